@@ -216,7 +216,7 @@ def _first_row(storage: Path, query: str) -> Row | None:
 
 
 def _ignored(settings: Settings) -> Iterator[CheckResult]:
-    """What is named like a ledger and does not count: others write there, and a question may be in it."""
+    """Files that are named like a ledger but are ignored: they may hold a question."""
     directory = settings.ledger.directory
     row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
     last = (
@@ -266,7 +266,7 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
-    """What is to be said of a question that is not as its agent asked it."""
+    """Results for a question that another program changed."""
     told = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
         yield right(_LEDGERS, f"{told}, and is closed: nobody could answer it")
@@ -435,7 +435,7 @@ def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> CheckResult:
 
 
 def _located(settings: Settings, result: CheckResult, name: str, places: Sequence[Place]) -> CheckResult:
-    """Say in which line it stands, and which other keys name the same."""
+    """Add the line in the file, and the other keys that name the same."""
     lines = {place: line_of(settings.source, place, name) for place in places}
     first, *others = lines
     text = result.text

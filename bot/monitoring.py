@@ -135,7 +135,7 @@ class Monitoring:
             await asyncio.sleep(0)  # others have their turn
 
     async def _repeated(self) -> list[Finding]:
-        """What says the same again in the ledgers that changed."""
+        """Repeated questions and answers in the ledgers that changed."""
         issues, self._dirty = sorted(self._dirty), set()
         found: list[Finding] = []
         for issue in issues:
@@ -246,7 +246,7 @@ class LedgerWatch:
                 sweep.cancel()
 
     def _found(self) -> tuple[int, int] | None:
-        """What the folder is on its disk; None: it is not there. Blocking."""
+        """The folder's device and inode; None: it is not there. Blocking."""
         try:
             stat = self._ledger.directory.stat()
         except OSError:

@@ -132,7 +132,7 @@ class Webhooks:
         self._wake.set()
 
     async def restore(self) -> None:
-        """Reads since when events are sent; what happens from now on is.
+        """Reads from when on events are sent; at first, from now on.
 
         Raises:
             StorageUnavailable: it is not known what was sent.
@@ -384,7 +384,7 @@ def forget(tx: Tx, clarifications: Iterable[str]) -> None:
 
 
 def _forget_old(tx: Tx, now: datetime) -> None:
-    """What is over for long is history from then on, or it would be sent as if it were new."""
+    """Forget what was over long ago, and move the start of sending on, or it would be sent as if it were new."""
     horizon = (now - _REMEMBERED).timestamp()
     tx.run("update webhook_since set since = :horizon where since < :horizon", horizon=horizon)
     tx.run("delete from webhook_known where over = 1 and noted_at < :horizon", horizon=horizon)
@@ -448,7 +448,7 @@ class _Outcome:
 
 
 def _outcome(response: httpx.Response, now: datetime) -> _Outcome:
-    """By the status alone; what else it says is nobody's business."""
+    """Judge a response by its status alone."""
     status = response.status_code
     if 200 <= status < 300:
         return _Outcome("taken")

@@ -108,7 +108,7 @@ class Confirmation:
 
     @property
     def breaks_default_rule(self) -> bool:
-        """Whether silence would set off what §6.4.1 says it must not: an irreversible action of medium or high risk."""
+        """Whether the default breaks §6.4.1 by starting an irreversible action of medium or high risk."""
         grave = self.risk_level not in {None, "low"}
         return self.default_decision == "accept" and self.is_irreversible and grave
 
@@ -167,7 +167,7 @@ class Event:
         return next((text for key in order if (text := self.text(key))), None)
 
     def extension(self, prefix: str) -> Mapping[str, Any]:
-        """The extension object of `prefix` (say "agentx"), empty where there is none."""
+        """The extension object of `prefix` (such as "agentx"), empty if there is none."""
         extensions = self.raw.get("extensions")
         value = extensions.get(prefix) if isinstance(extensions, Mapping) else None
         return value if isinstance(value, Mapping) else {}
@@ -396,7 +396,7 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
 
 
 def _allowed(value: object) -> tuple[Decision, ...]:
-    """Of `allowed_replies` those that a reply can carry; what is no list, or an empty one, says nothing."""
+    """The `allowed_replies` that a reply can carry. What is not a list, or empty, is ignored."""
     if not isinstance(value, list) or not value:
         return DECISIONS
     return tuple(decision for decision in DECISIONS if decision in value)
@@ -409,7 +409,7 @@ def _visible(value: object) -> str | None:
 
 
 def _decision(value: object) -> Decision | None:
-    """As meant, in any case: what silence does must not be missed for its spelling."""
+    """The decision that is meant, in any case: a default must not be missed because of its spelling."""
     said = (text_in(value) or "").strip().casefold()
     return next((decision for decision in DECISIONS if decision == said), None)
 
@@ -459,14 +459,14 @@ def whole_characters(text: str) -> str:
 
 
 def text_in(value: object) -> str | None:
-    """A string that says something; lone surrogates, which no UTF-8 can carry, become U+FFFD."""
+    """A non-empty string; lone surrogates, which UTF-8 cannot carry, become U+FFFD."""
     if not isinstance(value, str) or not value.strip():
         return None
     return whole_characters(value)
 
 
 def timeout_in(value: object, problems: list[str]) -> int | None:
-    """`timeout_seconds` as whole seconds, at least 1; None, and a problem, where it says nothing that could be."""
+    """`timeout_seconds` as whole seconds, at least 1; None and a problem if it is invalid."""
     try:
         seconds = float(value) if isinstance(value, str) else value
     except ValueError:

@@ -296,7 +296,7 @@ class StatusFile:
         await asyncio.to_thread(self._update, changes)
 
     def read(self) -> Entries:
-        """What the file says, by agent; nothing if there is none. Values are as others wrote them. Blocking.
+        """The file's entries by agent; empty if there is no file. Values are as others wrote them. Blocking.
 
         Raises:
             StatusUnavailable: it cannot be read, or is torn and its lock was not had.
@@ -401,7 +401,7 @@ def _news(entries: Entries, changes: Mapping[str, AgentState], at: str) -> Entri
 
 
 def _fields(entry: Entries, state: AgentState) -> Entries:
-    """What has to be written into an agent's entry; nothing if it says so, or says what must not be taken back."""
+    """What has to be written into an agent's entry; nothing if it is there already, or must not be overwritten."""
     says, named = entry.get("status"), entry.get("clarificationId")
     is_over = isinstance(named, str) and named in state.ended
     if state.status == "working" and not (says in (BLOCKED, CLARIFYING) and is_over):

@@ -166,7 +166,7 @@ def _way_to_choose(asked: Aaep) -> str:
 
 
 def number(text: str) -> int | float | None:
-    """A number by the stated rule, or None if `text` is none.
+    """A number by the stated rule, or None if `text` is not a number.
 
     Raises:
         AnswerRejected: it can be read in two ways.

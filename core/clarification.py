@@ -51,7 +51,7 @@ _MOST = 2**53  # as far as all readers of JSON count; storage holds no more than
 
 
 def _utc(moment: datetime) -> datetime:
-    """Others leave out the zone: then it is UTC, as the format says."""
+    """Reads a time. Other implementations leave out the zone: then it is UTC, as the format says."""
     try:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except OverflowError:
@@ -236,7 +236,7 @@ class Clarification(Record):
         return self.asked.expires_at
 
     def sla(self, default: timedelta) -> timedelta:
-        """The time to the next step: its workflow's, or `default` where that is none that could be."""
+        """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
         minutes = self.asked.sla_minutes
         if minutes is None or not 0 < minutes <= LONGEST_SLA:
             return default
@@ -554,7 +554,7 @@ def resolved(record: Clarification, now: datetime) -> Clarification:
 
 
 def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
-    """Somebody says that an answered one is done with, in words for its thread. The reply still goes out if owed."""
+    """Somebody closes an answered clarification, with words for its thread. The reply still goes out if owed."""
     at = max(at, record.asked_last)
     entry = new_entry(record.round, decider.decided_by, "resolution", text, at)
     done = record if record.status == "resolved" else changed_to(record, "resolved", resolved_at=at)

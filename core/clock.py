@@ -138,7 +138,7 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
 
 
 def span_of(text: str) -> timedelta | None:
-    """A span longer than nothing, or None if `text` is none."""
+    """A positive duration, or None if `text` is not one."""
     if not _WHOLE_SPAN.fullmatch(text):
         return None
     total = timedelta()
@@ -148,7 +148,7 @@ def span_of(text: str) -> timedelta | None:
 
 
 def is_like_span(text: str) -> bool:
-    """Whether a text is meant as a span, though it may be none that can be used: `-2h`, `3s`, `1.5h`."""
+    """Whether a text looks like a duration, even an invalid one: `-2h`, `3s`, `1.5h`."""
     return _LIKE_A_SPAN.fullmatch(text) is not None
 
 

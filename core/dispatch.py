@@ -120,7 +120,7 @@ class _Job:
     lost: bool = False  # its ledger is gone: its next change counts as new
 
     def stop(self) -> None:
-        """At once; but what is being written is not cut off: that says by itself whether it still counts."""
+        """Stops it at once, but does not interrupt a write: the ledger decides whether that still counts."""
         if not self.stopped:
             self.stopped = True
             if self.task is not None and not self.writing:

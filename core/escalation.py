@@ -125,7 +125,7 @@ class _Cycle:
             self.pull(at)
 
     def skip(self, at: datetime) -> None:
-        """Somebody has no use for it: as if failed, but the last resort is asked once."""
+        """Go on after somebody declined: as if the sending had failed, but the last resort is asked only once."""
         if self._next_unsent() != LAST_RESORT or LAST_RESORT not in self._sent:
             self.pull(at)
 
@@ -315,7 +315,7 @@ class _Course:
             self._resume = min(at + self._trust, self._resume or datetime.max.replace(tzinfo=UTC))
 
     def _pass_on(self, by: str, at: datetime) -> None:
-        """Somebody said that it is not theirs."""
+        """Somebody declined."""
         if self._state == "paging" and by == self._holder:
             self._begin(at)
             self._cycle.pull(at)
@@ -411,7 +411,7 @@ def escalation_words(
 
 
 def _sides(record: Clarification, others: Sequence[Clarification]) -> tuple[list[tuple[str, str]], int]:
-    """Who speaks and what they said last; how many of `others` are left out, so that each still says something."""
+    """Each side with what it said last, and how many of `others` are left out to make room."""
     sides = [_question(record), *_answer(record)]
     room = len(sides) + _SHOWN
     for told, other in enumerate(others):
@@ -423,7 +423,7 @@ def _sides(record: Clarification, others: Sequence[Clarification]) -> tuple[list
 
 
 def _of_other(other: Clarification, record: Clarification) -> list[tuple[str, str]]:
-    """What was said in another one; a question that was said already is not said again."""
+    """What was said in another clarification; a question that was quoted already is not repeated."""
     named = f"{other.id}, "
     answer = _answer(other, named)
     is_over = bool(answer) or not other.is_open

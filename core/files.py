@@ -100,7 +100,7 @@ def folder_mode(mode: int) -> int:
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
-    """Make a folder, and what is missing above it, with `mode` whatever the umask. Those that are there keep theirs.
+    """Make a folder and its missing parents with `mode`, regardless of the umask. Those that are there keep theirs.
 
     Raises:
         OSError: it cannot be made.
@@ -116,7 +116,7 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Have the database at `path`, which is made if it is not there, and what stands beside it be for us alone. What
+    """Make the database at `path` (created if missing) and its side files readable by us alone. What
     SQLite makes beside it later is as it is.
 
     Raises:

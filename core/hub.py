@@ -269,7 +269,7 @@ class Hub:
     async def until(
         self, clarification_id: str, done: Callable[[Clarification], bool], timeout: float | None = None
     ) -> Clarification:
-        """The clarification once `done` says so of it; it is asked at once, then of every change.
+        """Wait until `done` is true of the clarification; it is called at once, then after every change.
 
         Raises:
             TimeoutError: not within `timeout` seconds. And what `done` raises.
@@ -293,7 +293,7 @@ class Hub:
         return await self._router.answer(clarification_id, _reads(text), decider, self._clock.now())
 
     async def resolve(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
-        """Close it with what was decided; for an open one that is the answer. Raises what `answer` raises."""
+        """Close it with the decision; for an open one that is the answer. Raises what `answer` raises."""
         now = self._clock.now()
         return await self._router.resolve(clarification_id, _reads(text), text, decider, now)
 

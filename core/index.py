@@ -116,7 +116,7 @@ def is_late(seen: Summary | Clarification, now: datetime) -> bool:
 
 
 def urgency(seen: Summary | Clarification) -> tuple[float, float]:
-    """The order of what is open: the least time left first, what never runs out last; the older ones before the younger.
+    """The sort key of open clarifications: least time left first, those that never expire last; older ones first.
 
     Numbers, since thousands of them sort many times faster than moments.
     """
@@ -159,7 +159,7 @@ class Index:
             yield from list(kept.values())
 
     def get(self, clarification_id: str, issue: int | None = None) -> Summary | None:
-        """`issue`: whose ledger has it, where that is not what the id says."""
+        """`issue`: the issue whose ledger has it, if it differs from the one in the id."""
         issue = parse_id(clarification_id)[0] if issue is None else issue
         return self._by_issue.get(issue, {}).get(clarification_id)
 

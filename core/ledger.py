@@ -174,7 +174,7 @@ class FileLedger:
         raise NotFound(clarification_id)
 
     async def vouches(self, record: Clarification) -> bool:
-        """Whether a record's answer is by who it says; not: another writer put a person's name there."""
+        """Whether a record's answer is by whom it names; False: another program put a person's name there."""
         return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
@@ -216,7 +216,7 @@ class FileLedger:
             listing.claim(highest)
 
     def issue_of(self, name: str) -> int | None:
-        """The issue of the live ledger of that name; None: it is none."""
+        """The issue of the live ledger of that name; None: it is not a ledger."""
         return self.listing.issue_of(name)
 
     @property
@@ -274,7 +274,7 @@ class FileLedger:
         self._seen.pop(issue, None)
 
     def files(self) -> dict[int, list[Path]]:
-        """All ledgers: by issue, the live file first, then what is archived of it. Blocking."""
+        """All ledgers by issue: the live file first, then the archived ones. Blocking."""
         found: dict[int, list[Path]] = {}
         for issue, path in sorted(self.listing.ledgers()):
             found.setdefault(issue, []).append(path)
@@ -507,7 +507,7 @@ class Archive:
             _log.error("the archive %s cannot be read: %s", self.folder, error.strerror)
 
     def read(self, issue: int) -> Raw | None:
-        """An archived ledger; None: there is none, or none that could come back.
+        """An archived ledger; None: there is none that could come back.
 
         Raises:
             OSError: it is there and cannot be read.
@@ -540,7 +540,7 @@ class Archive:
         return target
 
     def drop(self, issue: int, live: Raw) -> None:
-        """The ledger came back: what is here of it is in the live file, which holds `live`, too. Where the disk
+        """Remove an archived ledger that came back, as its records are in the live file (`live`). Where the disk
         refuses it stays: the live one counts.
         """
         try:
@@ -559,7 +559,7 @@ class Archive:
 
 
 def _holds(raw: Raw, other: Raw | None) -> bool:
-    """Whether every record of `other` is in `raw` too; an id alone does not say so: others may have begun anew."""
+    """Whether every record of `other` is in `raw` too. The id alone does not show it: ids may have been reused."""
     return other is not None and _names(other) <= _names(raw)
 
 
@@ -606,7 +606,7 @@ class Folder:
                 yield found
 
     def ignored(self) -> list[Ignored]:
-        """What is named like a ledger, and does not count.
+        """Files that are named like a ledger but are ignored.
 
         Raises:
             OSError: the folder cannot be read.
@@ -614,7 +614,7 @@ class Folder:
         return sorted(found for found in self._looked_at() if isinstance(found, Ignored))
 
     def issue_of(self, name: str) -> int | None:
-        """The issue of the ledger of that name, also if it is gone; None: it is none."""
+        """The issue of the ledger of that name, even if it is gone; None: it is not a ledger."""
         match = self._name.fullmatch(name)
         if match is None:
             return None
@@ -709,6 +709,6 @@ class Numbers:
             _log.warning("number %d of issue %d cannot be noted: %s", number, issue, error.strerror)
 
     def note_all(self, issue: int, content: bytes) -> None:
-        """Keep the highest number that some bytes name, if it is higher than what is known."""
+        """Record the highest number that some bytes contain, if it is higher than the recorded one."""
         named = map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content))
         self.note(issue, max(self.highest(issue), 0, *named))

@@ -269,7 +269,7 @@ def _markers(directory: Path) -> dict[Path, bytes]:
 
 
 def _named(content: bytes) -> str:
-    """The holder of a marker, by what is in it."""
+    """The holder of a marker, by its content."""
     try:
         said = json.loads(content)
     except ValueError:

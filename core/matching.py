@@ -109,7 +109,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
 
 
 def is_with_people(record: Clarification, ask: Ask) -> bool:
-    """Whether `ask` goes on with what was passed on to people when its rounds were used up, and still is with them."""
+    """Whether `ask` continues a clarification that people still have, since its rounds were used up."""
     used_up = record.status == "escalated" and record.asked.escalated_for == "rounds exhausted"
     return used_up and ask.reply_token is None and _is_between(record, ask)
 
@@ -172,15 +172,16 @@ class Claim:
 
 
 def author_of(named: str) -> str:
-    """Who answered, as another writer names them: an agent by its role; of anybody else the ledger says so."""
+    """Who answered, as another program names them: an agent by its role, anybody else as written in the ledger."""
     role = named.removeprefix("agent:")
     is_role = role.strip() and ":" not in role and "@" not in role and agent_key(role) != HUMAN
     return (f"agent:{role}" if is_role else f"ledger:{named.removeprefix('ledger:')}")[:_NAME]
 
 
 def claim_of(record: Clarification, *, vouched: bool) -> Claim | None:
-    """What another writer says was answered to a waiting producer; None: nothing, or it is ours. `vouched`: whether
-    what it says of who answered is true.
+    """The answer that another program wrote for a waiting producer; None: there is none, or it is ours.
+
+    `vouched`: whether what it says of who answered is true.
     """
     asked = record.asked
     if asked.response is not None:
@@ -203,7 +204,7 @@ def claim_of(record: Clarification, *, vouched: bool) -> Claim | None:
 
 
 def settled_claim(claim: Claim, now: datetime, sla: timedelta) -> Clarification:
-    """What becomes of it: adopted where it can be used; else the question is open again, or stays closed."""
+    """The record after a claim: adopted if it can be used; otherwise open again, or still closed."""
     if claim.answer is not None and claim.entry is not None:
         return adopted(claim.record, claim.answer, claim.entry)
     if claim.consents or claim.entry is None or claim.entry.type == "answer":
@@ -219,7 +220,7 @@ def is_misnamed(record: Clarification, *, vouched: bool) -> bool:
 
 
 def renamed(record: Clarification) -> Clarification:
-    """By who another writer says, as far as that can be believed."""
+    """The record with the name that another program gave, as far as it can be believed."""
     asked = record.asked
     entry = record.answering_entry
     by = author_of(asked.decided_by or (entry.from_ if entry else ""))
@@ -269,7 +270,7 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
 
 
 def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = MISFIT) -> Clarification:
-    """Another implementation's answer cannot be used, as `words` say: it waits, as a new one, for one that can.
+    """Opens a question again because another program's answer cannot be used, for the reason in `words`.
 
     That takes a round; when rounds are used up, it is escalated.
     """
@@ -310,7 +311,7 @@ class SessionNews:
 
 
 def concerns(news: SessionNews, known: Summary) -> bool:
-    """Whether news of its session may change a clarification: `after_event` says how, under the lock (pure)."""
+    """Whether an event of its session may change a clarification. `after_event` decides how, under the lock. Pure."""
     voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
     return known.reply in _UNPROVEN or (known.is_open and voids)
 

@@ -176,11 +176,11 @@ class Monitor:
 
     @property
     def has_suspects(self) -> bool:
-        """Whether a part of what is new was not looked at by `suspects` yet."""
+        """Whether `suspects` has not examined everything new yet."""
         return self._flips.has_fresh
 
     def suspects(self, most: int = sys.maxsize) -> list[Finding]:
-        """What is stuck or deadlocked between agents, as far as it can be new since the last call.
+        """Finds what is newly stuck or deadlocked between agents since the last call.
 
         Two that ask each other the same thing are stuck, both; that goes before a deadlock of the same two.
         With `most`, about so many texts are compared in one call: it is to be called again while `has_suspects`,
@@ -249,7 +249,7 @@ class Monitor:
 
 
 def repetitions(records: Sequence[Clarification]) -> list[Finding]:
-    """What says the same again within one ledger, of that what still waits for an answer.
+    """The waiting clarifications of one ledger that repeat an earlier question or answer.
 
     Args:
         records: all of the ledger, in its order.
@@ -270,7 +270,7 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
 
 
 def _goes_round(record: Clarification) -> str | None:
-    """Why a clarification says the same again, or None."""
+    """Why a clarification repeats itself; None: it does not."""
     if len({entry.round for entry in record.thread}) < 2:
         return None
     past = record.asked.earlier[-1] if record.asked.earlier else {}

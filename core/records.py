@@ -218,7 +218,7 @@ def parse(item: object) -> Clarification | None:
 
 
 def oddity(issue: int, position: int, item: object) -> Oddity | None:
-    """Why an item of a ledger's list (`position` from 1) is no record, without what it says; None: it is one."""
+    """Why an item of a ledger (`position` from 1) is not a record, without its contents; None: it is one."""
     fields = {item.field} if isinstance(item, Stray) else set()
     try:
         Clarification.model_validate(item)
@@ -240,7 +240,7 @@ def oddity(issue: int, position: int, item: object) -> Oddity | None:
 
 
 def _field(path: tuple[int | str, ...]) -> str:
-    """Where something is wrong, by names of the format only: others' keys may say something."""
+    """The path of an invalid field, by known names only: other keys may hold contents."""
     known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
     return ".".join(known[:3]) or "record"
 
@@ -298,7 +298,7 @@ def decode(content: bytes, issue: int | None = None) -> Raw:
 
 
 def _marked(issue: int, items: list[Any]) -> Iterator[Any]:
-    """Of several with one id the first is meant: so all look it up, and others add at the end."""
+    """If several records have one id, the first counts: that is how all look it up."""
     taken: set[str] = set()
     for item in items:
         match = ID.fullmatch(name) if (name := identity(item)) else None
@@ -348,7 +348,7 @@ def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
 
 
 def speaks_for_a_person(record: Clarification) -> bool:
-    """Whether a record says of its answer what only we can know: that a person gave it, or consented."""
+    """Whether a record claims that a person gave its answer, or consented, which only we can know."""
     asked = record.asked
     if asked.response is None:
         return False
@@ -389,7 +389,7 @@ class Seals:
         return hmac.compare_digest(record.asked.question_seal or "", _question_seal(key, record))
 
     def vouch(self, record: Clarification) -> bool:
-        """Whether its answer is by who it says: ours, or another writer's that speaks for no person."""
+        """Whether an answer is by whom it names: ours, or another program's that names no person."""
         if not speaks_for_a_person(record):
             return True
         asked, by = record.asked, record.asked.answered_by
@@ -449,7 +449,7 @@ class Seals:
 
 
 def _seal(key: bytes, record: Clarification) -> str:
-    """Of all that says who answered what; numbers and times as every writer of the file leaves them."""
+    """A seal over who answered what, with numbers and times as all writers of the file leave them."""
     asked, response = record.asked, record.asked.response
     if isinstance(response, float) and response.is_integer():
         response = int(response)
@@ -522,7 +522,7 @@ class Subject:
 
 
 def is_unsettled(record: Clarification) -> bool:
-    """Whether somebody still waits: for an answer, or for one that is on its way."""
+    """Whether somebody still waits: for an answer, or for the delivery of one."""
     return record.is_open or record.asked.reply == "sending" or record.is_adoptable
 
 
@@ -587,7 +587,7 @@ def _role(name: str) -> str:
 
 
 def _placeholder(raw: Raw) -> Raw:
-    """For what cannot be read: whatever is in it goes, its number stays taken."""
+    """Stands in for an unreadable record: its contents are removed, its number stays used."""
     name = raw.get("id")
     if not isinstance(name, str) or (match := ID.fullmatch(name)) is None:
         return {"status": "abandoned", _MARK: True}

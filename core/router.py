@@ -334,9 +334,7 @@ class Router:
         await self._decide(clarification_id, decide)
 
     async def trust_questions(self, issue: int) -> None:
-        """Take what the records of an issue ask for our own, where it is not sealed: earlier releases sealed none.
-        Nothing that anybody is shown changes, so that nobody is told.
-        """
+        """Accept unsealed questions of an issue as ours, since earlier releases did not seal them. Nothing that people see changes, so `changed` is not called."""
 
         def decide(book: Book) -> None:
             for record in book.records:
@@ -422,7 +420,7 @@ class Router:
         return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
 
     def _check_asked(self, book: Book, record: Clarification) -> None:
-        """Does nothing for what may be answered: what it asks is what its agent asked.
+        """Checks that a record still asks what its agent asked.
 
         Raises:
             Closed: another program changed it. LedgerUnwritable: that cannot be told.

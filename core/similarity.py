@@ -186,7 +186,7 @@ class Sayings:
         return len(keys)
 
     def alike(self, text: str) -> Iterator[Iterable[str]]:
-        """The keys of the texts that say what `text` says, each once; those of equal texts together, as put in."""
+        """The keys of the texts that say the same as `text`, each once; keys of equal texts in the order of `put`."""
         self.prepare(len(self._unread))
         mine, seen = read(text), set[Saying]()
         for start in _starts(mine):

@@ -145,7 +145,7 @@ class Delivery:
         return summary.id in self._known or self._audiences.shows(summary)
 
     async def _roll_up(self, group: Group) -> None:
-        """Give a free place to the next held question; show or refresh the roll-up card of the others."""
+        """Give a free card slot to the next held question; show or refresh the roll-up card of the others."""
         if (summary := self._rollups.next_card(group)) is not None:
             self._rollups.claim_card(summary.id)
             self._changed.put_nowait(summary)

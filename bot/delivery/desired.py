@@ -239,7 +239,7 @@ class DesiredState:
         return await self._stored(row, final=True)
 
     async def _stored(self, row: Row, *, final: bool) -> Desired | Skip:
-        """Words that were stored when it was decided to say them."""
+        """A message whose words were stored when it was decided."""
         body = row.body or {}
         message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
         needed = bool(body.get("needed"))
@@ -289,7 +289,7 @@ def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 -
 
 
 def _is_earlier(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
-    """The card of a round that is over says the same for ever."""
+    """Whether it is the card of an earlier round, which does not change any more."""
     return round is not None and round < record.round
 
 

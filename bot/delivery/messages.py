@@ -82,7 +82,7 @@ class InFlight:
         return channel in self._channels.values()
 
     async def look(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
-        """What `read` finds in a channel; where that is nothing yet, read again with every outcome that comes.
+        """The result of `read` in a channel; while it finds nothing, it reads again after each outcome of a post.
 
         News of a post can be here before it is known that the post arrived.
         """
@@ -183,8 +183,9 @@ class Messages:
     async def intend(
         self, row: Row, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
     ) -> bool:
-        """A post begins; if its outcome stays unknown, this says where to look for it. False: it is there by now, or
-        another message of its session may be opening the thread that it would open.
+        """Record where a post is about to go, to look for it there if its outcome stays unknown.
+
+        False: it is there by now, or another message of its session may be opening the thread that it would open.
         """
         self.in_flight.begin(row.key, channel)
         changed = await self._store.run(
@@ -271,7 +272,7 @@ class Messages:
         )
 
     async def forget_shown(self, clarification: str) -> None:
-        """What the cards of a clarification say is in doubt."""
+        """Mark the cards of a clarification as possibly outdated, so that they are updated again."""
         await self._store.run(
             """update messages set shown = null
                where clarification = :clarification and kind = 'card' and ts is not null""",

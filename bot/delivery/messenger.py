@@ -289,7 +289,7 @@ class Messenger:
         return await self._refused(row, desired, outcome)
 
     async def _refused(self, row: Row, desired: Desired, outcome: Never) -> Done | Again:
-        """Slack will never take this as it is: change what is at fault, or give up loudly."""
+        """Handle a permanent refusal by Slack: change what is wrong, or give up and page somebody."""
         if outcome.what == "app":
             return Again(_APP_RETRY)
         if outcome.what == "content" and row.key not in self._plain:

@@ -282,7 +282,7 @@ def _problem(answer: _Answer, now: datetime) -> NotNow | Refused | None:
 
 
 def _is_limit(answer: _Answer) -> bool:
-    """Limits come as 403, too; then a header says so, or only the words."""
+    """Whether an answer is a rate limit; 403 may be one too, shown by a header or only in the text."""
     if "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining", "").strip() == "0":
         return True
     said = answer.body[:2000].lower()

@@ -220,7 +220,7 @@ class Intake:
         await self._replies_settled([each.id for each in mine if each.reply == "sending"], _REPLY_PATIENCE)
 
     async def _session_news(self, item: Item) -> None:
-        """What the event says about the other clarifications of its session."""
+        """What the event means for the other clarifications of its session."""
         event = item.event
         known = self._index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"

@@ -59,7 +59,7 @@ _OUTAGE = "ledger outage"
 
 
 def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
-    """The body of a message that says what `draft` says."""
+    """The stored body of a message made from `draft`."""
     message = renderer.message(draft)
     return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
@@ -259,7 +259,7 @@ def _key(item: Item) -> str:
 
 
 def _result(event: Event) -> str:
-    """What a tool's result says: the error first, where the summary leaves it out; a long summary is cut."""
+    """The text of a tool's result: first the error if the summary leaves it out; a long summary is cut."""
     summary, error = event.summary() or "", event.text("error_message") or ""
     return summary if error in summary else f"{error} · {summary}" if summary else error
 

@@ -322,7 +322,7 @@ def _asked_with(tx: Tx, incoming: Incoming, token: str, words: str | None, conte
 
 
 def _issue(tx: Tx, incoming: Incoming) -> int | None:
-    """The ledger of an event: as its extension says, else its session's; a question without one gets a new one."""
+    """The issue of an event: from its extension, else its session's; a question without one gets a new number."""
     event = incoming.event
     known = tx.one(
         "select issue from sessions where producer = :producer and session_id = :session_id",
@@ -352,7 +352,7 @@ class Session(NamedTuple):
 
 
 def know_sessions(tx: Tx, sessions: Iterable[Session]) -> None:
-    """Keep sessions; what is known of one stays."""
+    """Store sessions; known ones are not changed."""
     tx.many(
         """insert into sessions (producer, session_id, agent_id, agent_name, issue)
            values (:producer, :session_id, :agent_id, :agent_name, :issue)
@@ -408,7 +408,7 @@ def _body(event: Event) -> str:
 
 
 def _contents(event: Event) -> str:
-    """Digest of what an event says, whatever it is called and whenever it was sent."""
+    """A digest of an event's contents, without its id and time."""
     said = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
     try:
         text = json.dumps(said, sort_keys=True)
@@ -435,7 +435,7 @@ _SEEN = """
 
 
 def _session_fact(row: Row) -> SessionFact:
-    """What a row of `_SEEN` says."""
+    """The session in a row of `_SEEN`."""
     return SessionFact(
         row["producer"],
         row["session_id"],

@@ -210,7 +210,7 @@ class PushedReplies:
         )
 
     async def had(self, producer: str, position: int, now: datetime) -> None:
-        """A reader says that it has all up to `position`."""
+        """Record that a reader has everything up to `position`."""
         await self._store.run(
             """update pushed_replies set state = 'confirmed', written_at = coalesce(written_at, :now)
                where producer = :producer and id <= :position and state in ('begun', 'written')""",
@@ -633,9 +633,7 @@ def forget(tx: Tx, subject: Subject) -> None:
 
 
 def begin_anew(tx: Tx, seed: str) -> None:
-    """Begin every stream anew: numbers of replies are given out again, and who says which it had last must not be taken
-    to have had those.
-    """
+    """Give every stream a new epoch: reply numbers are reused after a restore, so old positions must not count."""
     for row in tx.rows("select producer, epoch from pushing"):
         fresh = hashlib.blake2b(f"{row['epoch']} {seed}".encode(), digest_size=6).hexdigest()
         tx.run(

@@ -225,7 +225,7 @@ class Receiver:
         return (event, arrival) if self._is_kept(event, arrival, arrival.frame) else None
 
     def _is_kept(self, event: Event, arrival: Arrival, frame: Frame) -> bool:
-        """Whether an event is to be stored; notes what it says of the producer."""
+        """Whether an event is to be stored; also updates the producer's clock and counters."""
         self._observe(event, arrival, frame.skimmed)
         if event.type in IGNORED_TYPES and not event.critical:
             self.counters.skimmed += 1

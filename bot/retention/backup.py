@@ -173,7 +173,7 @@ def _copy(ledger: FileLedger, database: Path, draft: Path, now: datetime, releas
 
 
 def _copy_key(ledger: FileLedger, to: Path) -> None:
-    """What our own answers are known by: without it, those on their way would be another writer's."""
+    """Copy the key of the seals: without it, unsent answers would count as another program's."""
     with suppress(FileNotFoundError), replacing(to, read_regular(ledger.private / KEY), to.parent):
         pass
 

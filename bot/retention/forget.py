@@ -225,7 +225,7 @@ def _named(asked: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> Iterato
 
 
 def _rewritten(found: Found, abandoned: bool, raw: Raw) -> bool:  # noqa: FBT001 - bound by `partial`
-    """Under the lock: what was asked since stays, as it is somebody's who waits."""
+    """Rewrites the records under the lock; what was asked meanwhile stays, as somebody waits for it."""
     is_meant: Callable[[object], bool]
     if found.session is None:
         is_meant = lambda item: identity(item) in found.subject.clarifications  # noqa: E731
