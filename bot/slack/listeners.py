@@ -187,11 +187,11 @@ def _command(app: AsyncApp, to: Handlers) -> None:
     """`/clarify`."""
 
     async def command(ack: AsyncAck, body: dict[str, Any]) -> None:
-        said = await to.interactions.run_command(command_of(body))
-        if said is None:
+        reaction = await to.interactions.run_command(command_of(body))
+        if reaction is None:
             await ack()
         else:
-            await ack(text=said.text, blocks=said.blocks, response_type="ephemeral")
+            await ack(text=reaction.text, blocks=reaction.blocks, response_type="ephemeral")
 
     app.command(COMMAND)(command)
 
@@ -201,12 +201,12 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
 
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
         chosen = shortcut_of(body)
-        said = await to.typed.take_as_answer(chosen)
-        if not said.recorded and not await to.interactions.tell_in_time(chosen, said):
+        reaction = await to.typed.take_as_answer(chosen)
+        if not reaction.recorded and not await to.interactions.tell_in_time(chosen, reaction):
             raise Unacknowledged("nobody could be told that a message was not taken as an answer")
         await ack()
-        if said.recorded:
-            to.interactions.respond(chosen, said)
+        if reaction.recorded:
+            to.interactions.respond(chosen, reaction)
 
     app.shortcut({"callback_id": USE_AS_ANSWER, "type": "message_action"})(use)
 
@@ -216,8 +216,8 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
 
     async def message(ack: AsyncAck, body: dict[str, Any]) -> None:
         event = body.get("event") or {}
-        if (said := message_event(event, to.people.bot_user)) is not None:
-            await to.conversation.take(said)
+        if (sent := message_event(event, to.people.bot_user)) is not None:
+            await to.conversation.take(sent)
         elif (place := deleted_message(event)) is not None:
             await to.answering.show_again(*place)
         await ack()

@@ -11,8 +11,9 @@ from bot.oncall import pageview
 from bot.views.blockkit import Draft
 from bot.views.codec import PagePress
 from bot.views.page import PageContent, page_card
+from tests.kit.until import until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.oncall.stage import ADE, ONCALL, World, said
+from tests.unit.bot.oncall.stage import ADE, DM, ONCALL, World, said
 
 
 @pytest.fixture
@@ -47,9 +48,8 @@ async def test_page_links_to_the_card_once_it_is_posted(world: World) -> None:
     world.delivery.record_changed(next(iter(world.index)))
     await world.quiet()
     world.escalations.record_changed(next(iter(world.index)))
-    await world.quiet()
+    await until(lambda: any("Go to the question" in labels(page.blocks) for page in world.slack.pages(DM)))
     (page,) = await world.paged(1)
-    assert "Go to the question" in labels(page.blocks)
     assert "https://x.slack.com/archives/C0AGENTS/p" in said(page)
     assert world.slack.asked == 1, "an address is asked for once"
     assert record.id in page.text
