@@ -87,7 +87,7 @@ _REQUEST_URL = (
     "Slack has to reach {listen} as https://YOUR-HOST/slack/events, with Socket Mode off: set that as the request URL of "
     "event subscriptions, of interactivity and of /clarify while the bot runs"
 )
-_MENDS = {
+_FIXES = {
     "invalid_auth": "take the token from the app's page, Install App / App-Level Tokens",
     "not_authed": "take the token from the app's page, Install App / App-Level Tokens",
     "account_inactive": "reinstall the app: its token was revoked",
@@ -108,29 +108,29 @@ _GITHUB_HEADERS = {"Accept": "application/vnd.github+json"}
 
 
 class CheckResult(NamedTuple):
-    """The result of one check. `mend` says how to fix it, `line` where it is in the file."""
+    """The result of one check. `fix` says how to put it right, `line` where it is in the file."""
 
     ok: bool
     subject: str
     text: str
-    mend: str | None = None
+    fix: str | None = None
     line: str = ""
 
 
-def right(subject: str, text: str, mend: str | None = None) -> CheckResult:
-    return CheckResult(True, subject, text, mend)  # noqa: FBT003 - the field's name is in its class
+def right(subject: str, text: str, fix: str | None = None) -> CheckResult:
+    return CheckResult(True, subject, text, fix)  # noqa: FBT003 - the field's name is in its class
 
 
-def wrong(subject: str, text: str, mend: str) -> CheckResult:
-    return CheckResult(False, subject, text, mend)  # noqa: FBT003 - as above
+def wrong(subject: str, text: str, fix: str) -> CheckResult:
+    return CheckResult(False, subject, text, fix)  # noqa: FBT003 - as above
 
 
 def lines(result: CheckResult) -> Iterator[str]:
     """The lines that show a result, and how to fix what is wrong."""
     where = f"{result.line}: " if result.line else ""
     yield f"{'✓ ok   ' if result.ok else '✗ wrong'}  {where}{result.subject}: {result.text}"
-    if result.mend is not None:
-        yield f"           → {result.mend}"
+    if result.fix is not None:
+        yield f"           → {result.fix}"
 
 
 def summary(results: Collection[CheckResult]) -> str:
@@ -165,14 +165,14 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _pagers(settings: Settings) -> Iterator[CheckResult]:
-    """Tell what each notification URL is for; nothing is sent, and nothing of the URL is shown."""
+    """Show what each notification URL is for; nothing is sent, and the URL is not shown."""
     for index, on_call in enumerate(settings.on_call):
         for variable in on_call.pagers:
             subject = f"on_call[{index}].steps"
             service = service_of(settings.secrets.by_variable[variable].get_secret_value())
             if service is None:
-                mend = "give it a URL as https://github.com/caronc/apprise/wiki describes"
-                yield wrong(subject, f"the value of {variable} is no URL that apprise can notify", mend)
+                fix = "give it a URL as https://github.com/caronc/apprise/wiki describes"
+                yield wrong(subject, f"the value of {variable} is no URL that apprise can notify", fix)
             else:
                 yield right(subject, f"{variable} notifies through {service}")
 
@@ -187,8 +187,8 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
                 pass
         except OSError as error:
-            mend = "give this user the right to write there"
-            yield wrong(_LEDGERS, f"{folder} cannot be written: {error.strerror}", mend)
+            fix = "give this user the right to write there"
+            yield wrong(_LEDGERS, f"{folder} cannot be written: {error.strerror}", fix)
         else:
             yield right(_LEDGERS, f"{folder} can be written")
         return
@@ -196,16 +196,16 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
     with closing(ledger):
         trouble = ledger.trouble(thorough=True)
         if trouble is not None:
-            mend = (
+            fix = (
                 f"mount its disk, or give this user the right to write there; if its ledgers are lost for good, make the "
                 f"folder {ledger.private} to begin anew"
             )
-            yield wrong(_LEDGERS, trouble.removesuffix("."), mend)
+            yield wrong(_LEDGERS, trouble.removesuffix("."), fix)
             return
         yield right(_LEDGERS, f"{folder} can be written")
         for marker, holder in held_markers(folder, _LONGEST_LOCK):
-            mend = "end that program: nothing can be recorded meanwhile"
-            yield wrong(_LEDGERS, f"{marker} is held by {holder}", mend)
+            fix = "end that program: nothing can be recorded meanwhile"
+            yield wrong(_LEDGERS, f"{marker} is held by {holder}", fix)
 
 
 def _first_row(storage: Path, query: str) -> Row | None:
@@ -227,9 +227,9 @@ def _ignored(settings: Settings) -> Iterator[CheckResult]:
     for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
         with suppress(OSError):  # the line about the folder says so
             found += [each for each in folder.ignored() if not 0 < each.reserved <= last]
-    mend = "move it away, or give it the number of an issue, as a regular file; its questions are not seen"
+    fix = "move it away, or give it the number of an issue, as a regular file; its questions are not seen"
     yield from _some(
-        [wrong(_LEDGERS, f"{each.path} is ignored: {each.why}", mend) for each in found],
+        [wrong(_LEDGERS, f"{each.path} is ignored: {each.why}", fix) for each in found],
         "files are ignored for the like",
     )
 
@@ -253,13 +253,13 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
             try:
                 items = decode(read_regular(path), issue)["clarifications"]
             except (OSError, ValueError) as error:
-                mend = "mend it, or move it away: on its next use it is set aside, and its questions are not seen"
-                found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", mend))
+                fix = "mend it, or move it away: on its next use it is set aside, and its questions are not seen"
+                found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", fix))
                 continue
             for position, item in enumerate(items, 1):
                 if (odd := oddity(issue, position, item)) is not None:
-                    told = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
-                    found.append(wrong(_LEDGERS, told, "mend it: it is shown to nobody, and never answered"))
+                    text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
+                    found.append(wrong(_LEDGERS, text, "mend it: it is shown to nobody, and never answered"))
                 elif (record := parse(item)) is not None:
                     found += _changed(record, seals, sealed_by_now=seals_questions)
     yield from _some(found, "of the like")
@@ -267,14 +267,14 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
 
 def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
     """Results for a question that another program changed."""
-    told = f"{record.id} was changed by another program"
+    text = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
-        yield right(_LEDGERS, f"{told}, and is closed: nobody could answer it")
+        yield right(_LEDGERS, f"{text}, and is closed: nobody could answer it")
         return
     is_sealed = sealed_by_now or record.asked.question_seal is not None
     if is_sealed and is_unsettled(record) and seals.is_as_asked(record) is False:
-        mend = "put back what the agent asked; else it is closed, and the agent gets no reply"
-        yield wrong(_LEDGERS, told, mend)
+        fix = "put back what the agent asked; else it is closed, and the agent gets no reply"
+        yield wrong(_LEDGERS, text, fix)
 
 
 def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
@@ -287,25 +287,25 @@ def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
     except OSError:
         return  # the line about the folder says so
     if mode & 0o002:
-        mend = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
-        yield wrong(_LEDGERS, f"everybody on this machine can write in {folder}", mend)
+        fix = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
+        yield wrong(_LEDGERS, f"everybody on this machine can write in {folder}", fix)
     elif mode & 0o020:
-        told = f"its group can write in {folder}: what they write there speaks for no person, and accepts nothing"
-        yield right(_LEDGERS, told)
+        text = f"its group can write in {folder}: what they write there speaks for no person, and accepts nothing"
+        yield right(_LEDGERS, text)
     if read:
-        told = f"everybody on this machine can read {read} of the ledgers, which keep the mode that they have"
-        yield right(_LEDGERS, told, f"unless that is meant: chmod o-r {folder}/issue-*.json")
+        text = f"everybody on this machine can read {read} of the ledgers, which keep the mode that they have"
+        yield right(_LEDGERS, text, f"unless that is meant: chmod o-r {folder}/issue-*.json")
 
 
 def _slack_app(path: Path) -> Iterator[CheckResult]:
-    """What the bot was told when it last connected: to look ourselves would take clicks away from it."""
-    told = beside.connections(path)
-    if told is None:
+    """What Slack reported when the bot last connected: a connection of our own would take clicks away from it."""
+    seen = beside.connections(path)
+    if seen is None:
         return
-    subject, since = "slack app", f"when this bot last connected, at {told.at:%Y-%m-%d %H:%M} UTC"
-    if told.others:
-        mend = "stop the other one, or give each installation a Slack app of its own, from manifest.yml"
-        yield wrong(subject, f"{phrases.OTHER_BOT}: so it was {since}", mend)
+    subject, since = "slack app", f"when this bot last connected, at {seen.at:%Y-%m-%d %H:%M} UTC"
+    if seen.others:
+        fix = "stop the other one, or give each installation a Slack app of its own, from manifest.yml"
+        yield wrong(subject, f"{phrases.OTHER_BOT}: so it was {since}", fix)
     else:
         yield right(subject, f"no other bot was connected with it {since}")
 
@@ -317,11 +317,11 @@ def _storage(path: Path) -> CheckResult:
         with FileLock(f"{path}.lock", timeout=0):
             why = beside.trouble(path) if path.exists() else None
     except Timeout:
-        mend = "stop that one before you start another"
-        return wrong(subject, f"{path} is in use by another instance", mend)
+        fix = "stop that one before you start another"
+        return wrong(subject, f"{path} is in use by another instance", fix)
     except OSError as error:
-        mend = "give this user the right to write there"
-        return wrong(subject, f"{path} cannot be locked: {error.strerror}", mend)
+        fix = "give this user the right to write there"
+        return wrong(subject, f"{path} cannot be locked: {error.strerror}", fix)
     if why is not None:
         return wrong(subject, f"{path} cannot be opened: {why}", "restore it from a backup, or move it away")
     return right(
@@ -332,7 +332,7 @@ def _storage(path: Path) -> CheckResult:
 async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
     """Try the address that the HTTP server is to listen at.
 
-    Nothing where a bot runs on this storage: it has the address itself, and that it runs is told already.
+    No result if a bot runs on this storage: it uses the address itself, and that it runs is reported already.
     """
     if beside.is_in_use(settings.storage.path):
         return
@@ -353,7 +353,7 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Yield what is right and wrong with the tokens, channels and people; stops where nothing more can be asked."""
+    """Check the tokens, channels and people; stops when nothing more can be asked."""
     bot = _client(settings, settings.secrets.bot_token)
     answer = await _call(bot, "auth.test")
     if not answer.body.get("ok"):
@@ -373,7 +373,7 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
         yield _signing_secret(settings, settings.secrets.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
-    async for result in _places_and_people(settings, bot, home, scopes_told=not scopes.ok):
+    async for result in _places_and_people(settings, bot, home, scopes_reported=not scopes.ok):
         yield result
     if (limited := await _history(settings, bot)) is not None:
         yield limited
@@ -383,15 +383,15 @@ def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
     """Nothing to ask Slack: only its requests prove it. But other apps' secrets and tokens are often pasted here."""
     subject, value = "SLACK_SIGNING_SECRET", secret.get_secret_value()
     if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
-        mend = "copy the Signing Secret from Basic Information → App Credentials"
-        return wrong(subject, "is not 32 hexadecimal digits, as Slack's are", mend)
+        fix = "copy the Signing Secret from Basic Information → App Credentials"
+        return wrong(subject, "is not 32 hexadecimal digits, as Slack's are", fix)
     return right(subject, "is there; Slack's first request proves it")
 
 
 async def _places_and_people(
-    settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_told: bool
+    settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_reported: bool
 ) -> AsyncIterator[CheckResult]:
-    """Look at each channel, person and group; Slack is asked once per id, and what is wrong with it told once, with
+    """Look at each channel, person and group; Slack is asked once per id, and what is wrong is reported once, with
     all the keys that name it. What follows from a missing scope, which is reported already, is left out.
     """
     named, people = _names(settings), People(bot)
@@ -400,7 +400,7 @@ async def _places_and_people(
         if name not in known:
             answer = await _ask_about(bot, people, name)
             found = known[name] = _judge(dotted(place), name, answer)
-            follows = scopes_told and answer.get("error") == "missing_scope"
+            follows = scopes_reported and answer.get("error") == "missing_scope"
             if not found.ok and not follows:
                 yield _located(settings, found, name, [each for each, other in named if other == name])
             if answer.get("error") == "unreachable":
@@ -412,8 +412,8 @@ async def _places_and_people(
         if channel in usable and usable.isdisjoint(answerers) and MEMBERS in answerers:
             somebody, problems = await check_answerers((MEMBERS,), channel, people, home)
             if not somebody:
-                mend = "invite people to the channel, or name users (U…) or user groups (S…)"
-                yield _located(settings, wrong(dotted(place), "; ".join(problems), mend), MEMBERS, [place])
+                fix = "invite people to the channel, or name users (U…) or user groups (S…)"
+                yield _located(settings, wrong(dotted(place), "; ".join(problems), fix), MEMBERS, [place])
 
 
 async def _ask_about(bot: AsyncWebClient, people: People, name: str) -> Mapping[str, Any]:
@@ -462,8 +462,8 @@ async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | Non
                 f"Slack refuses to be read twice in a row{again}: it seems to allow this app one history call a minute. "
                 "Replies written while the bot is away are found late"
             )
-            mend = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
-            return right("history", text, mend)
+            fix = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
+            return right("history", text, fix)
         if not answer.body.get("ok"):
             return None
     return None
@@ -550,8 +550,8 @@ def _scopes(header: str | None, *, email: bool) -> CheckResult:
     given = {scope.strip() for scope in (header or "").split(",")}
     missing = sorted(needed - given)
     if missing:
-        mend = "add them (OAuth & Permissions, or paste manifest.yml anew) and reinstall the app"
-        return wrong(subject, f"missing: {', '.join(missing)}", mend)
+        fix = "add them (OAuth & Permissions, or paste manifest.yml anew) and reinstall the app"
+        return wrong(subject, f"missing: {', '.join(missing)}", fix)
     if PICTURE_SCOPE not in given:
         text = f"all {len(needed)} that are needed, but not {PICTURE_SCOPE}: “digest png” can send no picture"
         return right(subject, text, f"for pictures add {PICTURE_SCOPE} and reinstall")
@@ -588,7 +588,7 @@ def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> CheckResul
 
 
 def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> CheckResult:
-    """Tell an error of Slack about what `name` names; ours for no answer at all is `unreachable`, with `reason`."""
+    """Word an error of Slack about `name`; our own code for no answer at all is `unreachable`, with `reason`."""
     code = str(answer.get("error", "unknown_error"))
     needed = f" (needs {answer['needed']})" if answer.get("needed") else ""
     text = (
@@ -596,7 +596,7 @@ def _refused(subject: str, answer: Mapping[str, Any], name: str = "") -> CheckRe
         if code == "unreachable"
         else f"{name and f'{name}: '}Slack says {code}{needed}"
     )
-    return wrong(subject, text, _MENDS.get(code, f"see https://docs.slack.dev/reference/methods for {code}"))
+    return wrong(subject, text, _FIXES.get(code, f"see https://docs.slack.dev/reference/methods for {code}"))
 
 
 def clock(subject: str, date_header: str | None, now: datetime) -> CheckResult | None:
@@ -616,7 +616,7 @@ def clock(subject: str, date_header: str | None, now: datetime) -> CheckResult |
 
 
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Yield what is right and wrong with each producer."""
+    """Check each producer."""
     for producer in settings.producers:
         if producer.url is None:
             yield _pushing(producer, settings)
@@ -647,8 +647,8 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
     others = [each.name for each in settings.producers if each.pushes and each is not producer]
     if others and producer.agents is None:
         text = f"pushes to us, as does {', '.join(others)}, and may call itself any agent"
-        mend = f'set agents = ["{producer.name}", …] for it: the agents that may speak through it'
-        return right(_subject(producer), text, mend)
+        fix = f'set agents = ["{producer.name}", …] for it: the agents that may speak through it'
+        return right(_subject(producer), text, fix)
     return right(_subject(producer), "pushes to us: nothing to connect to")
 
 
@@ -681,14 +681,14 @@ async def _subscribe(
 
 def _no_subscription(producer: ProducerSettings, url: str, outcome: NoSubscription) -> CheckResult:
     if outcome.unauthorized:
-        mend = (
+        fix = (
             f"check the value of {producer.token_env}"
             if producer.token_env
             else "set token_env in clarify.toml"
         )
     else:
-        mend = "check url and dialect in clarify.toml; url is the base address, without /events or /aaep"
-    return wrong(_subject(producer), f"{url}: {outcome.reason}", mend)
+        fix = "check url and dialect in clarify.toml; url is the base address, without /events or /aaep"
+    return wrong(_subject(producer), f"{url}: {outcome.reason}", fix)
 
 
 def _network_mend(error: BaseException) -> str:
@@ -743,6 +743,6 @@ async def _repository(github: GithubSettings, token: str) -> CheckResult:
             subject, f"GitHub cannot be reached: {type(error).__name__}", "check the network and api_url"
         )
     if response.status_code != httpx.codes.OK:
-        mend = "check the name, and that the token may read and write its issues"
-        return wrong(subject, f"GitHub answers {response.status_code} for {github.repo}", mend)
+        fix = "check the name, and that the token may read and write its issues"
+        return wrong(subject, f"GitHub answers {response.status_code} for {github.repo}", fix)
     return right(subject, f"{github.repo} can be read with {github.token_env}")

@@ -53,7 +53,7 @@ class Refused:
 class TryAgain:
     """Not now. `may_have_arrived`: the outcome is unknown, the token may be consumed.
 
-    `retry_after` in seconds where the producer said. `blocked`: waiting alone does not help, somebody has to mend
+    `retry_after` in seconds where the producer said. `blocked`: waiting alone does not help, somebody has to fix
     something: a token that is refused, an address where something else answers.
     """
 
@@ -171,7 +171,7 @@ def classify(  # noqa: PLR0911  a table, one row a line
 
     - 2xx: in the standard dialect taken, if it is a 204 or says so in the protocol's form; in the minimal one only
       received, as it says so to anything. A page of a proxy or a login in its place says nothing of the reply.
-    - 401, 403: our token, not the reply, is refused: an operator can mend that before the deadline.
+    - 401, 403: our token, not the reply, is refused: an operator can fix that before the deadline.
     - 404, 405, 410: while its event stream is open it is the producer itself that takes no replies;
       otherwise a proxy may answer for one that restarts. (404 and 410 in the standard dialect: see
       `subscription_gone`.)

@@ -98,7 +98,7 @@ def configure(tmp_path: Path, workspace: Workspace) -> Configure:
 
 async def wrong(settings: Settings) -> list[str]:
     found = [finding async for finding in check_all(settings)]
-    assert all(finding.mend for finding in found if not finding.ok), "each wrong thing tells how to mend it"
+    assert all(finding.fix for finding in found if not finding.ok), "each wrong thing tells how to mend it"
     return [f"{finding.subject}: {finding.text}" for finding in found if not finding.ok]
 
 
@@ -296,7 +296,7 @@ async def test_check_notes_an_app_that_may_read_history_once_a_minute(
     assert found.ok
     assert "one history call a minute" in found.text
     assert "again in 60 s" in found.text
-    assert found.mend
+    assert found.fix
 
 
 @pytest.mark.parametrize(
@@ -644,8 +644,8 @@ async def test_check_knows_what_slacks_secrets_look_like(
     monkeypatch.setattr("bot.check.SLACK_API_URL", configured.slack_api_url)
     (finding,) = [each async for each in check_slack(configured) if each.subject == "SLACK_SIGNING_SECRET"]
     assert finding.ok is fits
-    assert bool(finding.mend) is not fits
-    assert secret not in f"{finding.text} {finding.mend}"
+    assert bool(finding.fix) is not fits
+    assert secret not in f"{finding.text} {finding.fix}"
 
 
 def pushing(folder: Path, second: str, agents: str = "") -> Settings:
@@ -683,7 +683,7 @@ async def test_check_tells_of_producers_that_could_speak_for_each_other(
         (ok, (ANY if ok else SHARED).format("first")),
     ]
     if ok and not agents:
-        assert found[0].mend == 'set agents = ["first", …] for it: the agents that may speak through it'
+        assert found[0].fix == 'set agents = ["first", …] for it: the agents that may speak through it'
 
 
 def test_webhooks_are_named_and_nothing_is_sent(tmp_path: Path) -> None:
