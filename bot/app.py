@@ -262,7 +262,7 @@ class Bot:
             part.result()
 
     async def stop(self) -> None:
-        """Take nothing more, finish what is in work, close. What is left is found again on the next start."""
+        """Accept nothing more, finish what is running, close. What is left is found again on the next start."""
         _log.info("stopping")
         await self.slack.stop()
         await self.replies.close()  # of the last clicks, while producers can be reached

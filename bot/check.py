@@ -1,4 +1,4 @@
-"""`clarify check`: compares the configuration with the live parties, without starting anything.
+"""`clarify check`: checks the configuration against Slack, producers and this machine, without starting anything.
 
 In this order: this machine (folders, storage), the address to listen at, Slack, the producers, and what agents
 ask each other by. Each check gives a `CheckResult`, printed as soon as it is known.

@@ -255,7 +255,7 @@ class Hub:
             Closed: there will be no answer.
             Superseded: the next question was asked without one.
             TimeoutError: not within `timeout`.
-            LedgerUnreadable: the ledger was broken and set aside.
+            LedgerUnreadable: the ledger was broken and is quarantined.
         """
         meant = round
 

@@ -123,7 +123,7 @@ class FileLedger:
             LedgersAway: the folder is not there, and `decide` did not run.
             LockTimeout: the lock was not had within `timeout` seconds, and `decide` will not run; or it was had and
                 lost, as to a process that slept for longer than a marker counts, and nothing was written.
-            LedgerUnreadable: the file does not parse and was set aside; a next call starts a new file.
+            LedgerUnreadable: the file does not parse and was quarantined; the next call starts a new file.
             LedgerUnwritable: the disk refused; the file is as it was.
         """
         deadline = time.monotonic() + timeout

@@ -114,7 +114,7 @@ class Lanes:
         return len(self._not_yet) + sum(len(queue.waiting) for queue in self._queues.values())
 
     async def close(self) -> None:
-        """Let what is being sent finish; drop the rest, which is found again on the next start."""
+        """Let running sends finish; drop the rest, which is found again on the next start."""
         self._closed = True
         workers = [queue.worker for queue in self._queues.values() if queue.worker]
         for queue in self._queues.values():

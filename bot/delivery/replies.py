@@ -161,7 +161,7 @@ class Replies:
         return len(self._tasks)
 
     async def close(self, grace: float = 5.0) -> None:
-        """Let the tries that are being made finish; what then still waits is found again on the next start."""
+        """Let running tries finish; what still waits then is found again on the next start."""
         self._closing.set()
         tasks = list(self._tasks.values())
         if tasks:

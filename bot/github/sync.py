@@ -83,7 +83,7 @@ class GithubSync:
         self._add(summary.issue)
 
     async def restore(self, summaries: Iterable[Summary]) -> None:
-        """Have everything looked at again: what is open, what was begun, and what others wrote meanwhile.
+        """Queue everything to be compared again: what is open, what was begun, and what others wrote meanwhile.
 
         Raises:
             StorageUnavailable: what was begun is not known now.
@@ -478,7 +478,7 @@ def _stand_in(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """Since when it is mirrored to (seconds since 1970), the account that our comments are by, where one told, and
+    """Since when it is mirrored to (seconds since 1970), the account that our comments are by, if known, and
     whether labels of an earlier storage were searched for.
     """
 

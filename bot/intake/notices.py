@@ -333,7 +333,7 @@ class LedgerOutage:
     async def run(self, drained: Callable[[], Awaitable[None]]) -> None:
         """Look at the folder, count how long events wait, notify people; until cancelled.
 
-        `drained` returns when what an earlier process left in the inbox is worked off: only then its outage is over.
+        `drained` returns when what an earlier process left in the inbox is processed: only then its outage is over.
         """
         self._outage = await until_stored(
             lambda: counter(self._store, _OUTAGE),

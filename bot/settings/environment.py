@@ -25,7 +25,7 @@ _SIGNING_PREFIX = "whsec_"
 
 
 class Wanted(NamedTuple):
-    """An environment variable that the key at `place` asks for; `fits` judges its value, `expected` in words."""
+    """An environment variable that the key at `place` names; `fits` checks its value, `expected` describes it."""
 
     variable: str
     place: Place

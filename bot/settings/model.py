@@ -322,7 +322,7 @@ class LedgerSettings(Table):
 
 
 class StorageSettings(Table):
-    """`keep`: how long rows of what is over stay; None: for ever. Duplicates are known by them."""
+    """`keep`: how long rows of finished things stay; None: for ever. Duplicates are recognized by them."""
 
     path: ConfigPath = Path("clarify.db")
     keep: Duration | None = None
@@ -375,7 +375,7 @@ class PacingSettings(Table):
 
 
 class ShellTable(Table):
-    """`consent`: whether `clarify answer` may accept what an agent asks consent for."""
+    """`consent`: whether `clarify answer` may accept a confirmation."""
 
     consent: bool = False
 
@@ -513,7 +513,7 @@ Event = Literal[
 
 
 class WebhookSettings(Table):
-    """Where to; `secret_env` names the variable with the secret that signs it. `events`: all five, or some of them."""
+    """One webhook; `secret_env` names the variable with the signing secret. `events`: all five, or some of them."""
 
     url: Annotated[str, AfterValidator(hook_url)]
     secret_env: EnvironmentName
@@ -521,7 +521,7 @@ class WebhookSettings(Table):
 
 
 class ResponderSettings(Table):
-    """How a role answers, by exactly one of three ways.
+    """How a role answers: in exactly one of three ways.
 
     `command`: run for each question, which it gets as JSON on its standard input. `http`: a URL that each question is
     posted to, with the bearer token of `token_env`. `people`: a channel, user groups and users in Slack; with a channel
@@ -571,9 +571,9 @@ class ResponderSettings(Table):
 
 
 class GithubSettings(Table):
-    """Where to mirror to. `token_env` names the variable with a token that may write issues of `repo`.
+    """The repository to mirror to. `token_env` names the variable with a token that may write issues of `repo`.
 
-    `mention`: who is told of an escalation. `comments_per_second` paces everything that is written there.
+    `mention`: whom to mention in an escalation. `comments_per_second` limits all writes there.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -622,7 +622,7 @@ class Configuration(Table):
 
 
 class Secrets(Table):
-    """What the environment gave. Never written anywhere: `SecretStr` shows as stars."""
+    """The secrets from the environment. Never written anywhere: `SecretStr` shows as stars."""
 
     bot_token: SecretStr
     app_token: SecretStr | None = None

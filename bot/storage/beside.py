@@ -151,7 +151,7 @@ def rename_to(path: Path, name: str) -> None:
 
 
 def copy(path: Path, to: Path) -> int:
-    """Copy a storage as it is at one moment, whoever writes meanwhile, into one file; returns its version.
+    """Copy a snapshot of a storage, even while others write, into one file; returns its version.
 
     Raises:
         BackupError: it is damaged, or cannot be read.
