@@ -7,6 +7,9 @@ with `Began`; and by itself, with its first step at once, when a snooze ends, wh
 `take_timeout` of a take, when nobody took what was handed over, and `take_timeout` after even the last resort failed.
 `Sent` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
 address to send to).
+
+Clocks are set back. A happening that is written after another but dated before it shows by how much: what was earlier
+is dated back with it. While only `now` shows it, the last sending is made again rather than waited for.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from core.clarification import Clarification, Why, one_line
 LAST_RESORT = -1
 IncidentState = Literal["paging", "taken", "snoozed", "closed"]
 _SNOOZE = timedelta(minutes=10)
+_SET_BACK = timedelta(minutes=1)  # less than this is waited for
 
 WORDS_LIMIT = 1500
 _POSITION = 300
@@ -101,15 +105,22 @@ class _Cycle:
         self._sent: dict[int, datetime] = {}  # when it was sent last
         self._pulled: dict[int, datetime] = {}  # due earlier than planned
         self._failed: set[int] = set()  # whose latest sending reached nobody
+        self._latest: int | None = None
 
     def dues(self) -> list[tuple[int, datetime]]:
         """The steps that are to be sent some time, in order, the last resort at the end."""
         steps = (*range(len(self._steps)), LAST_RESORT)
         return [(step, at) for step in steps if (at := self._due(step)) is not None]
 
+    @property
+    def again(self) -> int:
+        """What to send when nobody knows how long the last sending is ago."""
+        return self._next_unsent() if self._latest is None else self._latest
+
     def mark(self, step: int, at: datetime) -> None:
         """`step` was sent."""
         self._sent[step] = at
+        self._latest = step
         self._pulled.pop(step, None)
         self._failed.discard(step)
 
@@ -134,6 +145,11 @@ class _Cycle:
         step = self._next_unsent()
         if step == LAST_RESORT or self._start + self._steps[step].after > at:
             self._pulled.setdefault(step, at)
+
+    def date_back(self, by: timedelta) -> None:
+        self._start -= by
+        for moments in (self._sent, self._pulled):
+            moments.update({step: at - by for step, at in moments.items()})
 
     def _due(self, step: int) -> datetime | None:
         """When `step` is to be sent next; None: not at all as things are."""
@@ -256,9 +272,10 @@ class _Course:
         self._cycle = _Cycle(policy, datetime.fromtimestamp(0, UTC))
         self._over = False
         self._holder: str | None = None
-        self._acknowledged: str | None = None  # by whom it was taken or snoozed
+        self._acknowledged: tuple[str, datetime] | None = None  # by whom and when it was taken or snoozed
         self._held: datetime | None = None  # until when a hand-over is trusted
         self._resume: datetime | None = None  # when the next cycle begins by itself
+        self._last: datetime | None = None  # of the latest happening
 
     def take_in(self, happening: Happening) -> None:
         """Go on by one happening."""
@@ -266,6 +283,7 @@ class _Course:
             return
         at = happening.at
         self._advance(at)
+        self._date_back(at)
         match happening:
             case Began():
                 self._begin(at)
@@ -275,11 +293,11 @@ class _Course:
                 self._fail(step, at)
             case Taken(user=user):
                 self._state, self._holder, self._held = "taken", user, None
-                self._acknowledged, self._resume = user, at + self._trust
+                self._acknowledged, self._resume = (user, at), at + self._trust
             case Handed(user=user):
                 self._hand(user, at)
             case Snoozed(until=until, by=by):
-                self._state, self._acknowledged, self._resume = "snoozed", by, until
+                self._state, self._acknowledged, self._resume = "snoozed", (by, at), until
             case NotMine(by=by):
                 self._pass_on(by, at)
             case IncidentClosed():
@@ -294,6 +312,8 @@ class _Course:
         if self._state == "paging":
             dues = self._cycle.dues()
             send = tuple(step for step, at in dues if at <= now)
+            if not send and self._last is not None and now < self._last - _SET_BACK:
+                send = (self._cycle.again,)
             moments += [at for step, at in dues if step not in send]
         return Wanted(send, min(moments, default=None), self._holder, self._state)
 
@@ -321,7 +341,7 @@ class _Course:
             self._cycle.pull(at)
         elif self._state == "paging":
             self._cycle.skip(at)
-        elif by == self._acknowledged:
+        elif self._acknowledged is not None and by == self._acknowledged[0]:
             self._begin(at)
             if self._policy.steps:
                 self._cycle.mark(0, at)  # they were paged, and declined
@@ -329,12 +349,32 @@ class _Course:
 
     def _advance(self, to: datetime) -> None:
         """Begin the cycles that begin by themselves."""
-        while self._resume is not None and to >= self._resume:
-            at, held, holder = self._resume, self._held, self._holder
+        while self._resume is not None and (to >= self._resume or self._far_back(to)):
+            at, held, holder = min(to, self._resume), self._held, self._holder
             self._begin(at)
             self._cycle.pull(at)
+            self._last = at if self._last is None else min(at, self._last)
             if held is not None and at < held:  # a snooze within a hand-over
                 self._holder, self._held, self._resume = holder, held, held
+
+    def _far_back(self, to: datetime) -> bool:
+        """Whether the clock was set back by as much as a take or a snooze lasts: nobody knows when it is over."""
+        if self._acknowledged is None or self._resume is None:
+            return False
+        since = self._acknowledged[1]
+        return to < since and to <= since - (self._resume - since)
+
+    def _date_back(self, at: datetime) -> None:
+        """Date everything back by as much as the clock was, if `at` shows that it was."""
+        by = timedelta(0) if self._last is None else self._last - at
+        self._last = at
+        if by <= timedelta(0):
+            return
+        self._cycle.date_back(by)
+        if self._acknowledged is not None:
+            self._acknowledged = (self._acknowledged[0], self._acknowledged[1] - by)
+        self._held = self._held - by if self._held is not None else None
+        self._resume = self._resume - by if self._resume is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,34 @@ def test_wanted_says_who_has_it(history: str, now: float, state: str, holder: st
 
 
 @pytest.mark.parametrize(
+    ("history", "now", "send"),
+    [
+        pytest.param([Began(at(0)), Sent(at(0), 0)], -0.5, (), id="a little: waited for"),
+        pytest.param([Began(at(0)), Sent(at(0), 0)], -60, (0,), id="an hour: told again"),
+        pytest.param([Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -60, (), id="once only"),
+        pytest.param(
+            [Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -55, (0,), id="and on by the new time"
+        ),
+        pytest.param([Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -46, (0,), id="the second step later"),
+        pytest.param(
+            [Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -45, (0, 1), id="by the new time, too"
+        ),
+        pytest.param([Began(at(0))], -60, (0,), id="before anything was sent"),
+        pytest.param([Began(at(0)), Taken(at(1), "U1")], -5, (), id="taken: trusted as long again"),
+        pytest.param([Began(at(0)), Taken(at(1), "U1")], -14, (0,), id="taken: not for ever"),
+        pytest.param([Began(at(0)), Taken(at(1), "U1"), Sent(at(-60), 0)], -60, (), id="resumed once only"),
+        pytest.param(
+            [Began(at(0)), Taken(at(1), "U1"), Sent(at(-60), 0)], -45, (0, 1), id="resumed for good"
+        ),
+        pytest.param([Began(at(0)), Snoozed(at(1), at(11), "U1")], -9, (0,), id="snoozed: not for ever"),
+        pytest.param([Began(at(0)), Closed(at(1))], -60, (), id="closed"),
+    ],
+)
+def test_wanted_clock_set_back(history: list[Happening], now: float, send: tuple[int, ...]) -> None:
+    assert wanted(USUAL, history, at(now)).send == send
+
+
+@pytest.mark.parametrize(
     ("ends", "until"),
     [(None, 10), (60, 10), (20, 10), (10, 5), (1, 0.5), (0, 0), (-5, 0)],
 )
