@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import cast
 
 import h11
 import structlog
@@ -171,6 +172,11 @@ class _Server(uvicorn.Server):
                 async with asyncio.timeout(1.0):
                     await self._told.wait()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End every connection; uvicorn forgets those that were accepted while it already ended the others."""
+        await super().shutdown(sockets)
+        cast("Connections", self.server_state).end()
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
@@ -296,9 +302,19 @@ class Connections(ServerState):
         self._of: Counter[str] = Counter()
         self._waiting: dict[Connection, None] = {}  # the longest first
         self._logged = float("-inf")
+        self._over = False
+
+    def end(self) -> None:
+        """End what is connected, and what still comes."""
+        self._over = True
+        for each in list(self._held):
+            each.abort()
 
     def admit(self, new: Connection) -> bool:
         """Count a new connection; returns whether it is served. If not, it is told so and ends."""
+        if self._over:
+            new.abort()
+            return False
         self._held.add(new)
         self._of[new.address] += 1
         crowded = not is_loopback_address(new.address) and self._of[new.address] > self.limits.per_address

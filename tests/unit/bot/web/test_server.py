@@ -476,6 +476,14 @@ def test_place_is_free_once_a_connection_is_gone() -> None:
         connections.release(cast("Connection", stand))
 
 
+def test_connection_that_comes_while_the_server_ends_is_ended_too() -> None:
+    connections = Connections(Limits(connections=9, per_address=9))
+    first, _ = arrive(connections, "127.0.0.1")
+    connections.end()
+    late, served = arrive(connections, "127.0.0.1")
+    assert (first.lost, late.lost, served) == (True, True, False)
+
+
 @pytest.mark.parametrize(
     ("descriptors", "most", "each", "waiting"),
     [(1024, 512, 128, 256), (4096, 2048, 512, 1000), (64, 32, 8, 16)],
