@@ -175,6 +175,8 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End every connection; uvicorn forgets those that were accepted while it already ended the others."""
         await super().shutdown(sockets)
+        if self.server_state.tasks:  # cancelled: each tells its caller
+            await asyncio.wait(self.server_state.tasks, timeout=_GRACE)
         cast("Connections", self.server_state).end()
 
     @contextmanager
@@ -308,7 +310,7 @@ class Connections(ServerState):
         """End what is connected, and what still comes."""
         self._over = True
         for each in list(self._held):
-            each.abort()
+            each.transport.close()  # once what was written is read
 
     def admit(self, new: Connection) -> bool:
         """Count a new connection; returns whether it is served. If not, it is told so and ends."""

@@ -298,7 +298,7 @@ def test_wanted_says_who_has_it(history: str, now: float, state: str, holder: st
             [Began(at(0)), Taken(at(1), "U1"), Sent(at(-60), 0)], -45, (0, 1), id="resumed for good"
         ),
         pytest.param([Began(at(0)), Snoozed(at(1), at(11), "U1")], -9, (0,), id="snoozed: not for ever"),
-        pytest.param([Began(at(0)), Closed(at(1))], -60, (), id="closed"),
+        pytest.param([Began(at(0)), IncidentClosed(at(1))], -60, (), id="closed"),
     ],
 )
 def test_wanted_clock_set_back(history: list[Happening], now: float, send: tuple[int, ...]) -> None:

@@ -434,10 +434,12 @@ class Stand:
     """Stands for a connection from elsewhere; `lost` says that it was ended."""
 
     def __init__(self, address: str) -> None:
-        self.address, self.lost = address, False
+        self.address, self.lost, self.transport = address, False, self
 
     def abort(self) -> None:
         self.lost = True
+
+    close = abort
 
 
 def arrive(connections: Connections, address: str, *, asks: bool = False) -> tuple[Stand, bool]:
