@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,9 @@ def responder(
 
 
 def ours() -> list[psutil.Process]:
-    """Our children, zombies too."""
-    return psutil.Process().children()
+    """Our children, zombies too; not the servers from which other tests fork theirs."""
+    servers = {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]  # typeshed leaves them out
+    return [each for each in psutil.Process().children() if each.pid not in servers]
 
 
 def is_gone(pid: int) -> bool:
