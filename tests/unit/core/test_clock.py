@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from math import inf
 
 import pytest
 
 from core.clock import Pace, backoff, event_or_time, within
-from tests.kit.clocks import ManualClock
+from tests.kit.clocks import LeapClock, ManualClock
 
 
 async def test_within_tells_whether_it_ended_in_time() -> None:
@@ -111,3 +112,12 @@ def test_pace_is_not_shortened_by_a_second_refusal() -> None:
     pace.refused(10.0, 30.0)
     pace.refused(11.0, 1.0)
     assert pace.wait(11.0, post=True) == 29
+
+
+async def test_time_beside_an_event_counts_from_the_call() -> None:
+    clock = LeapClock()
+    waiting = asyncio.ensure_future(event_or_time(clock, asyncio.Event(), 60))
+    await asyncio.sleep(0)  # it was called; its sleep has not had a turn
+    clock.leap(timedelta(seconds=61))
+    async with asyncio.timeout(30):
+        await waiting
