@@ -126,10 +126,18 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]
 
 
 async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> None:
-    """Returns when `event` is set, or after `seconds` of the clock's time (`inf`: only when it is set)."""
+    """Returns when `event` is set, or after `seconds` of the clock's time (`inf`: only when it is set).
+
+    They count from the call, not from the first turn of the sleep: what passes in between is part of them.
+    """
+    began = clock.steady()
+
+    async def sleep() -> None:
+        await clock.sleep(max(seconds - (clock.steady() - began), _SHORTEST_SLEEP))
+
     waits: set[asyncio.Future[object]] = {asyncio.ensure_future(event.wait())}
     if seconds < inf:
-        waits.add(asyncio.ensure_future(clock.sleep(max(seconds, _SHORTEST_SLEEP))))
+        waits.add(asyncio.ensure_future(sleep()))
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
