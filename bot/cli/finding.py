@@ -205,7 +205,7 @@ def _there(ledger: FileLedger, *, archived: bool) -> tuple[set[int], Mapping[int
         for issue, path in ledger.archive.listing.ledgers() if archived else ():
             kept.setdefault(issue, []).append(path)
     except FileNotFoundError:
-        pass
+        pass  # nothing was archived yet
     except OSError as error:
         problems.append(f"The folder {ledger.archive.folder} cannot be read ({error.strerror}).")
     return live, kept, problems

@@ -73,7 +73,7 @@ def period_of(span: str, now: datetime) -> Period:
         if (length := span_of(span)) is not None:
             return Period(length, now - length if length < now - _FIRST else None, now)
     except OverflowError:
-        pass
+        pass  # longer than time itself: no span either
     raise BadInput(f"{span[:40]!r} is no span of time; expected something like 90m, 24h, 7d or 2w.")
 
 
