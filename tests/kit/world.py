@@ -112,8 +112,10 @@ class World:
         self.environ: dict[str, str] = {}  # beside Slack's tokens
 
     @asynccontextmanager
-    async def bot(self, text: str | None = None, clock: Clock | None = None) -> AsyncIterator[Bot]:
-        """The bot, running and taking clicks; stopped in order at the end."""
+    async def bot(
+        self, text: str | None = None, clock: Clock | None = None, *, ready: bool = True
+    ) -> AsyncIterator[Bot]:
+        """The bot, running and, with `ready`, taking clicks; stopped in order at the end."""
         file = self.folder / "clarify.toml"
         settings = parse_settings(
             text or config(self.producer.url),
@@ -126,16 +128,20 @@ class World:
         stop = asyncio.Event()
         watch: asyncio.Task[Any] = asyncio.create_task(bot.until(stop))
         try:
-            ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
-            done, _ = await asyncio.wait({watch, ready}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
-            assert done, "the bot was not ready within 20 s"
-            for task in done:
-                task.result()
+            if ready:
+                await self._takes_clicks(bot, watch)
             yield bot
         finally:
             stop.set()
             await bot.stop()
             await asyncio.wait_for(watch, 60)
+
+    async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
+        ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
+        done, _ = await asyncio.wait({watch, ready}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        assert done, "the bot was not ready within 20 s"
+        for task in done:
+            task.result()
 
     def slack_waits(self, seconds: float = 1.0) -> None:
         """How long for an acknowledgement; where there will be none, a test needs not wait as long as otherwise."""

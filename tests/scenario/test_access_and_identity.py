@@ -14,7 +14,7 @@ import pytest
 from bot import people
 from bot.app import Bot
 from bot.errors import ConfigurationError
-from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
+from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
 from tests.kit.until import until
 from tests.kit.world import PATIENT, World, config, controls, of_a_click, scene, url_of
@@ -46,15 +46,6 @@ async def test_p6_click_of_one_who_may_not_is_refused_aloud_and_logged(
     assert any("refused" in line and user in line and why in line for line in caplog.messages)
 
 
-@pytest.mark.parametrize("user", [GIO, EVA])
-async def test_p6_thread_reply_of_one_who_may_not_is_refused_aloud(stage: World, user: str) -> None:
-    async with stage.bot():
-        card = await stage.ask()
-        await stage.workspace.post(user, AGENTS, "yes", thread_ts=card.ts)
-        await stage.whisper(user, "You cannot answer this")
-        assert stage.record()["status"] == "pending"
-
-
 async def test_p6_who_left_the_channel_is_refused_at_the_click(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["freetext"])
@@ -78,16 +69,6 @@ async def test_p6_guest_made_of_a_member_is_refused_from_then_on(stage: World) -
         second = await stage.ask("rpl_2", question="And now?")
         await stage.workspace.click(ADE, AGENTS, second.ts, label="Yes")
         await stage.whisper(ADE, "you are a guest")
-
-
-@pytest.mark.parametrize("user", [GIO, EVA])
-async def test_p6_guest_and_external_answer_when_listed_by_id(stage: World, user: str) -> None:
-    async with stage.bot(config(stage.producer.url, answerers=("members", user))):
-        card = await stage.ask()
-        await stage.workspace.click(user, AGENTS, card.ts, label="Yes")
-        reply = await stage.reply()
-        team = stage.workspace.state.users[user].team_id
-        assert reply["decided_by"] == f"user:slack/{team}/{user}"
 
 
 async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(stage: World) -> None:
@@ -127,7 +108,6 @@ IDENTITIES = f"""
     ("settings", "user", "decided_by"),
     [
         ({"more": IDENTITIES}, FOLAKE, "user:folake"),
-        ({"more": IDENTITIES}, ADE, f"user:slack/T0LOCAL/{ADE}"),
         ({"identity": "email"}, ADE, "user:ade@local.example"),
         ({"identity": "email", "more": IDENTITIES}, FOLAKE, "user:folake"),
         ({"identity": "email", "answerers": (EVA,)}, EVA, f"user:slack/T0EXTERN/{EVA}"),
@@ -146,30 +126,11 @@ async def test_p5_decided_by_is_stable_and_the_ledger_keeps_the_ids(
     assert stage.record()["thread"][1]["from"] == decided_by
 
 
-async def test_card_in_the_fallback_channel_is_answered_by_its_members(stage: World) -> None:
-    stage.workspace.archive(AGENTS)
-    async with stage.bot():
-        await stage.producer.emit(
-            {
-                "type": "aaep:agent.awaiting.clarification",
-                "session_id": "sess_one",
-                "question": "Where am I?",
-                "reply_token": "rpl_1",
-                "timeout_seconds": 600,
-                "accepted_response_kinds": ["yes_no"],
-            }
-        )
-        card = await stage.card("Where am I?", FALLBACK)
-        assert (await stage.workspace.click(ONCALL, FALLBACK, card.ts, label="Yes")).ok
-        assert (await stage.reply())["decided_by"].endswith(ONCALL)
-
-
-@pytest.mark.parametrize("code", ["user_not_found", "user_not_visible"])
 async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer(
-    stage: World, code: str, caplog: pytest.LogCaptureFixture
+    stage: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stage.workspace.change_user(ADE, hidden=code)
-    stage.workspace.add_user(User("U000HIDDEN", "hidden", "Hidden", "T0EXTERN", hidden=code))
+    stage.workspace.change_user(ADE, hidden="user_not_found")
+    stage.workspace.add_user(User("U000HIDDEN", "hidden", "Hidden", "T0EXTERN", hidden="user_not_visible"))
     stage.workspace.channel(AGENTS).members.append("U000HIDDEN")
     async with stage.bot():
         card = await stage.ask()
@@ -183,21 +144,10 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
     assert len(told_of) == 1
 
 
-async def test_start_asks_about_few_of_a_thousand_guests(stage: World) -> None:
-    for number in range(1000):
-        user = stage.workspace.add_user(
-            User(f"U00{number:04}", f"guest{number}", "Guest", "T0LOCAL", is_restricted=True)
-        )
-        stage.workspace.channel(AGENTS).members.append(user.id)
-    async with stage.bot():
-        assert stage.calls("users.info") < 60
-        card = await stage.ask()
-        await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
-        assert (await stage.reply())["response"] is True
-
-
-@pytest.mark.parametrize("method", ["users.info", "conversations.members", "usergroups.users.list"])
-@pytest.mark.parametrize("fault", ["429:60", "delay:60", "refuse:internal_error"])
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [("users.info", "delay:60"), ("conversations.members", "429:60"), ("usergroups.users.list", "delay:60")],
+)
 async def test_start_does_not_wait_until_slack_tells_who_may_answer(
     stage: World, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,20 +196,9 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
         assert await degraded(bot) == []
 
 
-@pytest.mark.parametrize("fault", ["refuse:missing_scope", "refuse:internal_error", "429:60", "delay:60"])
-async def test_user_group_that_slack_does_not_tell_of_keeps_no_member_out(stage: World, fault: str) -> None:
-    async with stage.bot(config(stage.producer.url, answerers=BOTH)) as bot:
-        card = await stage.ask()
-        bot.people.forget("group", PLATFORM)
-        stage.workspace.faults.add("usergroups.users.list", fault, times=100)
-        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
-        assert (await stage.reply())["response"] is True
-
-
 @pytest.mark.parametrize(
     ("method", "fault"),
     [
-        ("usergroups.users.list", "refuse:missing_scope"),
         ("usergroups.users.list", "429:60"),
         ("*", "delay:60"),
     ],
@@ -304,11 +243,8 @@ async def test_start_ends_where_only_a_disabled_user_group_could_answer(stage: W
     )
 
 
-@pytest.mark.parametrize("org_wide", [False, True])
-async def test_p6_colleague_of_another_workspace_of_the_same_organization_answers(
-    stage: World, org_wide: bool
-) -> None:
-    stage.workspace.join_enterprise("E0ORG", org_wide=org_wide)
+async def test_p6_colleague_of_another_workspace_of_the_same_organization_answers(stage: World) -> None:
+    stage.workspace.join_enterprise("E0ORG", org_wide=False)
     stage.workspace.change_user(EVA, enterprise_id="E0ELSE")
     stage.workspace.add_user(User("U0COL", "col", "Col", "T0OTHER", enterprise_id="E0ORG"))
     stage.workspace.channel(AGENTS).members.append("U0COL")

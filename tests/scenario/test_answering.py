@@ -58,11 +58,6 @@ async def test_select_answers_where_choices_are_many(stage: World) -> None:
             "Wait <a day> & see",
         ),
         (
-            {"accepted_response_kinds": ["yes_no", "numeric", "freetext"]},
-            {"A number": "-3"},
-            -3,
-        ),
-        (
             {"accepted_response_kinds": ["multiple_choice", "freetext"], "choices": REGIONS},
             {"Your choice": "Europe"},
             "eu-1",
@@ -82,7 +77,7 @@ async def test_select_answers_where_choices_are_many(stage: World) -> None:
             "Neither",
         ),
     ],
-    ids=["numeric", "freetext", "several kinds", "choice or words", "several choices", "free form"],
+    ids=["numeric", "freetext", "choice or words", "several choices", "free form"],
 )
 async def test_modal_answers(
     stage: World, fields: dict[str, Any], values: dict[str, Any], response: object
@@ -135,14 +130,9 @@ async def test_modal_of_a_question_answered_meanwhile_says_who_was_first(stage: 
     ("fields", "text", "response"),
     [
         ({"accepted_response_kinds": ["yes_no"]}, "Yep!", True),
-        ({"accepted_response_kinds": ["yes_no"]}, "nope", False),
         ({"accepted_response_kinds": ["numeric"]}, "1,200.50", 1200.5),
-        ({"accepted_response_kinds": ["numeric"]}, "12", 12),
-        ({"accepted_response_kinds": ["multiple_choice"], "choices": REGIONS}, "2", "us-1"),
-        ({"accepted_response_kinds": ["multiple_choice"], "choices": REGIONS}, "EU-1", "eu-1"),
         ({"accepted_response_kinds": ["multiple_choice"], "choices": REGIONS}, "america", "us-1"),
         ({"accepted_response_kinds": ["freetext"]}, "a < b & c, see https://example.org/x", None),
-        ({"accepted_response_kinds": ["freetext"]}, "two\nlines", "two\nlines"),
     ],
 )
 async def test_thread_reply_answers(
@@ -247,11 +237,9 @@ async def every_page(stage: World, user: str) -> str:
     return " ".join(" ".join(sections).split())
 
 
-TOO_MANY = [hosts(101), hosts(500), hosts(500, 1800), hosts(100, 2000)]
-
-
-@pytest.mark.parametrize("choices", TOO_MANY, ids=["101", "500", "500 long ones", "100 long ones"])
-@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+@pytest.mark.parametrize(
+    ("choices", "several"), [(hosts(101), True), (hosts(500, 1800), False), (hosts(100, 2000), False)]
+)
 async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whole(
     stage: World, choices: list[dict[str, str]], several: bool
 ) -> None:
@@ -276,8 +264,10 @@ async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whol
     assert not stage.workspace.direct("U0ONCALL")
 
 
-@pytest.mark.parametrize("typed", ["137", "#137", "host-137", "Host 137"])
-@pytest.mark.parametrize("kinds", [["multiple_choice"], ["multiple_choice", "numeric", "freetext"]])
+@pytest.mark.parametrize(
+    ("typed", "kinds"),
+    [("137", ["multiple_choice"]), ("Host 137", ["multiple_choice", "numeric", "freetext"])],
+)
 async def test_choice_beyond_a_menu_is_typed_into_the_modal(
     stage: World, typed: str, kinds: list[str]
 ) -> None:
@@ -303,18 +293,3 @@ async def test_several_choices_beyond_a_menu_are_typed_into_the_modal(stage: Wor
         await stage.modal(ADE)
         assert (await stage.workspace.submit_view(ADE, {"Your choices": "101, host-7"})).ok
         assert (await stage.reply())["response"] == "Host 7, Host 101"
-
-
-async def test_long_choice_is_picked_from_the_menu(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=hosts(100, 2000))
-        menu = next(
-            element for block in card.blocks for element in block.get("elements", ()) if "options" in element
-        )
-        option = next(
-            each["text"]["text"]
-            for each in menu["options"]
-            if each["text"]["text"].startswith("77. Host 77 ")
-        )
-        await stage.workspace.select(FOLAKE, AGENTS, card.ts, "Choose an answer", option)
-        assert (await stage.reply())["response"] == "host-77"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Ephemeral, Message
 from tests.kit.world import World, config, said
 from tests.scenario.typist import (
     FREE,
     HOSTILE,
     YES_NO,
-    ask_many,
     assert_inert,
     buttons,
     command,
     direct,
-    ids,
     of_issue,
     words,
 )
@@ -71,14 +69,6 @@ async def told_next(stage: World, count: int) -> Ephemeral:
     return stage.workspace.ephemerals(ADE)[count - 1]
 
 
-async def test_mention_of_a_guest_changes_nothing_and_says_why(stage: World) -> None:
-    async with stage.bot():
-        await stage.ask(session="sess_1", question="Question 1?", **of_issue(42))
-        await stage.workspace.post(GIO, AGENTS, f"{ME} answer CLR-42-001 yes")
-        assert "a guest" in (await stage.whisper(GIO, "You cannot answer this")).text
-        assert stage.record(42)["status"] == "pending"
-
-
 async def test_words_in_direct_messages_are_answered_there(stage: World) -> None:
     async with stage.bot():
         await stage.ask(session=HOSTILE, question=HOSTILE, **YES_NO, **of_issue(42))
@@ -98,21 +88,6 @@ async def test_words_in_direct_messages_are_answered_there(stage: World) -> None
         assert "is answered: “No”" in words(await say(stage, ADE, "answer #42 no"))
         assert (await stage.reply())["response"] is False
         assert not stage.workspace.ephemerals(ADE)
-
-
-async def test_list_in_direct_messages_is_paged_and_answered_from(stage: World) -> None:
-    async with stage.bot() as bot:
-        expected = await ask_many(stage, bot.index, 10)
-        listed = await say(stage, ADE, "mine")
-        assert ids(listed) == expected[:8]
-        assert (await stage.workspace.click(ADE, listed.channel, listed.ts, label="Next")).ok
-        await stage.until(lambda: "Page 2 of 2" in words(listed))
-        assert ids(listed) == expected[8:]
-        assert buttons(listed).count("Answer…") == 2
-        assert (await stage.workspace.click(ADE, listed.channel, listed.ts, "clarify.answer.0")).ok
-        await stage.modal(ADE)
-        assert (await stage.workspace.submit_view(ADE, {"Yes or no": "Yes"})).ok
-        await stage.until(lambda: len(stage.producer.replies) == 1)
 
 
 async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stage: World) -> None:

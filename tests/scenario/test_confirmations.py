@@ -78,37 +78,6 @@ async def test_click_decides_and_the_reply_reaches_the_producer(
     assert (record["aaep"]["action"], record["aaep"]["riskLevel"]) == (ACTION, "high")
 
 
-async def test_everything_to_decide_it_stands_in_blocks_and_in_the_fallback_text(stage: World) -> None:
-    async with stage.bot():
-        card = await confirm(
-            stage, extra_context={"database": {"host": "db-7", "tables": ["orders", "items"]}}
-        )
-        blocks = json.dumps(card.blocks, ensure_ascii=False)
-        for words in (
-            "asks for a confirmation", ACTION, "Consequence: All 40,000 orders are gone.", "Risk: high.",
-            "Irreversible: it cannot be undone.", "If nobody answers, the agent does not go ahead", "host: db-7",
-            "tables: orders, items", "accept or reject",
-        ):  # fmt: skip
-            assert words in card.text, words
-            assert words in blocks, words
-        assert "Warning" not in card.text
-
-
-async def test_default_that_breaks_the_rule_is_warned_of(stage: World) -> None:
-    async with stage.bot():
-        card = await confirm(stage, default_decision="accept")
-        for shown in (card.text, json.dumps(card.blocks, ensure_ascii=False)):
-            assert "Warning: if nobody answers, this is carried out although it cannot be undone." in shown
-            assert "If nobody answers, the agent goes ahead, as if accepted" in shown
-
-
-async def test_low_risk_is_not_asked_twice(stage: World) -> None:
-    async with stage.bot():
-        card = await confirm(stage, risk_level="low", irreversible=False, reversibility="reversible")
-        assert "Risk: low. Reversible." in card.text
-        assert asks_again(card) == set()
-
-
 @pytest.mark.parametrize("reason", [None, "Not before <Monday>, & ask *Ade*."])
 async def test_modal_takes_a_decision_and_a_reason(stage: World, reason: str | None) -> None:
     async with stage.bot():
@@ -210,7 +179,7 @@ async def test_p5_program_that_writes_the_ledger_cannot_consent_for_a_person(sta
         await consent_is_refused(stage, first, named)
 
 
-@pytest.mark.parametrize("kind", ["an agent", "a person", "all fields", "a seal"])
+@pytest.mark.parametrize("kind", ["a person", "all fields"])
 async def test_p5_nor_while_the_bot_is_down(stage: World, kind: str) -> None:
     change, named = FORGERIES[kind]
     async with stage.bot():

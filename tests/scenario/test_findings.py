@@ -217,15 +217,6 @@ async def test_errors_page_by_the_categories_that_are_configured(
         await stage.becomes(page, f"Seen by <@{ONCALL}>", "closed", without=["Take"])
 
 
-async def test_reply_that_the_agent_refuses_is_paged(stage: Night) -> None:
-    async with stage.bot(stage.config()):
-        card = await stage.ask()
-        stage.producer.refuse_next(400)
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        page = await stage.live("The agent refused the answer")
-        assert ("CLR-100001-001" in page.text, "Shall I go on?" in page.text) == (True, True)
-
-
 async def test_p1_card_that_moved_to_the_fallback_channel_is_paged_and_answered_from_the_page(
     stage: Night,
 ) -> None:

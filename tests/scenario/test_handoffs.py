@@ -137,15 +137,6 @@ async def test_handoff_that_is_handed_on_pages_that_person_until_they_take_it(st
         await stage.becomes(card, f"Taken by <@{ADE}>", without=ALL)
 
 
-async def test_not_mine_goes_to_whoever_comes_next(stage: Night) -> None:
-    more = 'steps = [{after = "0s", notify = ["dm"]}, {after = "1h", notify = ["channel:C0FALLBACK"]}]\n'
-    async with stage.bot(stage.config(more=more)):
-        await hand_over(stage)
-        page = await stage.live(REASON, wants=ALL)
-        await stage.press(page, "Not mine")
-        await stage.live(REASON, "C0FALLBACK")
-
-
 async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) -> None:
     async with stage.bot(stage.config(answerers=(FOLAKE,))):
         card = await hand_over(stage)
@@ -154,26 +145,6 @@ async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) ->
             told = await stage.whisper(stranger, "not among those who are on call", LONG)
             assert f"<@{FOLAKE}>" in told.text
         assert "Take" in controls(stage.workspace.message(AGENTS, card.ts))
-
-
-async def test_take_survives_a_restart_and_nothing_is_doubled(stage: Night) -> None:
-    async with stage.bot(stage.config()):
-        card = await hand_over(stage)
-        page = await stage.live(REASON, wants=ALL)
-        await stage.press(card, "Take", FOLAKE)
-        await stage.whisper(FOLAKE, "You took", LONG)
-    async with stage.bot(stage.config()) as bot:
-        for message in (card, page):
-            await stage.becomes(message, f"Taken by <@{FOLAKE}>", without=ALL)
-        await stage.later(bot, minutes=60)
-        await stage.ask(timeout_seconds=36_000)
-        assert len(stage.pages()) == 1
-        cards = [
-            m
-            for m in stage.workspace.messages(AGENTS)
-            if "What it hands over" in said(m) and "Session:" in said(m)
-        ]
-        assert len(cards) == 1
 
 
 async def test_p8_long_context_is_whole_in_the_thread(stage: Night) -> None:
@@ -202,15 +173,6 @@ async def test_p1_handoff_to_others_or_broken_is_shown_and_paged(
         await stage.says("handoff.requested", **sent)
         assert words in said(await stage.live(REASON, AGENTS))
         await stage.live(REASON, wants=ALL)
-
-
-async def test_hinted_words_are_isolated_on_the_card_and_on_the_page(stage: Night) -> None:
-    async with stage.bot(stage.config()):
-        card = await hand_over(stage, "API של הלקוח", localization_hints={"primary_language": "he-IL"})
-        page = await stage.live("API של הלקוח", wants=ALL)
-        for message in (card, page):
-            assert "\u2067API של הלקוח\u2069" in message.text
-            assert "\u2067API של הלקוח\u2069" in said(message)
 
 
 async def test_question_of_a_right_to_left_language_is_kept_as_it_was_and_shown_in_isolates(

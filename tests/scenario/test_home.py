@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import View
 from tests.kit.world import World, controls, question
@@ -12,11 +10,9 @@ from tests.scenario.typist import (
     HOSTILE,
     LIN,
     YES_NO,
-    ask_many,
     assert_inert,
     buttons,
     command,
-    ids,
     of_issue,
     outsider,
     words,
@@ -24,7 +20,6 @@ from tests.scenario.typist import (
 
 PATIENCE = 60.0
 SECTIONS = ["My inbox", "What I took", "Agents", "Ready queue", "On call", "Recent answers"]
-NEXT_OF_INBOX = "home.page.2"
 
 
 async def home(stage: World, user: str, *said: str, unsaid: str = "") -> View:
@@ -105,50 +100,6 @@ async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
         for user in (ADE, FOLAKE):
             view = await home(stage, user, "Nothing waits for you.", "Which port? → 8080")
             assert f"<@{ADE}>" in section(view, "Recent answers")
-
-
-async def test_home_pressed_when_somebody_else_was_first_says_who(stage: World) -> None:
-    async with stage.bot():
-        card = await stage.ask(**of_issue(42))
-        await stage.workspace.open_home(ADE)
-        view = await home(stage, ADE, "Shall I go on?")
-        behind = list(view.payload["blocks"])
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        fresh = await home(stage, ADE, "Nothing waits for you.")
-        fresh.payload["blocks"], shown = behind, fresh.payload["blocks"]  # a screen that is behind
-        assert (await stage.workspace.press_home(ADE, "Answer…")).ok
-        fresh.payload["blocks"] = shown
-        told = words(await stage.modal(ADE))
-        assert "already answered" in told
-        assert "“Yes”" in told
-    assert len(stage.producer.replies) == 1
-
-
-async def test_home_of_many_questions_keeps_slacks_limit_by_pages(stage: World) -> None:
-    async with stage.bot() as bot:
-        expected = await ask_many(stage, bot.index, 60)  # 120 blocks, and as many sessions at work
-        await stage.workspace.open_home(ADE)
-        view = await home(stage, ADE, "My inbox (60), page 1 of 6")
-        assert ids_in_inbox(view) == expected[:10]
-        seen = ids_in_inbox(view)
-        for page in (2, 3):
-            assert (await stage.workspace.press_home(ADE, NEXT_OF_INBOX)).ok
-            view = await home(stage, ADE, f"My inbox (60), page {page} of 6")
-            assert len(view.payload["blocks"]) <= 100
-            seen += ids_in_inbox(view)
-        assert seen == expected[:30]
-
-        await command(stage, f"answer {expected[0]} yes", FOLAKE)  # who looks at a page stays on it
-        view = await home(stage, ADE, "My inbox (59), page 3 of 6")
-        assert ids_in_inbox(view) == expected[21:31]
-
-
-def ids_in_inbox(view: View) -> list[str]:
-    """The clarifications of the inbox, in their order."""
-    blocks = json.loads(json.dumps(view.payload["blocks"]))
-    headings = [n for n, block in enumerate(blocks) if block["type"] == "header"]
-    part = View("", "", {"blocks": blocks[headings[0] : headings[1]]}, "", "")
-    return ids(part)
 
 
 async def test_p6_home_shows_only_what_is_theirs(stage: World) -> None:

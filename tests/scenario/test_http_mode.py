@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,11 +12,10 @@ import pytest
 import structlog
 
 from bot.app import Bot
-from bot.settings.load import parse_settings, prepare_folders
 from bot.workspace import Options
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FOLAKE, SIGNING_SECRET, USE_AS_ANSWER
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, SIGNING_SECRET, USE_AS_ANSWER
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, config, controls, of_a_click, scene
+from tests.kit.world import World, config, controls, scene, url_of
 
 SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
 
@@ -29,121 +26,60 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-@dataclass
-class Joined:
-    """A bot in HTTP mode and the address of its server."""
-
-    bot: Bot
-    url: str
-
-
-def environment(stage: World) -> dict[str, str]:
-    return {
-        "SLACK_BOT_TOKEN": BOT_TOKEN,
-        "SLACK_SIGNING_SECRET": SIGNING_SECRET,
-        "SLACK_API_URL": stage.workspace.api_url,
-    }
-
-
-@asynccontextmanager
-async def serving(stage: World, *, start: bool = True, port: int = 0) -> AsyncIterator[Joined]:
-    """The bot in HTTP mode; with `start` it is ready for clicks."""
-    text = config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n')
-    text = text.replace('mode = "socket"', 'mode = "http"')
-    settings = parse_settings(text, file=stage.folder / "clarify.toml", environ=environment(stage))
-    prepare_folders(settings)
-    bot = await Bot.build(settings, stage.clock, random.Random(7))  # noqa: S311 - jitter
-    try:
-        await bot.start()
-        if start:
-            await asyncio.wait_for(bot.slack.ready.wait(), 60)
-        assert bot._http is not None
-        yield Joined(bot, f"{bot._http.url}/slack/events")
-    finally:
-        await bot.stop()
-
-
 @asynccontextmanager
 async def in_use(stage: World) -> AsyncIterator[Bot]:
-    """The bot, and the workspace told to send to it."""
-    async with serving(stage) as joined:
-        await stage.workspace.link.requests.set_url(joined.url)
-        yield joined.bot
+    """The bot in HTTP mode, and the workspace told to send to it."""
+    async with over_http(stage) as bot:
+        await stage.workspace.link.requests.set_url(f"{url_of(bot)}/slack/events")
+        yield bot
 
 
-async def test_click_that_names_no_team_is_of_the_home_team(stage: World) -> None:
+def over_http(stage: World, *, ready: bool = True) -> AbstractAsyncContextManager[Bot]:
+    stage.environ["SLACK_SIGNING_SECRET"] = SIGNING_SECRET
+    return stage.bot(config(stage.producer.url).replace('mode = "socket"', 'mode = "http"'), ready=ready)
+
+
+async def test_every_surface_works_over_http(stage: World) -> None:
+    """Clicks, modals, replies, commands, shortcuts and Home: as forms and as JSON, answered in their responses."""
+    words = {"accepted_response_kinds": ["yes_no", "freetext"]}
+    said = (
+        "the payload is = too large & so on"  # Bolt reads forms with that word as if they were interactions
+    )
     async with in_use(stage):
+        workspace = stage.workspace
         card = await stage.ask()
-        payload = of_a_click(stage, ADE, card)
-        payload["team"] = None
-        del payload["user"]["team_id"]
-        assert (await stage.workspace.link.deliver("interactive", payload)).ok
-        assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
-
-
-async def test_question_is_answered_by_a_click(stage: World) -> None:
-    async with in_use(stage):
-        card = await stage.ask()
-        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        assert (await workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
         assert (await stage.reply())["response"] is True
-        answered = await stage.now_says(card, f"<@{ADE}>")
-        assert "Yes" not in controls(answered)
-    assert not stage.workspace.link.connections
-    assert stage.calls("apps.connections.open", ok=False) == 0
+        assert "Yes" not in controls(await stage.now_says(card, f"<@{ADE}>"))
 
-
-async def test_question_is_answered_in_a_modal_that_first_says_what_to_mend(stage: World) -> None:
-    async with in_use(stage):
-        card = await stage.ask(accepted_response_kinds=["yes_no", "freetext"])
-        assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")).ok
+        card = await stage.ask("rpl_2", session="sess_2", question="In a modal?", **words)
+        assert (await workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")).ok
         await stage.modal(FOLAKE)
-        outcome = await stage.workspace.submit_view(FOLAKE, {"Your answer": "Later", "Yes or no": "Yes"})
+        outcome = await workspace.submit_view(FOLAKE, {"Your answer": "Later", "Yes or no": "Yes"})
         assert set(outcome.errors.values()) == {"Fill in exactly one of these, and empty the others."}
         filled = {"Your answer": "Later: «ça» & so on", "Yes or no": "None of these"}
-        assert (await stage.workspace.submit_view(FOLAKE, filled)).ok
-        assert (await stage.reply())["response"] == "Later: «ça» & so on"
-        assert not stage.workspace.views(FOLAKE)
+        assert (await workspace.submit_view(FOLAKE, filled)).ok
+        assert (await stage.reply("rpl_2"))["response"] == "Later: «ça» & so on"
+        assert not workspace.views(FOLAKE)
 
+        card = await stage.ask("rpl_3", session="sess_3", question="In the thread?")
+        await workspace.post(ADE, AGENTS, "no", card.ts)
+        assert (await stage.reply("rpl_3"))["response"] is False
 
-async def test_question_is_answered_in_the_thread(stage: World) -> None:
-    async with in_use(stage):
-        card = await stage.ask()
-        await stage.workspace.post(ADE, AGENTS, "no", card.ts)
-        assert (await stage.reply())["response"] is False
+        await stage.ask("rpl_4", session="sess_4", question="By a command?", **words)
+        assert (await workspace.command(ADE, AGENTS, "/clarify", f"answer CLR-100004-001 {said}")).ok
+        assert (await stage.reply("rpl_4"))["response"] == said
+        assert (await workspace.command(GIO, AGENTS, "/clarify", "help")).ok
+        assert "CLR-" in (await stage.whisper(GIO, "/clarify")).text
 
-
-async def test_command_is_answered_in_its_response(stage: World) -> None:
-    async with in_use(stage):
-        await stage.ask()
-        assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
-        assert "CLR-" in (await stage.whisper(ADE, "/clarify")).text
-
-
-async def test_command_that_says_payload_is_heard(stage: World) -> None:
-    """Bolt reads forms with that word in them as if they were interactions, and finds nothing there."""
-    async with in_use(stage):
-        await stage.ask(accepted_response_kinds=["freetext"])
-        number = stage.record()["id"]
-        words = "the payload is = too large & so on"
-        assert (await stage.workspace.command(ADE, AGENTS, "/clarify", f"answer {number} {words}")).ok
-        assert (await stage.reply())["response"] == words
-
-
-async def test_message_is_used_as_the_answer_by_a_shortcut(stage: World) -> None:
-    async with in_use(stage):
-        card = await stage.ask(accepted_response_kinds=["freetext"])
-        said = await stage.workspace.post(FOLAKE, AGENTS, "note: the blue one", card.ts)
-        assert (await stage.workspace.shortcut(ADE, USE_AS_ANSWER, said.ts, AGENTS)).ok
-        assert (await stage.reply())["response"] == "note: the blue one"
-
-
-async def test_home_tab_is_shown_to_who_opens_it(stage: World) -> None:
-    async with in_use(stage):
-        await stage.ask()
-        await stage.workspace.open_home(ADE)
-        await stage.until(
-            lambda: (home := stage.workspace.home(ADE)) and "Shall I go on?" in str(home.payload)
-        )
+        card = await stage.ask("rpl_5", session="sess_5", question="By a shortcut?", **words)
+        await workspace.open_home(ADE)
+        await stage.until(lambda: (home := workspace.home(ADE)) and "By a shortcut?" in str(home.payload))
+        note = await workspace.post(FOLAKE, AGENTS, "note: the blue one", card.ts)
+        assert (await workspace.shortcut(ADE, USE_AS_ANSWER, note.ts, AGENTS)).ok
+        assert (await stage.reply("rpl_5"))["response"] == "note: the blue one"
+    assert not stage.workspace.link.connections
+    assert stage.calls("apps.connections.open", ok=False) == 0
 
 
 async def test_event_that_comes_twice_is_handled_once(stage: World) -> None:
@@ -176,12 +112,12 @@ async def test_requests_that_are_not_slacks_change_nothing(stage: World) -> None
 
 async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: World) -> None:
     stage.workspace.faults.add("auth.test", "refuse:internal_error", 1000)
-    async with serving(stage, start=False) as joined:
-        await stage.workspace.link.requests.set_url(joined.url)  # the challenge
+    async with over_http(stage, ready=False) as bot:
+        await stage.workspace.link.requests.set_url(f"{url_of(bot)}/slack/events")  # the challenge
         assert not (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
         assert stage.workspace.acks[-1].status == 503
         stage.workspace.faults.clear()
-        await asyncio.wait_for(joined.bot.slack.ready.wait(), 60)
+        await asyncio.wait_for(bot.slack.ready.wait(), 60)
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
 
 

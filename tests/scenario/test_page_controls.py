@@ -9,7 +9,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL
 from tests.kit.world import said
-from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, step
+from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, Night, asked_and_paged, night, step
 
 
 @pytest.fixture
@@ -35,17 +35,6 @@ async def test_take_stops_the_pages_and_everything_says_who_has_it(stage: Night)
         assert len(stage.about(FIRST)) == 1
         await stage.press(page, "Yes")
         assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ONCALL)
-
-
-async def test_what_is_taken_and_not_answered_is_paged_again(stage: Night) -> None:
-    async with stage.bot(stage.config(take_timeout="10m")) as bot:
-        _, page = await asked_and_paged(stage)
-        await stage.press(page, "Take")
-        await stage.becomes(page, "Taken by")
-        await stage.later(bot, minutes=11)
-        again = await stage.live("Shall I go on?", but=[page.ts], wants=["Yes", *ALL])
-        assert "Taken by" not in again.text
-        await stage.becomes(page, "Paged again below", without=["Yes", *ALL])
 
 
 async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
@@ -81,15 +70,6 @@ async def test_snooze_is_quiet_for_ten_minutes_and_ends_by_itself(stage: Night) 
         await stage.live(FIRST, but=[page.ts])
 
 
-async def test_snooze_never_lasts_beyond_half_of_the_time_left(stage: Night) -> None:
-    async with stage.bot(stage.config()) as bot:
-        _, page = await asked_and_paged(stage, timeout_seconds=480)
-        await stage.press(page, "Snooze")
-        await stage.becomes(page, "Snoozed until")
-        await stage.later(bot, minutes=4, seconds=1)
-        await stage.live("Shall I go on?", but=[page.ts])
-
-
 async def test_not_mine_brings_the_next_step_now(stage: Night) -> None:
     async with stage.bot(stage.config(step("0s", "dm"), step("30m", f"channel:{FALLBACK}"))):
         _, page = await asked_and_paged(stage)
@@ -107,24 +87,6 @@ async def test_answer_by_button_from_the_direct_message_closes_every_page(stage:
         for message in (page, thread):
             await stage.becomes(message, f"Answered by <@{ONCALL}>", "Answer: Yes", without=["Yes", *ALL])
         await stage.becomes(card, f"<@{ONCALL}>", without=["Yes", "No"])
-
-
-async def test_answer_by_modal_from_the_direct_message(stage: Night) -> None:
-    async with stage.bot(stage.config()):
-        _, page = await asked_and_paged(stage, **WORDS)
-        await stage.press(page, "Answer…")
-        await stage.modal(ONCALL, LONG)
-        assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By night only"})).ok
-        assert (await stage.reply(timeout=LONG))["response"] == "By night only"
-        await stage.becomes(page, "By night only", without=["Answer…", *ALL])
-
-
-async def test_answer_by_a_reply_in_the_thread_of_the_direct_message(stage: Night) -> None:
-    async with stage.bot(stage.config()):
-        _, page = await asked_and_paged(stage, **WORDS)
-        await stage.workspace.post(ONCALL, page.channel, "By day, too", thread_ts=page.ts)
-        assert (await stage.reply(timeout=LONG))["response"] == "By day, too"
-        await stage.becomes(page, "By day, too", without=["Answer…", *ALL])
 
 
 async def test_page_closes_when_the_question_is_answered_in_its_channel(stage: Night) -> None:

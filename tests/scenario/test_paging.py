@@ -160,13 +160,6 @@ async def test_pager_that_refuses_is_passed_over_at_once(stage: Night) -> None:
         assert outside.asked
 
 
-async def test_pager_that_is_gone_is_passed_over_at_once(stage: Night) -> None:
-    async with pager() as outside:
-        stage.environ["PAGER_URL"] = outside.url
-    async with stage.bot(stage.config(step("0s", "apprise:PAGER_URL"), step("15m", "dm"))):
-        await asked_and_paged(stage)
-
-
 async def test_channel_that_takes_no_page_is_passed_over_at_once(stage: Night) -> None:
     async with stage.bot(stage.config(step("0s", f"channel:{ARCHIVED}"), step("15m", "dm"))):
         await asked_and_paged(stage)
@@ -181,28 +174,10 @@ async def test_page_that_reaches_nobody_is_in_the_fallback_channel_in_the_end(st
         await stage.reply(timeout=LONG)
 
 
-async def test_pages_repeat_and_the_newest_alone_has_controls(stage: Night) -> None:
-    async with stage.bot(stage.config()) as bot:
-        _, page = await asked_and_paged(stage)
-        await stage.later(bot, minutes=5)
-        again = await stage.live("Shall I go on?", but=[page.ts])
-        older = await stage.becomes(page, "Paged again below", without=["Yes", "No", *ALL])
-        assert "Shall I go on?" in older.text
-        await stage.press(again, "No")
-        assert (await stage.reply(timeout=LONG))["response"] is False
-
-
 async def test_deactivated_person_on_call_is_not_waited_for(stage: Night) -> None:
     stage.workspace.change_user(ONCALL, deleted=True)
     async with stage.bot(stage.config(step("0s", "dm"), step("1h", "thread"))):
         await asked_and_paged(stage, AGENTS)
-        assert not stage.pages(ONCALL)
-
-
-async def test_deactivated_person_of_a_list_leaves_it_to_the_others(stage: Night) -> None:
-    stage.workspace.change_user(ONCALL, deleted=True)
-    async with stage.bot(stage.config(people=f'users = ["{ONCALL}", "{ADE}"]')):
-        await asked_and_paged(stage, ADE)
         assert not stage.pages(ONCALL)
 
 

@@ -6,11 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from bot.demo.producer import DemoProducer
-from bot.errors import StorageError
-from bot.workspace.seed import ADE, AGENTS, ARCHIVED, EVA, FALLBACK, FOLAKE, RANDOM
+from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, RANDOM
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, question, said, scene
 
@@ -87,15 +84,6 @@ async def test_routes_choose_channel_answerers_and_detail_by_agent(stage: World)
         await stage.reply()
 
 
-@pytest.mark.speed(10)
-async def test_p1_question_that_no_channel_takes_reaches_on_call_with_its_words(stage: World) -> None:
-    async with stage.bot(config(stage.producer.url, channel=AGENTS, fallback=ARCHIVED)):
-        stage.workspace.archive(AGENTS)
-        await stage.producer.emit(question("rpl_1", question="Does anybody hear me?", **WORDS))
-        page = await stage.page("could not be shown anywhere")
-        assert "Does anybody hear me?" in said(page)
-
-
 async def test_reply_that_is_also_sent_to_the_channel_is_an_answer(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(**WORDS)
@@ -151,20 +139,3 @@ async def test_modal_that_slack_does_not_open_is_said(stage: World) -> None:
         await stage.whisper(FOLAKE, "press the button again")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
         await stage.modal(FOLAKE)
-
-
-async def test_second_bot_on_the_same_storage_does_not_start(stage: World) -> None:
-    async with stage.bot():
-        with pytest.raises(StorageError):
-            async with stage.bot():
-                pass
-        await stage.ask()
-
-
-async def test_page_of_a_question_in_the_fallback_channel_has_no_live_words(stage: World) -> None:
-    stage.workspace.archive(AGENTS)
-    async with stage.bot():
-        await stage.producer.emit(question("rpl_1", question="<!channel> hello", **WORDS))
-        page = await stage.page("could not be posted")
-        assert "<!channel>" not in page.text
-        assert "<!channel>" not in (await stage.message("asks", FALLBACK)).text

@@ -443,26 +443,6 @@ async def test_p4_click_while_the_database_is_locked_is_in_the_ledger_before_its
         await stage.now_says(card, "Delivered")
 
 
-async def test_p4_full_disk_takes_nothing_and_says_so(stage: World) -> None:
-    async with bot_process(stage) as bot:
-        card = await stage.ask()
-        before = (stage.folder / "ledgers" / "issue-100001.json").read_bytes()
-        stage.slack_waits()
-        with bot.full_disk():
-            outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            assert not outcome.ok
-            await stage.whisper(FOLAKE, "could not be stored")
-            assert "could not be written" in await bot.logged("nothing was recorded")
-            await stage.producer.emit(question("rpl_2", session="sess_two", question="And now?"))
-            await bot.logged("storage refuses")
-            assert len(stage.cards()) == 1
-        assert (stage.folder / "ledgers" / "issue-100001.json").read_bytes() == before
-        stage.slack_waits(30)
-        await stage.card("And now?", timeout=20)
-        await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
-        assert (await stage.reply())["response"] is False
-
-
 async def test_clock_that_jumps_ahead_expires_what_ran_out_and_nothing_else(tmp_path: Path) -> None:
     clock = LeapClock(30)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
@@ -485,18 +465,6 @@ async def test_clock_that_jumps_back_loses_nothing(tmp_path: Path) -> None:
         assert (await stage.reply("rpl_1"))["response"] is True
         assert (await stage.reply("rpl_2"))["response"] is False
         assert f"<@{FOLAKE}>" in said(await stage.now_says(first, "Delivered"))
-
-
-async def test_p10_timer_that_ran_out_while_the_bot_was_down_closes_the_card_at_the_start(
-    tmp_path: Path,
-) -> None:
-    clock = LeapClock(1)
-    async with scene(tmp_path, clock=clock) as stage:
-        async with stage.bot():
-            card = await stage.ask()
-        clock.ahead += timedelta(hours=1)
-        async with stage.bot():
-            assert not controls(await stage.now_says(card, "Expired"))
 
 
 def modes(folder: Path) -> dict[str, int]:
