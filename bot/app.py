@@ -70,7 +70,7 @@ from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
 from bot.webhooks import Webhooks, endpoints_of
-from core.agents import StatusFile, StatusKeeper
+from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock, SystemClock, within
@@ -204,7 +204,6 @@ class Bot:
             await self.github.restore(found.summaries)
         for summary in found.summaries:
             self.dispatcher.record_changed(summary)
-            self.agent_status.record_changed(summary)
             self.nudges.record_changed(summary)
         for name, work in self._work():
             self._tasks.add(asyncio.create_task(work, name=name))
@@ -278,7 +277,7 @@ class Bot:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.page_actions.close()
         await self.agent_status.settle()
-        await asyncio.to_thread(self.status_file.close)
+        self.agent_status.close()
         await self.intake.close()
         await self.replies.close()
         await self.delivery.lanes.close()
@@ -524,8 +523,13 @@ class Bot:
         """The parts for questions between agents: responders, the agent-status file, issues on GitHub."""
         settings, clock = self.settings, self.clock
         responders = responders_of(settings.responders, settings.secrets.by_variable, settings.file.parent)
-        self.status_file = StatusFile(settings.status_file, clock, mode=settings.ledger.mode)
-        self.agent_status = StatusKeeper(self.status_file, settings.roles_of_people, clock, self.ledger)
+        self.agent_status = StatusFile(
+            settings.status_file,
+            lambda: self.index,
+            settings.roles_of_people,
+            clock,
+            mode=settings.ledger.mode,
+        )
         self.dispatcher = Dispatcher(
             responders=responders,
             router=self.router,

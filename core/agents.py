@@ -12,20 +12,18 @@ import asyncio
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from core.clarification import HUMAN, agent_key, parse_id
+from core.clarification import HUMAN, ID, agent_key
 from core.clock import Clock, backoff, iso
-from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, StatusUnavailable
+from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, quarantine, reason, replacing
 from core.index import Summary
-from core.ledger import FileLedger
 from core.locks import Held, Locks
 
 _log = logging.getLogger("clarify.status")
@@ -34,15 +32,14 @@ AgentStatus = Literal["idle", "working", "clarifying", "blocked"]
 _URGENCY: dict[AgentStatus, int] = {"blocked": 0, "clarifying": 1, "working": 2, "idle": 3}
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
-BLOCKED: Literal["blocked-clarification"] = "blocked-clarification"
-CLARIFYING: Literal["clarifying"] = "clarifying"
-Entries = dict[str, Any]
+BLOCKED, CLARIFYING = "blocked-clarification", "clarifying"
+Entry = dict[str, Any]
+Entries = dict[str, Any]  # by agent; what others wrote there may be no `Entry`
+_FREE: Entry = {"status": "working", "clarificationId": None, "waitingOn": None, "respondingTo": None}
 _UNANSWERED = ("pending", "stale")
 # Seconds between two writes: others who wait for the lock back off by 200 ms and more.
 _BETWEEN = 0.25
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
-# A clarification's id, and the round that a responder works on; 0: the clarification itself.
-_Source = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,68 +258,151 @@ def _timestamp(at: datetime | None) -> float:
     return at.timestamp() if at is not None else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class AgentState:
-    """What an agent is doing. `waiting_on`, `responding_to`: agents.
+class StatusFile:
+    """The agent-status file at `path`, whose folder exists: who waits, and who answers.
 
-    `ended`: clarifications that are over for it. What the file says of any other one is not taken back by "working",
-    nor a wait by "clarifying".
+    A requester is blocked while it has an open blocking clarification with an agent; its target is clarifying while a
+    responder works on it, or while people have it who answer for that role (`roles_of_people`).
     """
 
-    status: Literal["working", "clarifying", "blocked-clarification"]
-    issue: int | None = None
-    clarification_id: str | None = None
-    waiting_on: str | None = None
-    responding_to: str | None = None
-    ended: frozenset[str] = frozenset()
-
-
-class StatusFile:
-    """The agent-status file at `path`, whose folder exists. `patience`: seconds for its lock; `mode`: of a new one."""
-
-    def __init__(self, path: Path, clock: Clock, patience: float = 2.0, mode: int = 0o600) -> None:
+    def __init__(
+        self,
+        path: Path,
+        known: Callable[[], Iterable[Summary]],
+        roles_of_people: Collection[str],
+        clock: Clock,
+        *,
+        mode: int = 0o600,
+        patience: float = 2.0,
+    ) -> None:
+        """`known` gives all open clarifications, and is called in a thread. `mode`: of a new file; `patience`: seconds
+        for its lock.
+        """
         self.path = path
-        self._mode = mode
+        self._known = known
+        self._people = frozenset(map(agent_key, roles_of_people)) - {HUMAN}
         self._clock = clock
+        self._mode = mode
         self._patience = patience
         self._locks = Locks(path.parent, mode)
+        self._responding: set[tuple[str, int]] = set()  # clarifications and rounds that responders work on
+        self._shown: dict[str, Entry] | None = None
+        self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()
 
-    async def update(self, changes: Mapping[str, AgentState]) -> None:
-        """Write what these agents do. If the file says so already, or has nothing to take back, it is not touched.
+    @property
+    def is_owed(self) -> bool:
+        """Whether something changed since the last write."""
+        return self._wake.is_set()
 
-        Raises:
-            StatusUnavailable: its lock was not had, or the disk refused; the file is as it was.
+    def record_changed(self, summary: Summary) -> None:
+        """Have the file written again if a clarification between agents changed."""
+        if _is_agent(summary.to):
+            self._wake.set()
+
+    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
+        """A responder has begun to work on a clarification's round, or has ended."""
+        change = self._responding.add if begun else self._responding.discard
+        change((summary.id, summary.round))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write at once and after every change, until cancelled. What cannot be written is tried again, at first after a
+        second.
         """
-        await asyncio.to_thread(self._update, changes)
+        failures = 0
+        while True:
+            try:
+                await self._write()
+            except StatusUnavailable as error:
+                if not failures:
+                    _log.warning("what agents do is written later: %s", error)
+                await self._clock.sleep(backoff(failures, first=_FIRST_RETRY, longest=_LONGEST_RETRY))
+                failures += 1
+            else:
+                failures = 0
+                await self._clock.sleep(_BETWEEN)
+                await self._wake.wait()
 
-    def read(self) -> Entries:
-        """The file's entries by agent; empty if there is no file. Values are as others wrote them. Blocking.
-
-        Raises:
-            StatusUnavailable: it cannot be read, or is torn and its lock was not had.
-        """
-        entries = self._glance()
-        if entries is None:
-            with self._held() as held:
-                entries = self._open(held)
-        return entries
+    async def settle(self) -> None:
+        """Write once. For processes that do not `run`, or that end; trouble is logged, no more."""
+        try:
+            await self._write()
+        except StatusUnavailable as error:
+            _log.warning("what agents do is not written: %s", error)
 
     def close(self) -> None:
         """Nothing may be under way any more."""
         self._locks.close()
 
-    def _update(self, changes: Mapping[str, AgentState]) -> None:
-        at = iso(self._clock.now())
-        entries = self._glance()
-        if entries is not None and not _news(entries, changes, at):
+    async def _write(self) -> None:
+        async with self._turn:
+            self._wake.clear()
+            try:
+                await asyncio.to_thread(self._update)
+            except BaseException:
+                self._wake.set()
+                raise
+
+    def _update(self) -> None:
+        """Bring the file in line; if nothing changed since it was written, it is not touched."""
+        if self._shown == self._doing(self._open()):
             return
         with self._held() as held:
-            entries = self._open(held)
-            if news := _news(entries, changes, at):
-                with replacing(
-                    self.path, _encode(self.path, entries | news), self._locks.private, self._mode
-                ):
+            open_ones = self._open()
+            doing = self._doing(open_ones)
+            entries = self._read(held)
+            if news := self._news(entries, doing, open_ones):
+                with replacing(self.path, self._encode(entries | news), self._locks.private, self._mode):
                     self._check(held)  # as late as can be
+            self._shown = doing
+
+    def _open(self) -> list[Summary]:
+        return sorted((each for each in self._known() if each.is_open), key=_age)
+
+    def _doing(self, open_ones: list[Summary]) -> dict[str, Entry]:
+        """The agents that wait or answer, by name. The longest counts, and waiting counts before answering."""
+        responding = frozenset(self._responding)
+        spelled: dict[str, str] = {}
+        waits: dict[str, Summary] = {}
+        answers: dict[str, Summary] = {}
+        for each in open_ones:
+            if not _is_agent(each.to):
+                continue
+            if each.blocking and _is_agent(each.from_):
+                waits.setdefault(_key(each.from_, spelled), each)
+            for_people = each.status in _UNANSWERED and agent_key(each.to) in self._people
+            if for_people or (each.id, each.round) in responding:
+                answers.setdefault(_key(each.to, spelled), each)
+        doing = {key: _entry(BLOCKED, each) | {"waitingOn": each.to} for key, each in waits.items()}
+        for key, each in answers.items():
+            doing.setdefault(key, _entry(CLARIFYING, each))["respondingTo"] = each.from_
+        return {spelled[key]: entry for key, entry in doing.items()}
+
+    def _news(self, entries: Entries, doing: Mapping[str, Entry], open_ones: list[Summary]) -> Entries:
+        """The entries that have to be different, by their names in the file. A status is taken back only if it names a
+        clarification that is over, or was written by this process.
+        """
+        spelled = {agent_key(name): name for name in reversed(entries)}
+        wanted = {spelled.get(agent_key(agent), agent): entry for agent, entry in doing.items()}
+        ours = {(agent_key(agent), entry["clarificationId"]) for agent, entry in (self._shown or {}).items()}
+        still = {(BLOCKED, each.id) for each in open_ones}
+        still |= {(CLARIFYING, each.id) for each in open_ones if each.status in _UNANSWERED}
+        for name, entry in entries.items():
+            if name in wanted or not isinstance(entry, dict):
+                continue
+            status, named = entry.get("status"), entry.get("clarificationId")
+            if status not in (BLOCKED, CLARIFYING) or not isinstance(named, str) or not ID.fullmatch(named):
+                continue
+            if (status, named) not in still or (agent_key(name), named) in ours:
+                wanted[name] = _FREE | {"issue": entry.get("issue")}
+        at = iso(self._clock.now())
+        news: Entries = {}
+        for name, fields in wanted.items():
+            entry = entries.get(name, {})
+            if isinstance(entry, dict) and not fields.items() <= entry.items():
+                news[name] = {**entry, **fields, "lastActivity": at}
+        return news
 
     @contextmanager
     def _held(self) -> Iterator[Held]:
@@ -338,26 +418,20 @@ class StatusFile:
             why = reason(refused) if isinstance(refused, OSError) else "its lock file"
             raise StatusUnavailable(self.path.name, why) from error
 
-    def _glance(self) -> Entries | None:
-        """The entries, read without the lock; None: torn, or not a status file."""
-        try:
-            return _decode(self.path.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            return None
-        except OSError as error:
-            raise StatusUnavailable(self.path.name, reason(error)) from error
-
     def _check(self, held: Held) -> None:
         """This process may have slept for longer than a marker counts, and others went on."""
         if not held.is_there():
             raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
 
-    def _open(self, held: Held) -> Entries:
-        """The entries, read under the lock; a file that has none is quarantined."""
-        entries = self._glance()
-        if entries is not None:
+    def _read(self, held: Held) -> Entries:
+        """The file's entries by agent, as others wrote them; a file that has none is quarantined."""
+        try:
+            entries = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (ValueError, RecursionError):
+            entries = None
+        if isinstance(entries, dict):
             return entries
         self._check(held)  # else it may be half of what its holder is writing
         quarantined = quarantine(self.path)
@@ -366,216 +440,15 @@ class StatusFile:
         _log.error("%s is no JSON object; it was set aside as %s", self.path.name, quarantined.name)
         return {}
 
-
-def _decode(content: bytes) -> Entries:
-    try:
-        entries = json.loads(content)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    if not isinstance(entries, dict):
-        raise ValueError("no object")  # noqa: TRY004 - one error for "no status file"
-    return entries
-
-
-def _encode(path: Path, entries: Entries) -> bytes:
-    for indent in (2, None):  # without one, it can be nested more deeply
+    def _encode(self, entries: Entries) -> bytes:
         try:
-            return json.dumps(entries, indent=indent).encode()
+            return json.dumps(entries).encode()
         except RecursionError:
-            continue
-    raise StatusUnavailable(path.name, "others' fields are nested too deeply")
+            raise StatusUnavailable(self.path.name, "others' fields are nested too deeply") from None
 
 
-def _news(entries: Entries, changes: Mapping[str, AgentState], at: str) -> Entries:
-    """The agents' entries that have to be different, by their names in the file."""
-    spelled = {agent_key(name): name for name in reversed(entries)}
-    news: Entries = {}
-    for agent, state in changes.items():
-        name = agent if agent in entries else spelled.get(agent_key(agent), agent)
-        entry = entries.get(name, {})
-        if not isinstance(entry, dict):
-            _log.debug("an agent's status has a form of its own, and stays")
-        elif fields := _fields(entry, state):
-            news[name] = {**entry, **fields, "lastActivity": at}
-    return news
-
-
-def _fields(entry: Entries, state: AgentState) -> Entries:
-    """What has to be written into an agent's entry; nothing if it is there already, or must not be overwritten."""
-    says, named = entry.get("status"), entry.get("clarificationId")
-    is_over = isinstance(named, str) and named in state.ended
-    if state.status == "working" and not (says in (BLOCKED, CLARIFYING) and is_over):
-        return {}
-    if state.status == CLARIFYING and says == BLOCKED and not is_over:
-        return {}
-    fields: Entries = {
-        "status": state.status,
-        "issue": entry.get("issue") if state.status == "working" else state.issue,
-        "clarificationId": state.clarification_id,
-        "waitingOn": state.waiting_on,
-        "respondingTo": state.responding_to,
-    }
-    return {} if all(entry.get(key) == value for key, value in fields.items()) else fields
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What one clarification makes an agent do: wait for `other`, or answer it."""
-
-    agent: str
-    status: Literal["clarifying", "blocked-clarification"]
-    clarification: str
-    issue: int
-    other: str
-    since: datetime
-
-    @property
-    def key(self) -> str:
-        return agent_key(self.agent)
-
-
-class StatusKeeper:
-    """Keeps the agent-status file up to date from the clarifications that it is given. Writes only what changed.
-
-    A requester is blocked while it has an open blocking clarification with an agent; its target is clarifying while
-    a responder works on it, or while people have it who answer for that role (`roles_of_people`). `ledger`: where
-    to look up, on start, clarifications that are in the file but were not given; without it, their entries stay.
-    """
-
-    def __init__(
-        self,
-        file: StatusFile,
-        roles_of_people: Collection[str],
-        clock: Clock,
-        ledger: FileLedger | None = None,
-    ) -> None:
-        self._file = file
-        self._people = frozenset(map(agent_key, roles_of_people)) - {HUMAN}
-        self._clock = clock
-        self._ledger = ledger
-        self._parts: dict[_Source, tuple[_Part, ...]] = {}
-        self._of: defaultdict[str, dict[_Source, list[_Part]]] = defaultdict(dict)
-        self._owed: dict[str, tuple[str, set[str]]] = {}  # by agent: its name, what is over for it
-        self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()
-
-    def record_changed(self, summary: Summary) -> None:
-        """Take in a clarification as it is now."""
-        parts = []
-        if summary.is_open and summary.blocking and _is_agent(summary.to):
-            parts.append(_part(summary.from_, BLOCKED, summary, summary.to))
-        if summary.status in _UNANSWERED and agent_key(summary.to) in self._people:
-            parts.append(_part(summary.to, CLARIFYING, summary, summary.from_))
-        self._put((summary.id, 0), tuple(parts))
-        if not summary.is_open and _is_agent(summary.to):
-            # Another process of ours, or one before us, may have written that they wait, or answer.
-            for agent in (summary.from_, summary.to):
-                self._owe(agent, summary.id)
-
-    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
-        """A responder has begun to work on a clarification's round, or has ended."""
-        parts = (_part(summary.to, CLARIFYING, summary, summary.from_),) if begun else ()
-        self._put((summary.id, summary.round), parts)
-
-    async def run(self) -> None:
-        """Write what changes, until cancelled. What cannot be written is tried again, at first after a second."""
-        checked, failures = False, 0
-        while True:
-            if checked:
-                await self._wake.wait()
-            self._wake.clear()
-            try:
-                if not checked and self._ledger is not None:
-                    await self._check(self._ledger)
-                checked = True
-                await self._write()
-            except StatusUnavailable as error:
-                if not failures:
-                    _log.warning("what agents do is written later: %s", error)
-                pause = backoff(failures, first=_FIRST_RETRY, longest=_LONGEST_RETRY)
-                failures += 1
-            else:
-                pause, failures = _BETWEEN, 0
-            await self._clock.sleep(pause)
-
-    async def settle(self) -> None:
-        """Write what is owed, once. For processes that do not `run`, or that end; trouble is logged, no more."""
-        try:
-            await self._write()
-        except StatusUnavailable as error:
-            _log.warning("what agents do is not written: %s", error)
-
-    async def _write(self) -> None:
-        async with self._turn:
-            owed, self._owed = self._owed, {}
-            try:
-                if owed:
-                    await self._file.update(
-                        {name: self._state(key, frozenset(over)) for key, (name, over) in owed.items()}
-                    )
-            except BaseException:
-                for name, over in owed.values():
-                    self._owe(name, *over)
-                raise
-
-    def _state(self, key: str, over: frozenset[str]) -> AgentState:
-        """What an agent is doing, by the given clarifications: the longest counts, and waiting counts before answering."""
-        parts = sorted(
-            chain.from_iterable(self._of.get(key, {}).values()),
-            key=lambda part: (part.since, part.clarification),
-        )
-        waits = next((part for part in parts if part.status == BLOCKED), None)
-        answers = next((part for part in parts if part.status == CLARIFYING), None)
-        to = answers.other if answers else None
-        if waits is not None:
-            return AgentState(BLOCKED, waits.issue, waits.clarification, waits.other, to, over)
-        if answers is not None:
-            return AgentState(CLARIFYING, answers.issue, answers.clarification, None, to, over)
-        return AgentState("working", ended=over)
-
-    def _put(self, source: _Source, parts: tuple[_Part, ...]) -> None:
-        old = self._parts.get(source, ())
-        if old == parts:
-            return
-        for part in old:
-            self._of.get(part.key, {}).pop(source, None)
-            if not self._of[part.key]:
-                del self._of[part.key]
-            self._owe(part.agent, part.clarification)
-        for part in parts:
-            self._of[part.key].setdefault(source, []).append(part)
-            self._owe(part.agent)
-        self._parts[source] = parts
-        if not parts:
-            del self._parts[source]
-
-    def _owe(self, agent: str, *over: str) -> None:
-        key = agent_key(agent)
-        if _is_agent(agent):
-            self._owed.setdefault(key, (agent, set()))[1].update(over)
-            self._wake.set()
-
-    async def _check(self, ledger: FileLedger) -> None:
-        """Remove from the file what concerns clarifications that are over and were never given."""
-        for agent, entry in (await asyncio.to_thread(self._file.read)).items():
-            if isinstance(entry, dict) and entry.get("status") in (BLOCKED, CLARIFYING):
-                named = entry.get("clarificationId")
-                if isinstance(named, str) and await _is_over(ledger, named, entry["status"]):
-                    self._owe(agent, named)
-
-
-async def _is_over(ledger: FileLedger, named: str, status: str) -> bool:
-    try:
-        record = await ledger.find(named, parse_id(named)[0])
-    except ClarifyError:
-        return False  # it cannot be known, so it stays; an unreadable ledger pages elsewhere
-    return record.status not in _UNANSWERED and (status == CLARIFYING or not record.is_open)
-
-
-def _part(
-    agent: str, status: Literal["clarifying", "blocked-clarification"], summary: Summary, other: str
-) -> _Part:
-    return _Part(agent, status, summary.id, summary.issue, other, summary.asked_last)
+def _entry(status: str, of: Summary) -> Entry:
+    return _FREE | {"status": status, "issue": of.issue, "clarificationId": of.id}
 
 
 def _is_agent(name: str) -> bool:

@@ -132,7 +132,7 @@ async def request(shell: Shell, question: Question, timeout: str | None, *, wait
     """Have one agent ask another; with `wait`, wait for the answer and print it."""
     seconds = seconds_of(timeout)
     record = await _asked(shell, question)
-    await shell.statuses.settle()
+    await shell.settle()
     if note := _prospect(shell, record, waits=wait):
         shell.out.note(note)
     if not wait:

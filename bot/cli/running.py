@@ -24,7 +24,7 @@ from bot.logs import configure_logging
 from bot.settings.environment import os_identity, read_environment
 from bot.settings.load import load_shell_settings
 from bot.settings.model import ShellSettings
-from core.agents import StatusFile, StatusKeeper
+from core.agents import StatusFile
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
@@ -65,39 +65,6 @@ class WaitedTooLong(ClarifyBotError):
     code = "TIMEOUT"
 
 
-class AgentStatuses:
-    """Keeps the agent-status file up to date while a command changes records: also when no bot runs, it says who waits
-    for whom.
-    """
-
-    def __init__(self, settings: ShellSettings, ledger: FileLedger, clock: Clock) -> None:
-        self._storage = settings.storage.path
-        self._ledger = ledger
-        self._file = StatusFile(settings.status_file, clock, mode=settings.ledger.mode)
-        self.keeper = StatusKeeper(self._file, settings.roles_of_people, clock)
-        self._changed = False
-        self._knows_others = False
-
-    def record_changed(self, record: Clarification) -> None:
-        """Take in a record as it was just written."""
-        self.keeper.record_changed(summarize(record))
-        self._changed = True
-
-    async def settle(self) -> None:
-        """Bring the file up to date. A bot that runs does so itself, and knows what else an agent waits for."""
-        if not self._changed:
-            return
-        if not self._knows_others and not _has_bot(self._storage):
-            # An agent may wait for something else as well, which is not of this command.
-            for summary in (await asyncio.to_thread(scan, self._ledger)).summaries:
-                self.keeper.record_changed(summary)
-            self._knows_others = True
-        await self.keeper.settle()
-
-    def close(self) -> None:
-        self._file.close()
-
-
 @dataclass(frozen=True)
 class Shell:
     """What a command works with, for as long as it runs.
@@ -111,7 +78,7 @@ class Shell:
     clock: Clock
     me: str
     out: Output
-    statuses: AgentStatuses
+    statuses: StatusFile
     listeners: list[Callable[[Clarification], None]]
 
     @cached_property
@@ -126,6 +93,11 @@ class Shell:
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
         return _has_bot(self.settings.storage.path)
+
+    async def settle(self) -> None:
+        """Bring the agent-status file up to date. A bot that runs does so itself."""
+        if self.statuses.is_owed and not self.has_bot:
+            await self.statuses.settle()
 
     def decider(self, role: str | None = None) -> Decider:
         """Who decides: the person at the prompt, or the agent whose role was given with `--as`.
@@ -249,8 +221,16 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
     settings = load_shell_settings(config, read_environment())
     clock = SystemClock()
     ledger = await asyncio.to_thread(_ledger, settings, out.note)
-    statuses = AgentStatuses(settings, ledger, clock)
-    listeners: list[Callable[[Clarification], None]] = [statuses.record_changed]
+    statuses = StatusFile(
+        settings.status_file,
+        lambda: scan(ledger).summaries,
+        settings.roles_of_people,
+        clock,
+        mode=settings.ledger.mode,
+    )
+    listeners: list[Callable[[Clarification], None]] = [
+        lambda record: statuses.record_changed(summarize(record))
+    ]
 
     def changed(record: Clarification) -> None:
         for listener in tuple(listeners):
@@ -258,13 +238,14 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
 
     router = Router(ledger, clock, settings.monitor.sla, changed, patience=PATIENCE)
     try:
-        yield Shell(settings, router, ledger, clock, os_identity(), out, statuses, listeners)
-    finally:
+        shell = Shell(settings, router, ledger, clock, os_identity(), out, statuses, listeners)
         try:
-            await statuses.settle()
+            yield shell
         finally:
-            statuses.close()
-            await asyncio.to_thread(ledger.close)
+            await shell.settle()
+    finally:
+        statuses.close()
+        await asyncio.to_thread(ledger.close)
 
 
 def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:

@@ -90,7 +90,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
         router=shell.router,
         ledger=shell.ledger,
         clock=shell.clock,
-        working=shell.statuses.keeper.working,
+        working=shell.statuses.working,
     )
 
     def heard(changed: Clarification) -> None:
@@ -102,7 +102,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     dispatcher.record_changed(summarize(record))
     shell.listeners.append(heard)
     try:
-        async with _beside(dispatcher.run(), shell.statuses.keeper.run()):
+        async with _beside(dispatcher.run(), shell.statuses.run()):
             yield
     finally:
         shell.listeners.remove(heard)

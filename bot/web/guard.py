@@ -37,7 +37,6 @@ from core.errors import (
     LockTimeout,
     NotFound,
     ScopeViolation,
-    StatusUnavailable,
 )
 
 _log = structlog.get_logger("clarify.http")
@@ -59,7 +58,6 @@ _STATUSES: tuple[tuple[type[ClarifyError], int], ...] = (
     (LockTimeout, 503),
     (LedgerUnreadable, 503),
     (LedgerUnwritable, 503),
-    (StatusUnavailable, 503),
 )
 # pydantic's words for these repeat what was sent, or may.
 _TELLTALE = {"union_tag_invalid", "value_error", "assertion_error"}

@@ -1,4 +1,4 @@
-"""What the keeper makes of what is noted: in a real file, beside a real rival for its lock."""
+"""The agents' tree and queue, and what the status file says of them: in a real file, beside a real rival for its lock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -23,20 +23,15 @@ from hypothesis import strategies as st
 from core import clarification
 from core.agents import (
     AgentNode,
-    AgentState,
     SessionFact,
     StatusFile,
-    StatusKeeper,
     Waiting,
     ready_queue,
     tree,
 )
 from core.clarification import Answer, Clarification, Decider
-from core.errors import StatusUnavailable
 from core.index import Summary, summarize
-from core.ledger import FileLedger
 from core.locks import Locks
-from core.records import Book
 from tests.kit.builders import NOW, SLA, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
@@ -211,22 +206,23 @@ def test_ready_queue_agents_without_a_session() -> None:
 
 LATER = NOW + timedelta(minutes=5)
 ARCHITECT = Decider("agent:architect", "responder")
-Deed = Callable[[StatusKeeper], None]
 
 
-class Counted(StatusFile):
-    """Knows how often it was asked to write, and how often it was replaced."""
+class Agents(StatusFile):
+    """A status file of clarifications that are given one by one. Knows how often it was replaced."""
 
-    def __init__(self, path: Path, clock: ManualClock, patience: float = 2.0) -> None:
-        super().__init__(path, clock, patience)
-        self.asked = 0
-        self.written = 0
+    def __init__(
+        self, path: Path, clock: ManualClock, *, people: Sequence[str] = (), patience: float = 30.0
+    ) -> None:
+        self.given: dict[str, Summary] = {}
+        super().__init__(path, lambda: list(self.given.values()), people, clock, patience=patience)
 
-    async def update(self, changes: Mapping[str, AgentState]) -> None:
-        before = inode(self.path)
-        self.asked += 1
-        await super().update(changes)
-        self.written += inode(self.path) != before
+    def record_changed(self, summary: Summary) -> None:
+        self.given[summary.id] = summary
+        super().record_changed(summary)
+
+
+Deed = Callable[[Agents], None]
 
 
 def inode(path: Path) -> tuple[int, int]:
@@ -239,20 +235,20 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def file(tmp_path: Path, clock: ManualClock) -> Iterator[Counted]:
-    made = Counted(tmp_path / "agent-status.json", clock, patience=30.0)
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent-status.json"
+
+
+@pytest.fixture
+def agents(path: Path, clock: ManualClock) -> Iterator[Agents]:
+    made = Agents(path, clock, people=["Security", "human"])
     yield made
     made.close()
 
 
-@pytest.fixture
-def keeper(file: Counted, clock: ManualClock) -> StatusKeeper:
-    return StatusKeeper(file, ["Security", "human"], clock)
-
-
 @asynccontextmanager
-async def running(keeper: StatusKeeper) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(keeper.run())
+async def running(agents: Agents) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(agents.run())
     yield task
     task.cancel()
     await asyncio.wait([task])
@@ -277,23 +273,25 @@ def abandoned(of: Clarification) -> Clarification:
 
 
 def note(of: Clarification) -> Deed:
-    return lambda keeper: keeper.record_changed(summarize(of))
+    return lambda agents: agents.record_changed(summarize(of))
 
 
 def begun(of: Clarification) -> Deed:
-    return lambda keeper: keeper.working(summarize(of), True)
+    return lambda agents: agents.working(summarize(of), True)
 
 
 def ended(of: Clarification) -> Deed:
-    return lambda keeper: keeper.working(summarize(of), False)
+    return lambda agents: agents.working(summarize(of), False)
 
 
-def said(file: StatusFile) -> dict[str, tuple[Any, ...]]:
+def said(agents: Agents) -> dict[str, tuple[Any, ...]]:
     keys = ("status", "clarificationId", "waitingOn", "respondingTo")
-    return {agent: tuple(entry[key] for key in keys) for agent, entry in file.read().items()}
+    entries = json.loads(agents.path.read_bytes()) if agents.path.exists() else {}
+    return {agent: tuple(entry[key] for key in keys) for agent, entry in entries.items()}
 
 
 A = asked()
+A_GOES_ON = asked(blocking=False)
 B = asked(2, "designer")
 BACK = asked(3, "architect", "engineer")
 PEOPLE = asked(4, target="security")
@@ -333,13 +331,13 @@ FREE = ("working", None, None, None)
     ],
 )  # fmt: skip
 async def test_settle_writes_what_was_noted(
-    keeper: StatusKeeper, file: Counted, deeds: list[Deed], expected: dict[str, Any]
+    agents: Agents, deeds: list[Deed], expected: dict[str, Any]
 ) -> None:
     for deed in deeds:
-        deed(keeper)
-    await keeper.settle()
-    assert said(file) == expected
-    assert file.written == bool(expected)
+        deed(agents)
+    await agents.settle()
+    assert said(agents) == expected
+    assert agents.path.exists() == bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -352,10 +350,10 @@ async def test_settle_writes_what_was_noted(
         ([note(A), note(asked(2))], [note(answered(A))], {
             "engineer": ("blocked-clarification", "CLR-42-002", "architect", None),
         }),
-        ([note(BACK), begun(A)], [ended(A)], {
+        ([note(BACK), note(A_GOES_ON), begun(A)], [ended(A)], {
             "architect": ("blocked-clarification", "CLR-42-003", "engineer", None),
         }),
-        ([note(BACK), begun(A)], [note(answered(BACK))], {
+        ([note(BACK), note(A_GOES_ON), begun(A)], [note(answered(BACK))], {
             "architect": ("clarifying", "CLR-42-001", None, "engineer"),
         }),
         ([note(PEOPLE)], [note(escalated(PEOPLE))], {
@@ -369,72 +367,68 @@ async def test_settle_writes_what_was_noted(
     ],
 )  # fmt: skip
 async def test_what_ends_is_taken_back(
-    keeper: StatusKeeper, file: Counted, deeds: list[Deed], after: list[Deed], expected: dict[str, Any]
+    agents: Agents, deeds: list[Deed], after: list[Deed], expected: dict[str, Any]
 ) -> None:
     for deed in deeds:
-        deed(keeper)
-    await keeper.settle()
+        deed(agents)
+    await agents.settle()
     for deed in after:
-        deed(keeper)
-    await keeper.settle()
-    assert said(file) == expected
-    assert file.written == 2
+        deed(agents)
+    await agents.settle()
+    assert said(agents) == expected
 
 
-async def test_process_takes_back_what_another_of_ours_wrote(
-    keeper: StatusKeeper, file: Counted, clock: ManualClock
-) -> None:
-    keeper.record_changed(summarize(A))
-    keeper.working(summarize(A), True)
-    keeper.record_changed(summarize(B))
-    await keeper.settle()
-    shell = StatusKeeper(file, [], clock)
-    shell.record_changed(summarize(answered(A)))
+async def test_process_takes_back_what_another_of_ours_wrote(agents: Agents, clock: ManualClock) -> None:
+    agents.record_changed(summarize(A))
+    agents.working(summarize(A), True)
+    agents.record_changed(summarize(B))
+    await agents.settle()
+    shell = Agents(agents.path, clock)
+    for each in (answered(A), B):
+        shell.record_changed(summarize(each))
     await shell.settle()
     waits = ("blocked-clarification", "CLR-42-002", "architect", None)
-    assert said(file) == {"engineer": FREE, "designer": waits, "architect": FREE}
+    assert said(agents) == {"engineer": FREE, "designer": waits, "architect": FREE}
+    shell.close()
 
 
 async def test_run_writes_the_first_change_at_once_and_the_next_after_a_pause(
-    keeper: StatusKeeper, file: Counted, clock: ManualClock
+    agents: Agents, clock: ManualClock
 ) -> None:
-    keeper.record_changed(summarize(A))
-    async with running(keeper):
+    agents.record_changed(summarize(A))
+    async with running(agents):
         await until(lambda: clock.sleeping)
-        assert said(file) == {"engineer": WAITS}
-        keeper.record_changed(summarize(answered(A)))
+        assert said(agents) == {"engineer": WAITS}
+        agents.record_changed(summarize(answered(A)))
         await clock.advance(0.1)
-        assert file.asked == 1
+        assert said(agents) == {"engineer": WAITS}
         await clock.advance(0.2)
-        await until(lambda: file.asked == 2 and clock.sleeping)
-        assert said(file) == {"engineer": FREE}
+        await until(lambda: said(agents) == {"engineer": FREE})
 
 
-async def test_run_asks_for_nothing_when_nothing_changes(
-    keeper: StatusKeeper, file: Counted, clock: ManualClock
-) -> None:
-    keeper.record_changed(summarize(A))
-    async with running(keeper):
+async def test_run_writes_nothing_when_nothing_changes(agents: Agents, clock: ManualClock) -> None:
+    agents.record_changed(summarize(A))
+    async with running(agents):
         await until(lambda: clock.sleeping)
+        before = inode(agents.path)
         for seq in range(1000):
-            keeper.record_changed(summarize(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA)))
-        await clock.advance(3600)
-        assert clock.sleeping == 0
-    assert (file.asked, file.written) == (1, 1)
+            agents.record_changed(summarize(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA)))
+        await clock.advance(1.0)
+        await until(lambda: len(clock.slept) == 2)
+    assert inode(agents.path) == before
 
 
 async def test_run_tries_again_later_when_the_lock_is_held(
-    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file = Counted(tmp_path / "agent-status.json", clock, patience=0.01)
-    keeper = StatusKeeper(file, [], clock)
+    agents = Agents(path, clock, patience=0.01)
     held, release = threading.Event(), threading.Event()
-    holder = threading.Thread(target=hold, args=(tmp_path, held, release))
+    holder = threading.Thread(target=hold, args=(path.parent, held, release))
     holder.start()
     await asyncio.to_thread(held.wait)
-    keeper.record_changed(summarize(A))
+    agents.record_changed(summarize(A))
     with caplog.at_level(logging.WARNING):
-        async with running(keeper):
+        async with running(agents):
             for tries, pause in enumerate([1.0, 2.0, 4.0], 1):
                 await until(lambda tries=tries: len(clock.slept) == tries)  # type: ignore[misc]
                 assert clock.slept[-1] == pause
@@ -443,10 +437,9 @@ async def test_run_tries_again_later_when_the_lock_is_held(
             release.set()
             holder.join()
             await clock.advance(60.0)
-            await until(lambda: len(clock.slept) == 5)
-            assert said(file) == {"engineer": WAITS}
+            await until(lambda: said(agents) == {"engineer": WAITS})
     assert caplog.text.count("agent-status.json") == 1
-    file.close()
+    agents.close()
 
 
 def hold(folder: Path, held: threading.Event, release: threading.Event) -> None:
@@ -458,22 +451,13 @@ def hold(folder: Path, held: threading.Event, release: threading.Event) -> None:
     locks.close()
 
 
-async def test_what_a_cancelled_run_owed_is_settled(file: Counted, keeper: StatusKeeper) -> None:
-    keeper.record_changed(summarize(A))
-    async with running(keeper) as task:
+async def test_what_a_cancelled_run_owed_is_settled(agents: Agents) -> None:
+    agents.record_changed(summarize(A))
+    async with running(agents) as task:
         await asyncio.sleep(0)
         task.cancel()
-    await keeper.settle()
-    assert said(file) == {"engineer": WAITS}
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[FileLedger]:
-    folder = tmp_path / "clarifications"
-    folder.mkdir()
-    made = FileLedger(folder)
-    yield made
-    made.close()
+    await agents.settle()
+    assert said(agents) == {"engineer": WAITS}
 
 
 def entry(status: str, clarification: object) -> dict[str, Any]:
@@ -497,65 +481,48 @@ def entry(status: str, clarification: object) -> dict[str, Any]:
         (answered(A), ("clarifying", A.id), "working"),
         (abandoned(A), ("blocked-clarification", A.id), "working"),
         (abandoned(A), ("done", A.id), "done"),
-        (abandoned(A), ("blocked-clarification", "CLR-42-099"), "blocked-clarification"),
-        (abandoned(A), ("blocked-clarification", "CLR-7-001"), "blocked-clarification"),
+        (abandoned(A), ("blocked-clarification", "CLR-42-099"), "working"),
+        (abandoned(A), ("blocked-clarification", "CLR-7-001"), "working"),
         (abandoned(A), ("blocked-clarification", "question 1"), "blocked-clarification"),
         (abandoned(A), ("blocked-clarification", None), "blocked-clarification"),
         (abandoned(A), ("blocked-clarification", 1), "blocked-clarification"),
     ],
 )
-async def test_start_takes_back_only_what_the_ledger_says_is_over(
-    file: Counted, ledger: FileLedger, written: Clarification, says: tuple[str, object], after: str
+async def test_start_takes_back_only_what_is_over(
+    agents: Agents, clock: ManualClock, written: Clarification, says: tuple[str, object], after: str
 ) -> None:
     status, clarification = says
-    clock = ManualClock()
-
-    def put(book: Book) -> None:
-        book.put(written)
-
-    await ledger.transact(42, put)
+    agents.given[written.id] = replace(summarize(written), blocking=False)
     before = {"someone": entry(status, clarification), "qa": "idle", "version": 1}
-    file.path.write_text(json.dumps(before))
-    async with running(StatusKeeper(file, [], clock, ledger)):
+    agents.path.write_text(json.dumps(before))
+    async with running(agents):
         await until(lambda: clock.sleeping)
-    now = file.read()
+    now = in_file(agents.path)
     assert now["someone"]["status"] == after
     assert (now["qa"], now["version"]) == ("idle", 1)
     if after == status:
         assert now == before
 
 
-async def test_start_checks_again_when_the_file_could_not_be_read(
-    tmp_path: Path, clock: ManualClock, ledger: FileLedger
-) -> None:
-    def put(book: Book) -> None:
-        book.put(answered(A))
-
-    await ledger.transact(42, put)
-    file = Counted(tmp_path / "agent-status.json", clock)
-    file.path.mkdir()
-    async with running(StatusKeeper(file, [], clock, ledger)):
+async def test_start_checks_again_when_the_file_could_not_be_read(agents: Agents, clock: ManualClock) -> None:
+    agents.path.mkdir()
+    async with running(agents):
         await until(lambda: clock.sleeping)
-        file.path.rmdir()
-        file.path.write_text(json.dumps({"engineer": entry("clarifying", A.id)}))
+        agents.path.rmdir()
+        agents.path.write_text(json.dumps({"engineer": entry("clarifying", A.id)}))
         await clock.advance(1.0)
-        await until(lambda: clock.sleeping)
-        assert said(file) == {"engineer": FREE}
-    file.close()
+        await until(lambda: said(agents) == {"engineer": FREE})
 
 
-def test_summaries_of_one_agent_by_any_spelling_are_one(file: Counted, keeper: StatusKeeper) -> None:
-    keeper.record_changed(summarize(A))
-    keeper.record_changed(summarize(asked(2, " ENGINEER")))
-    asyncio.run(keeper.settle())
-    assert said(file) == {"engineer": WAITS}
+async def test_summaries_of_one_agent_by_any_spelling_are_one(agents: Agents) -> None:
+    agents.record_changed(summarize(A))
+    agents.record_changed(summarize(asked(2, " ENGINEER")))
+    await agents.settle()
+    assert said(agents) == {"engineer": WAITS}
 
 
 ROOT = Path(__file__).parents[3]
 AT = "2026-11-21T09:00:00.000Z"
-WAITING = AgentState("blocked-clarification", 42, "CLR-42-001", waiting_on="architect")
-ANSWERS = AgentState("clarifying", 42, "CLR-42-001", responding_to="engineer")
-OVER = AgentState("working", ended=frozenset({"CLR-42-001"}))
 BLOCKED = {
     "status": "blocked-clarification",
     "issue": 42,
@@ -598,18 +565,6 @@ elif command == "hold":
     sys.stdin.readline()
 marker.unlink()
 """
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "agent-status.json"
-
-
-@pytest.fixture
-def shared(path: Path) -> Iterator[StatusFile]:
-    made = StatusFile(path, ManualClock(), patience=30.0)
-    yield made
-    made.close()
 
 
 def started(code: str, *arguments: object) -> subprocess.Popen[str]:
@@ -659,9 +614,11 @@ def state(path: Path) -> tuple[int, int]:
     return path.stat().st_ino, path.stat().st_mtime_ns
 
 
-async def test_update_writes_the_protocols_fields(shared: StatusFile, path: Path) -> None:
-    await shared.update({"engineer": WAITING, "architect": ANSWERS})
-    assert in_file(path) == {
+async def test_update_writes_the_protocols_fields(agents: Agents) -> None:
+    agents.record_changed(summarize(A))
+    agents.working(summarize(A), True)
+    await agents.settle()
+    assert in_file(agents.path) == {
         "engineer": BLOCKED,
         "architect": {
             "status": "clarifying",
@@ -672,15 +629,15 @@ async def test_update_writes_the_protocols_fields(shared: StatusFile, path: Path
             "respondingTo": "engineer",
         },
     }
-    assert shared.read() == in_file(path)
-    assert [each.name for each in path.parent.iterdir() if each.is_file()] == [path.name]
-    assert sorted(each.name for each in (path.parent / ".clarify").iterdir()) == [
+    folder = agents.path.parent
+    assert [each.name for each in folder.iterdir() if each.is_file()] == [agents.path.name]
+    assert sorted(each.name for each in (folder / ".clarify").iterdir()) == [
         "agent-status.lock",
         "agent-status.marker",
     ]
 
 
-async def test_update_keeps_agents_fields_and_mode_of_others(shared: StatusFile, path: Path) -> None:
+async def test_update_keeps_agents_fields_and_mode_of_others(agents: Agents) -> None:
     deep: Any = "end"
     for _ in range(400):
         deep = [deep]
@@ -691,84 +648,40 @@ async def test_update_keeps_agents_fields_and_mode_of_others(shared: StatusFile,
         "engineer": {"status": "working", "issue": 41, "branch": "über", "half": "\ud83d"},
         "qa": "idle",
     }
-    put(path, json.dumps(theirs).encode(), 0o664)
-    await shared.update({"engineer": WAITING, "qa": WAITING})
-    assert in_file(path) == theirs | {"engineer": theirs["engineer"] | BLOCKED}
-    assert list(in_file(path)) == list(theirs)
-    assert mode(path) == 0o664
+    put(agents.path, json.dumps(theirs).encode(), 0o664)
+    agents.record_changed(summarize(A))
+    agents.record_changed(summarize(asked(2, "qa")))
+    await agents.settle()
+    assert in_file(agents.path) == theirs | {"engineer": theirs["engineer"] | BLOCKED}
+    assert list(in_file(agents.path)) == list(theirs)
+    assert mode(agents.path) == 0o664
 
 
-async def test_update_knows_an_agent_by_other_spellings(shared: StatusFile, path: Path) -> None:
-    put(path, json.dumps({"Product  Manager": {"status": "idle"}}).encode())
-    await shared.update({"product manager": WAITING})
-    assert in_file(path) == {"Product  Manager": BLOCKED}
+async def test_update_knows_an_agent_by_other_spellings(agents: Agents) -> None:
+    put(agents.path, json.dumps({"Product  Manager": {"status": "idle"}}).encode())
+    agents.record_changed(summarize(asked(asker="product manager")))
+    await agents.settle()
+    assert in_file(agents.path) == {"Product  Manager": BLOCKED}
 
 
-async def test_byte_order_mark_is_no_damage(shared: StatusFile, path: Path) -> None:
-    put(path, b"\xef\xbb\xbf" + json.dumps({"qa": {"status": "idle"}}).encode())
-    await shared.update({"engineer": WAITING})
-    assert in_file(path) == {"qa": {"status": "idle"}, "engineer": BLOCKED}
+async def test_byte_order_mark_is_no_damage(agents: Agents) -> None:
+    put(agents.path, b"\xef\xbb\xbf" + json.dumps({"qa": {"status": "idle"}}).encode())
+    agents.record_changed(summarize(A))
+    await agents.settle()
+    assert in_file(agents.path) == {"qa": {"status": "idle"}, "engineer": BLOCKED}
 
 
-@pytest.mark.parametrize(
-    "changes", [{"engineer": WAITING}, {"architect": OVER}, {}], ids=["same", "gone", "none"]
-)
-async def test_update_without_news_writes_nothing_and_takes_no_lock(
-    shared: StatusFile, path: Path, changes: dict[str, AgentState]
-) -> None:
-    await shared.update({"engineer": WAITING})
-    before = state(path)
-    path.with_name("agent-status.json.lock").write_text("{}")
-    await shared.update(changes)
-    assert state(path) == before
-
-
-async def test_nothing_to_say_makes_no_file(shared: StatusFile, path: Path) -> None:
-    await shared.update({"engineer": OVER})
-    assert list(path.parent.iterdir()) == []
-    assert shared.read() == {}
-
-
-@pytest.mark.parametrize(
-    ("entry", "change", "status"),
-    [
-        (BLOCKED, OVER, "working"),
-        (BLOCKED | {"status": "clarifying"}, OVER, "working"),
-        (BLOCKED | {"clarificationId": "CLR-42-002"}, OVER, "blocked-clarification"),
-        (BLOCKED | {"clarificationId": None}, OVER, "blocked-clarification"),
-        (BLOCKED | {"clarificationId": ["CLR-42-001"]}, OVER, "blocked-clarification"),
-        (BLOCKED | {"status": "done"}, OVER, "done"),
-        (BLOCKED | {"status": "stuck"}, OVER, "stuck"),
-        (BLOCKED | {"status": ["idle"]}, OVER, ["idle"]),
-        (BLOCKED | {"clarificationId": "CLR-42-002"}, ANSWERS, "blocked-clarification"),
-        (BLOCKED | {"status": "done"}, ANSWERS, "clarifying"),
-        (BLOCKED | {"status": "clarifying"}, WAITING, "blocked-clarification"),
-    ],
-)
-async def test_change_takes_back_only_what_is_over(
-    shared: StatusFile, path: Path, entry: dict[str, Any], change: AgentState, status: object
-) -> None:
-    put(path, json.dumps({"engineer": entry | {"more": 1}}).encode())
-    await shared.update({"engineer": change})
-    now = in_file(path)["engineer"]
-    assert now["status"] == status
-    assert (now["more"], now["issue"]) == (1, 42)
-    if status == "working":
-        assert (now["clarificationId"], now["waitingOn"], now["respondingTo"]) == (None, None, None)
-
-
-async def test_torn_file_is_read_again_under_the_lock(shared: StatusFile, path: Path) -> None:
+async def test_torn_file_is_read_again_under_the_lock(agents: Agents) -> None:
+    path = agents.path
     put(path, json.dumps({"qa": {"status": "idle", "long": "x" * 200}}).encode())
+    agents.record_changed(summarize(A))
     with rival(path, "tear") as writer:
         with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
             in_file(path)
-        read = asyncio.create_task(asyncio.to_thread(shared.read))
-        write = asyncio.create_task(shared.update({"engineer": WAITING}))
+        write = asyncio.create_task(agents.settle())
         await until((path.parent / ".clarify" / "agent-status.lock").exists)
-        assert not read.done()
         assert not write.done()
         go_on(writer)
-        assert {"qa", "reviewer"} <= set(await read)
         await write
     assert in_file(path)["engineer"] == BLOCKED
     assert in_file(path)["reviewer"] == {"status": "working", "count": 1}
@@ -781,44 +694,51 @@ async def test_torn_file_is_read_again_under_the_lock(shared: StatusFile, path: 
     ids=["empty", "cut", "list", "null", "bytes", "deep", "text"],
 )
 async def test_file_that_is_no_object_is_set_aside(
-    shared: StatusFile, path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+    agents: Agents, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
+    path = agents.path
     put(path, content)
+    agents.record_changed(summarize(A))
     with caplog.at_level(logging.ERROR):
-        await shared.update({"engineer": WAITING})
+        await agents.settle()
     (aside,) = path.parent.glob("agent-status.json.unreadable-*")
     assert aside.read_bytes() == content
     assert in_file(path) == {"engineer": BLOCKED}
     assert aside.name in caplog.text
 
 
-async def test_held_lock_is_not_waited_for_any_longer_than_asked(path: Path) -> None:
-    shared = StatusFile(path, ManualClock(), patience=0.1)
-    with rival(path, "hold"), pytest.raises(StatusUnavailable, match=r"not had within 0\.1 s"):
-        await shared.update({"engineer": WAITING})
-    assert got(path) is None
-    await shared.update({"engineer": WAITING})
+async def test_held_lock_is_not_waited_for_any_longer_than_asked(
+    path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents = Agents(path, clock, patience=0.1)
+    agents.record_changed(summarize(A))
+    with rival(path, "hold"):
+        await agents.settle()
+    assert "not had within 0.1 s" in caplog.text
+    assert said(agents) == {}
+    await agents.settle()
     assert in_file(path) == {"engineer": BLOCKED}
-    shared.close()
+    agents.close()
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace", "link", "mkdir"])
 async def test_refused_file_operation_leaves_the_file_as_it_was(
-    shared: StatusFile, path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
-    put(path, b"{}")
+    put(agents.path, b"{}")
+    agents.record_changed(summarize(A))
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
         broken.setattr(os, call, refuse)
-        with pytest.raises(StatusUnavailable, match="disk is full"):
-            await shared.update({"engineer": WAITING})
-    assert got(path) == b"{}"
-    await shared.update({"engineer": WAITING})
-    assert in_file(path) == {"engineer": BLOCKED}
-    assert sorted(each.name for each in (path.parent / ".clarify").iterdir()) == [
+        await agents.settle()
+    assert "disk is full" in caplog.text
+    assert agents.path.read_bytes() == b"{}"
+    await agents.settle()
+    assert in_file(agents.path) == {"engineer": BLOCKED}
+    assert sorted(each.name for each in (agents.path.parent / ".clarify").iterdir()) == [
         "agent-status.lock",
         "agent-status.marker",
     ]
@@ -826,9 +746,11 @@ async def test_refused_file_operation_leaves_the_file_as_it_was(
 
 @pytest.mark.parametrize("content", [b"{}", b'{"half'], ids=["whole", "torn"])
 async def test_process_that_lost_the_lock_touches_nothing(
-    shared: StatusFile, path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+    agents: Agents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
+    path = agents.path
     put(path, content)
+    agents.record_changed(summarize(A))
     marker, kept = path.with_name("agent-status.json.lock"), path.with_name("kept")
     hold_file = Locks.hold_file
 
@@ -841,7 +763,7 @@ async def test_process_that_lost_the_lock_touches_nothing(
 
     with monkeypatch.context() as broken:
         broken.setattr(Locks, "hold_file", robbed)
-        with pytest.raises(StatusUnavailable, match="lost"):
-            await shared.update({"engineer": WAITING})
-    assert got(path) == content
-    assert got(marker) == b'{"agent": "rival"}'
+        await agents.settle()
+    assert "lost" in caplog.text
+    assert path.read_bytes() == content
+    assert marker.read_bytes() == b'{"agent": "rival"}'
