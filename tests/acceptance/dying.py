@@ -1,37 +1,67 @@
 """`clarify run` in a process that kills itself at its n-th step.
 
 A step is a moment before or after something that others can see later: a file synced, replaced, linked or removed, a
-transaction committed, a call to Slack or to a producer, an acknowledgement. The code that runs is `bot.cli.main`.
+transaction committed, a call to Slack or to a producer, an acknowledgement.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import aiosqlite
 import httpx
 from yarl import URL
 
-from tests.kit.processes import run_main
+from tests.kit.lives import Life, Place
 
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
+
+
+class Doomed(Life):
+    """A process that dies at its n-th step after `arm`."""
+
+    @classmethod
+    def at(cls, place: Place, step: int, *, all: bool = False) -> AbstractAsyncContextManager[Self]:  # noqa: A002
+        """One that takes clicks. The names of its steps go to `epitaph.txt`: the last, or `all`."""
+        return cls.of(place, first=partial(install, Plan(step, place.folder / "epitaph.txt", all)))
+
+    def arm(self) -> None:
+        self.process.send_signal(signal.SIGUSR1)
+
+    async def died_before(self, work: asyncio.Task[None]) -> bool:
+        """Wait for the end of either; True if the process died first, as planned."""
+        end = asyncio.create_task(self.process.wait())
+        async with asyncio.timeout(120):
+            await asyncio.wait({end, work}, return_when=asyncio.FIRST_COMPLETED)
+        if not end.done():
+            end.cancel()
+            work.result()
+            return False
+        assert end.result() == -signal.SIGKILL, self.last_words()
+        return True
+
+    async def survived(self) -> bool:
+        """Stop it in order; False if its step came after all, while it stopped."""
+        code = await self.stop()
+        assert code in {0, -signal.SIGKILL}, self.last_words()
+        return code == 0
 
 
 @dataclass(frozen=True)
 class Plan:
     """Die at step `at`, counted from SIGUSR1. The step's name goes to `epitaph`; those before it, too, where `all`."""
 
-    config: Path
-    log: Path
-    environment: dict[str, str]
     at: int
     epitaph: Path
     all: bool = False
@@ -89,16 +119,9 @@ class Countdown:
         return counted
 
 
-def live(plan: Plan) -> None:
-    """In the forked process: count, and run the command."""
-    log = os.open(plan.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    _install(Countdown(plan))
-    run_main(("run", "--config", str(plan.config)), plan.environment)
-
-
-def _install(countdown: Countdown) -> None:
+def install(plan: Plan) -> None:
+    """In the process, before the program begins."""
+    countdown = Countdown(plan)
     for name in _FILE_STEPS:
         setattr(os, name, countdown.around(getattr(os, name), name))
     for owner, method, named in (

@@ -8,15 +8,15 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, SIGNING_SECRET
-from tests.acceptance.lives import Life
-from tests.acceptance.test_down import asked
 from tests.acceptance.world import World, question
+from tests.kit.lives import Life
 
 IDLE = 1100
 DESCRIPTORS = 1024
@@ -63,21 +63,25 @@ SAID = {
     [("socket", "nothing"), ("http", "half a head"), ("http", "half a body")],
 )
 async def test_connections_that_ask_nothing_stop_nothing(world: World, mode: str, said: str) -> None:
-    text = world.config.read_text().replace('mode = "socket"', f'mode = "{mode}"')
-    world.config.write_text(text + MORE)
+    text = world.file.read_text().replace('mode = "socket"', f'mode = "{mode}"')
+    world.file.write_text(text + MORE)
     secrets = {"MAILER_TOKEN": "mailer-token", "SLACK_SIGNING_SECRET": SIGNING_SECRET}
-    life = await Life.begin(world, instead=secrets, descriptors=DESCRIPTORS)
+    life = await Life.begin(
+        world,
+        env=secrets,
+        first=partial(resource.setrlimit, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS)),
+    )
     try:
         url = await world.until(lambda: logged(world, life, "listening", "url"))
         await world.until(lambda: logged(world, life, "ready for clicks", "event"))
         if mode == "http":
             await world.workspace.link.requests.set_url(f"{url}/slack/events")
-        before = await asked(world, "rpl-before")
+        before = await world.asked("rpl-before")
         with ExitStack() as stack:
             await asyncio.to_thread(lambda: stack.enter_context(connections(url, IDLE, SAID[said])))
             assert (await world.workspace.click(FOLAKE, AGENTS, before.ts, label="Yes")).ok
             await world.until(lambda: world.agent.honoured("rpl-before"))
-            await asked(world, "rpl-after")
+            await world.asked("rpl-after")
             await pushed(url, "rpl-pushed")
             await world.until(lambda: world.card_saying("with rpl-pushed?"))
             assert descriptors_of(life) < DESCRIPTORS - 256

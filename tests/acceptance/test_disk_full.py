@@ -5,13 +5,13 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.acceptance.lives import Life
-from tests.acceptance.test_down import asked, killed
 from tests.acceptance.world import World, question
+from tests.kit.lives import Life
 
 pytestmark = pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process's files")
 
@@ -31,8 +31,8 @@ def full_disk(life: Life) -> Iterator[None]:
 @pytest.mark.parametrize("restart", [False, True])
 async def test_full_disk_acknowledges_nothing_and_loses_nothing(world: World, restart: bool) -> None:
     async with Life.of(world, piped=True) as life:
-        card = await asked(world, "rpl-1")
-        other = await asked(world, "rpl-2")
+        card = await world.asked("rpl-1")
+        other = await world.asked("rpl-2")
         with full_disk(life):
             refused = await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             await world.agent.ask(question("rpl-3", "sess_3"))
@@ -41,7 +41,7 @@ async def test_full_disk_acknowledges_nothing_and_loses_nothing(world: World, re
             await world.until(lambda: "stored" in world.log.read_text())
             assert not life.ended, life.last_words()
             if restart:
-                await killed(life)
+                await life.killed()
         assert not refused.ok
         record = world.record("rpl-1")
         assert record is not None
@@ -67,9 +67,13 @@ async def goes_on(world: World) -> None:
 
 async def test_full_disk_at_the_start_ends_it_with_1_and_says_why(world: World) -> None:
     async with Life.of(world) as life:
-        await asked(world, "rpl-1")
+        await world.asked("rpl-1")
         assert await life.stop() == 0
-    life = await Life.begin(world, largest_file=0, piped=True)
+    life = await Life.begin(
+        world,
+        piped=True,
+        first=partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY)),
+    )
     try:
         assert await life.process.wait() == 1
     finally:

@@ -8,9 +8,8 @@ import socket
 
 import pytest
 
-from tests.acceptance.lives import Life
-from tests.acceptance.test_down import asked
 from tests.acceptance.world import World
+from tests.kit.lives import Life
 
 
 async def test_second_instance_on_the_same_storage_ends_with_1_and_says_why(world: World) -> None:
@@ -23,7 +22,7 @@ async def test_second_instance_on_the_same_storage_ends_with_1_and_says_why(worl
         lines = world.log.read_text().splitlines()
         assert any("is in use by another clarify-bot; one instance per storage" in line for line in lines)
         assert "Traceback" not in world.log.read_text()
-        await asked(world, "rpl-1")  # the first one goes on
+        await world.asked("rpl-1")  # the first one goes on
         assert await first.stop() == 0
 
 
@@ -41,13 +40,13 @@ async def test_busy_port_ends_with_1_so_that_it_is_started_again(world: World) -
         other.bind(("127.0.0.1", 0))
         other.listen()
         listen = f"127.0.0.1:{other.getsockname()[1]}"
-        world.config.write_text(f'{world.config.read_text()}\n[http]\nlisten = "{listen}"\n')
+        world.file.write_text(f'{world.file.read_text()}\n[http]\nlisten = "{listen}"\n')
         life = await Life.begin(world)
         try:
             assert await asyncio.wait_for(life.process.wait(), 60) == 1
         finally:
             await life.end()
-        assert f"{world.config}: http.listen: {listen}: the address is in use" in world.log.read_text()
+        assert f"{world.file}: http.listen: {listen}: the address is in use" in world.log.read_text()
     async with Life.of(world) as life:
         assert await life.stop() == 0
 
@@ -55,7 +54,7 @@ async def test_busy_port_ends_with_1_so_that_it_is_started_again(world: World) -
 @pytest.mark.parametrize("name", ["SLACK_BOT_TOKEN", "SLACK_APP_TOKEN"])
 async def test_refused_token_ends_it_with_2_and_names_it(world: World, name: str) -> None:
     token = "xoxb-revoked-secret" if "BOT" in name else "xapp-revoked-secret"
-    life = await Life.begin(world, instead={name: token})
+    life = await Life.begin(world, env={name: token})
     try:
         assert await asyncio.wait_for(life.process.wait(), 60) == 2
     finally:

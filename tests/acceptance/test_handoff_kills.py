@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bot.workspace.controls import ControlError
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.acceptance.matters import LONG
-from tests.acceptance.test_kills_at_every_step import NEVER, a_world, doomed
-from tests.acceptance.world import World, has_controls
+from tests.acceptance.dying import Doomed
+from tests.acceptance.test_kills_at_every_step import IMPATIENT, NEVER
+from tests.acceptance.world import LONG, World, a_world, has_controls
 from tests.kit.world import said
 
 SIDE_BY_SIDE = 4
@@ -26,7 +24,6 @@ class Handover:
         self._world = world
         self._name = f"reason-{at}-ends"
         self._session = f"sess_{at}"
-        self.told = False
 
     async def play(self) -> None:
         event = {
@@ -40,34 +37,17 @@ class Handover:
         }
         await self._world.agent.ask(event)
         await self._world.until(self._is_offered, LONG)
-        while not self.told:
-            await self._press()
+        (card,) = self.cards()
+        while has_controls(card):
+            outcome = await self._world.press(FOLAKE, card, "Take")
+            if outcome is not None and outcome.ok:
+                break
         await self._world.until(self._is_over, LONG)
 
-    async def _press(self) -> None:
-        """Take it, as people do: again where an error was shown, and the bot is there again."""
-        world, link = self._world, self._world.workspace.link
-        await world.until(lambda: link.connections, LONG)
-        present = {connection.id for connection in link.connections}
-        (card,) = self.cards()
-        if not has_controls(card):
-            self.told = True  # the press that ended in an error was taken after all
-            return
-        try:
-            outcome = await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Take")
-        except ControlError:
-            return  # its controls went in this moment
-        self.told = outcome.ok
-        if not outcome.ok:
-            await world.until(partial(self._may_try_again, present), LONG)
-
-    def _may_try_again(self, seen: set[str]) -> bool:
-        there = {connection.id for connection in self._world.workspace.link.connections}
-        return bool(there - seen) or not any(map(has_controls, self.cards()))
-
     def cards(self) -> list[Message]:
-        there = self._world.workspace.messages(AGENTS)
-        return [each for each in there if self._name in each.text and "Session:" in said(each)]
+        """The page in the thread may have come first, with the same words: it is told from the card by its kind."""
+        there = [each for each in self._world.workspace.messages(AGENTS) if self._name in each.text]
+        return [each for each in there if (each.metadata or {}).get("event_type") != "clarify_page"]
 
     def pages(self) -> list[Message]:
         there = self._world.workspace.direct(ONCALL)
@@ -97,16 +77,15 @@ class Handover:
 async def killed(folder: Path, at: int) -> bool:
     """One handoff whose process dies at step `at`, and another process that goes on; False: it was over before."""
     await asyncio.to_thread(folder.mkdir)
-    async with a_world(folder, "standard") as world:
+    async with a_world(folder, options=IMPATIENT) as world:
         handed = Handover(world, at)
-        async with doomed(world, at) as life:
-            await life.ready()
+        async with Doomed.at(world, at) as life:
             await world.get_acquainted()
             life.arm()
             work = asyncio.create_task(handed.play())
             died = await life.died_before(work)
         if died:
-            async with doomed(world, NEVER) as next_life:
+            async with Doomed.at(world, NEVER) as next_life:
                 assert not await next_life.died_before(work)
         handed.check()
         return died

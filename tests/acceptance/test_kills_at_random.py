@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bot.workspace import Options, Workspace
-from tests.acceptance.lives import Life
-from tests.acceptance.matters import Matter, check_all
-from tests.acceptance.world import MinimalAgent, StandardAgent, Tap, World
+from tests.acceptance.exchanges import Exchange, check_all
+from tests.acceptance.test_kills_at_every_step import IMPATIENT
+from tests.acceptance.world import AGENTS_BY_DIALECT, World, a_world
+from tests.kit.lives import Life
 
 PATIENCE = 4.0  # seconds after which a process is killed though its moment has not come
 
@@ -57,42 +56,43 @@ AT_START = {"started", "apps.connections.open", "conversations.replies"}
 
 
 async def killed_again_and_again(world: World, rng: random.Random, kills: int) -> None:
-    matters: list[Matter] = []
+    exchanges: list[Exchange] = []
     talk: list[asyncio.Task[None]] = []
-    life = await Life.begin(world)
-    await life.ready()
-    await world.get_acquainted()
-    assert await life.stop() == 0
+    async with Life.of(world) as life:
+        await world.get_acquainted()
+        assert await life.stop() == 0
     for kill in range(kills):
-        await one_life(world, rng, kill, matters, talk)
+        await one_life(world, rng, kill, exchanges, talk)
     life = await Life.begin(world)
     try:
-        await finish(life, talk, matters)
-        check_all(world, matters)
+        await finish(life, talk, exchanges)
+        check_all(world, exchanges)
         assert await life.stop() == 0
     finally:
         await life.end()
 
 
 async def one_life(
-    world: World, rng: random.Random, kill: int, matters: list[Matter], talk: list[asyncio.Task[None]]
+    world: World, rng: random.Random, kill: int, exchanges: list[Exchange], talk: list[asyncio.Task[None]]
 ) -> None:
     """A process, from its start to its death. Questions come while it starts or when it is ready."""
     moment = rng.choice(MOMENTS)
     early = moment.trigger in AT_START or rng.random() < 0.25
     soon = asyncio.Event()
     lit = partial(fuse, soon, rng.random() * moment.within)
-    life = await Life.begin(world, before=partial(world.tap.lay, moment.trigger, lit) if early else None)
+    if early:
+        world.tap.lay(moment.trigger, lit)
+    life = await Life.begin(world)
+    world.tap("started")
     try:
         if not early:
             await life.ready()
             world.tap.lay(moment.trigger, lit)
         with_fault(world, moment, rng)
         for number in range(rng.choice((1, 1, 2))):
-            matter = new_matter(world, f"rpl-{kill}-{number}", matters, rng)
-            talk.append(asyncio.create_task(matter.play(random.Random(rng.random()))))  # noqa: S311
+            exchange = new_exchange(world, f"rpl-{kill}-{number}", exchanges, rng)
+            talk.append(asyncio.create_task(exchange.play(random.Random(rng.random()))))  # noqa: S311
         await soon_or(soon, PATIENCE)
-        life.kill()
         await life.killed()
     finally:
         await life.end()
@@ -119,23 +119,23 @@ async def soon_or(soon: asyncio.Event, seconds: float) -> None:
         return  # its moment did not come in this life: any moment is a good one
 
 
-def new_matter(world: World, token: str, matters: list[Matter], rng: random.Random) -> Matter:
+def new_exchange(world: World, token: str, exchanges: list[Exchange], rng: random.Random) -> Exchange:
     """A question of a session of its own, or a further one of the last session."""
-    matter = Matter(world, token, f"sess_{token}")
-    if matters and rng.random() < 0.25:
-        matter.session, matter.alone = matters[-1].session, False
-        matters[-1].alone = False
-    matters.append(matter)
-    return matter
+    exchange = Exchange(world, token, f"sess_{token}")
+    if exchanges and rng.random() < 0.25:
+        exchange.session, exchange.alone = exchanges[-1].session, False
+        exchanges[-1].alone = False
+    exchanges.append(exchange)
+    return exchange
 
 
-async def finish(life: Life, talk: list[asyncio.Task[None]], matters: list[Matter]) -> None:
+async def finish(life: Life, talk: list[asyncio.Task[None]], exchanges: list[Exchange]) -> None:
     """Nobody kills any more: everything comes to its end."""
     async with asyncio.timeout(150):
         await life.ready()
         await asyncio.gather(*talk)
-        for matter in matters:
-            await matter.confirm()
+        for exchange in exchanges:
+            await exchange.confirm()
 
 
 @pytest.mark.timeout(1200)
@@ -145,15 +145,12 @@ async def finish(life: Life, talk: list[asyncio.Task[None]], matters: list[Matte
 async def test_kills_at_random_lose_nothing_and_double_nothing(tmp_path: Path, seed: int, kills: int) -> None:
     """Two worlds side by side, one for each dialect."""
 
-    async def one(name: str, agent_of: Callable[[Tap], StandardAgent | MinimalAgent]) -> None:
-        folder = tmp_path / name
+    async def one(dialect: str) -> None:
+        folder = tmp_path / dialect
         folder.mkdir()
-        tap = Tap()
-        async with Workspace(options=Options(ack_timeout=1.5)) as workspace, agent_of(tap) as agent:
-            rng = random.Random(f"{seed}{name}")  # noqa: S311
-            await killed_again_and_again(World(folder, workspace, agent, tap), rng, kills)
+        async with a_world(folder, dialect, IMPATIENT) as world:
+            await killed_again_and_again(world, random.Random(f"{seed}{dialect}"), kills)  # noqa: S311
 
-    work: list[Awaitable[None]] = [one("standard", StandardAgent), one("minimal", MinimalAgent)]
     async with asyncio.TaskGroup() as group:
-        for each in work:
-            group.create_task(each)  # type: ignore[arg-type]
+        for dialect in AGENTS_BY_DIALECT:
+            group.create_task(one(dialect))

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.acceptance.lives import Life
-from tests.acceptance.test_down import asked
 from tests.acceptance.world import World
+from tests.kit.lives import Life
 
 SMALL = 4096  # bytes: the least that a pipe holds
 
@@ -36,7 +35,7 @@ async def logging_to(
 
 async def works(world: World, token: str) -> None:
     """A question is shown, a click on it is acknowledged, and its answer arrives."""
-    card = await asked(world, token)
+    card = await world.asked(token)
     assert (await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
     await world.until(lambda: world.agent.honoured(token))
 
@@ -100,7 +99,7 @@ async def test_start_that_fails_ends_though_nobody_reads_why(world: World) -> No
     try:
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL)
         os.write(writing, b"?" * SMALL)
-        life = await Life.begin(world, stderr=writing, instead={"SLACK_BOT_TOKEN": ""}, fresh=True)
+        life = await Life.begin(world, stderr=writing, env={"SLACK_BOT_TOKEN": ""}, fresh=True)
         try:
             await world.until(lambda: life.ended, 30)
             assert life.process.returncode == 2

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -14,8 +15,10 @@ from uuid import uuid4
 from aiohttp import web
 
 from bot.demo.producer import DemoProducer
-from bot.workspace import Workspace
+from bot.workspace import Options, Workspace
+from bot.workspace.controls import ControlError
 from bot.workspace.faults import Fault, Faults
+from bot.workspace.interactions import Outcome
 from bot.workspace.state import Message
 from tests.kit import world
 from tests.kit.world import ANY_PORT, config, said
@@ -163,6 +166,8 @@ class MinimalAgent:
 
 
 Agent = StandardAgent | MinimalAgent
+AGENTS_BY_DIALECT: dict[str, type[Agent]] = {"standard": StandardAgent, "minimal": MinimalAgent}
+LONG = 300.0  # people have patience while the process dies again and again
 
 
 class World:
@@ -174,8 +179,8 @@ class World:
         self.agent = agent
         self.tap = tap
         workspace.context.faults = TappedFaults(tap)
-        self.config = folder / "clarify.toml"
-        self.config.write_text(config(agent.url, dialect=agent.dialect).removeprefix(ANY_PORT))
+        self.file = folder / "clarify.toml"
+        self.file.write_text(config(agent.url, dialect=agent.dialect).removeprefix(ANY_PORT))
 
     @property
     def log(self) -> Path:
@@ -189,6 +194,34 @@ class World:
             return connection.execute(sql, parameters).fetchall()
         finally:
             connection.close()
+
+    async def asked(self, token: str, **fields: object) -> Message:
+        """Have the agent ask, in a session of its own; the question's card, once it is there."""
+        await self.agent.ask(question(token, f"sess_{token}", **fields))
+        card: Message = await self.until(lambda: self.card_saying(f"with {token}?"))
+        return card
+
+    async def press(self, user: str, card: Message, label: str) -> Outcome | None:
+        """As people do, who have seen an error: it returns once another try makes sense, or the card takes none.
+
+        None: its controls went in this moment.
+        """
+        link = self.workspace.link
+        await self.until(lambda: link.connections, LONG)
+        present = {connection.id for connection in link.connections}
+
+        def may_try_again() -> bool:
+            there = {connection.id for connection in link.connections}
+            return bool(there - present) or not has_controls(self.workspace.message(card.channel, card.ts))
+
+        self.tap("clicked")
+        try:
+            outcome = await self.workspace.click(user, card.channel, card.ts, label=label)
+        except ControlError:
+            return None
+        if not outcome.ok:
+            await self.until(may_try_again, LONG)
+        return outcome
 
     async def get_acquainted(self) -> None:
         """A first event is taken in: from now on what is missed is fetched by Last-Event-ID."""
@@ -239,6 +272,16 @@ class World:
                     continue
                 break
             return value
+
+
+@asynccontextmanager
+async def a_world(
+    folder: Path, dialect: str = "standard", options: Options | None = None
+) -> AsyncIterator[World]:
+    """A workspace and an agent; the process is each test's to start."""
+    tap = Tap()
+    async with Workspace(options=options) as workspace, AGENTS_BY_DIALECT[dialect](tap) as agent:
+        yield World(folder, workspace, agent, tap)
 
 
 def has_controls(message: Message) -> bool:

@@ -30,11 +30,10 @@ from tests.bench import (
 )
 from tests.bench.clicks import Size
 from tests.bench.homes import Storm
-from tests.bench.parties import Parties, SharedParties
 from tests.bench.seeding import Seed
 from tests.bench.table import Row, table
 
-Measure = Callable[[Parties], Awaitable[list[Row]]]
+Measure = Callable[[Path], Awaitable[list[Row]]]
 
 
 def measures(*, quick: bool) -> dict[str, Measure]:
@@ -98,15 +97,14 @@ def main() -> int:
 async def _run(names: list[str], folder: Path | None, *, quick: bool) -> list[Row]:
     rows = []
     with tempfile.TemporaryDirectory(prefix="clarify-bench-", dir=folder) as base:
-        async with (SharedParties if quick else Parties)(Path(base)) as parties:
-            for name, measure in measures(quick=quick).items():
-                if name not in names:
-                    continue
-                sys.stderr.write(f"{name} …\n")
-                configure_logging("warning")
-                found = await measure(parties)
-                sys.stderr.write(f"{table(found)}\nload {os.getloadavg()[0]:.1f}\n")
-                rows += found
+        for name, measure in measures(quick=quick).items():
+            if name not in names:
+                continue
+            sys.stderr.write(f"{name} …\n")
+            configure_logging("warning")
+            found = await measure(Path(base))
+            sys.stderr.write(f"{table(found)}\nload {os.getloadavg()[0]:.1f}\n")
+            rows += found
     return rows
 
 

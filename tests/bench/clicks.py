@@ -15,9 +15,8 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN
-from tests.bench.parties import Parties
 from tests.bench.seeding import Seed
-from tests.bench.stage import Stage, connected, process
+from tests.bench.stage import Stage, bot, connected, process, stage
 from tests.bench.table import Row, median, ms, quantile, spread
 
 BARE = ("default", "own-socket", "durable")
@@ -32,13 +31,13 @@ class Size:
     open: int
 
 
-async def acknowledgements(parties: Parties, size: Size) -> list[Row]:
+async def acknowledgements(folder: Path, size: Size) -> list[Row]:
     """Clicks on the same card: at the bot, and at the bare listeners, in turn."""
     rounds: dict[str, list[list[float]]] = {kind: [] for kind in ("ours", *BARE)}
     async with AsyncExitStack() as stack:
-        on = await stack.enter_async_context(parties.stage("bot"))
-        await stack.enter_async_context(parties.bot(on))
-        bare = await stack.enter_async_context(_bare(parties.folder / "bare"))
+        on = await stack.enter_async_context(stage(folder / "bot"))
+        await stack.enter_async_context(bot(on))
+        bare = await stack.enter_async_context(_bare(folder / "bare"))
         for number in range(-1, size.rounds):
             tokens = [f"a{number + 1}-{n}" for n in range(size.clicks)]
             ours, blocks = await _click_cards(on, tokens)
@@ -124,10 +123,10 @@ async def _bare(folder: Path) -> AsyncIterator[dict[str, Workspace]]:
         yield found
 
 
-async def replies(parties: Parties, size: Size) -> list[Row]:
+async def replies(folder: Path, size: Size) -> list[Row]:
     """From the click until the producer has accepted its reply; the next click follows at once."""
     past = Seed(open=size.open)
-    async with parties.stage("replies", past=past) as on, parties.bot(on):
+    async with stage(folder / "replies", past=past) as on, bot(on):
         seconds: list[float] = []
         for number in range(size.rounds):
             seconds += await _click_through(on, [f"r{number}-{n}" for n in range(size.clicks)])

@@ -6,11 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bot.workspace.seed import ADE, AGENTS
-from tests.bench.parties import Parties
 from tests.bench.seeding import FIRST, Seed
-from tests.bench.stage import Stage
+from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median, ms, quantile
 
 _QUIET = 1.0
@@ -36,10 +36,10 @@ class _Taken:
     answers: list[float] = field(default_factory=list)
 
 
-async def clarify(parties: Parties, times: int, past: Seed) -> list[Row]:
+async def clarify(folder: Path, times: int, past: Seed) -> list[Row]:
     """Every form in turn, each when the one before is answered; then lists while a digest is made."""
     taken = {form: _Taken() for form in (_HELP, *_FORMS)}
-    async with parties.stage("clarify", past=past) as on, parties.bot(on):
+    async with stage(folder / "clarify", past=past) as on, bot(on):
         await _quiet(on)
         for number in range(-1, times):
             for form, one in taken.items():

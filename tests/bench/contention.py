@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from core.clarification import Ask, Holder, parse_id
 from core.clock import SystemClock
@@ -24,9 +24,6 @@ from core.ledger import FileLedger
 from core.router import Router
 from tests.bench.files import replace
 from tests.bench.table import Row, median, ms, spread
-
-if TYPE_CHECKING:
-    from tests.bench.parties import Parties  # which takes long to import, and the processes are many
 
 PROCESSES = 8
 _ONE = 1000  # the issue that all write
@@ -83,9 +80,9 @@ class Worker:
         self.process.wait()
 
 
-async def contended(parties: Parties, size: Size) -> list[Row]:
+async def contended(folder: Path, size: Size) -> list[Row]:
     """Eight processes on one ledger, then each on its own; then holders that die."""
-    return await asyncio.to_thread(_contended, parties.folder / "contention", size)
+    return await asyncio.to_thread(_contended, folder / "contention", size)
 
 
 def _contended(folder: Path, size: Size) -> list[Row]:

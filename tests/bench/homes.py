@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 
 from bot.workspace.context import Call
 from bot.workspace.seed import AGENTS, TEAM
 from bot.workspace.state import User
-from tests.bench.parties import Parties
-from tests.bench.stage import Stage
+from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median
 
 _PUBLISH = "views.publish"
@@ -35,10 +35,10 @@ class Storm:
     quiet: float = 3.0
 
 
-async def storms(parties: Parties, storms: Sequence[Storm]) -> list[Row]:
+async def storms(folder: Path, storms: Sequence[Storm]) -> list[Row]:
     """One after the other, at the same bot."""
     rows = []
-    async with parties.stage("home") as on, parties.bot(on):
+    async with stage(folder / "home") as on, bot(on):
         for number, storm in enumerate(storms):
             rows.append(await _storm(on, storm, f"h{number}"))
     return rows

@@ -9,20 +9,20 @@ import time
 from pathlib import Path
 
 from tests.bench.files import replace
-from tests.bench.parties import Parties
-from tests.bench.stage import Stage, until
+from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median, spread
+from tests.kit.until import until
 
 SESSIONS = 20
 
 
-async def durable(parties: Parties, rounds: int, each: int) -> list[Row]:
+async def durable(folder: Path, rounds: int, each: int) -> list[Row]:
     """In each round 20 new sessions ask `each` questions, all at once; then the loop writes the same files.
 
     The card posts are paced as by default, so that they weigh what they weigh in life.
     """
     ours, loop, total = [], [], SESSIONS * each
-    async with parties.stage("intake") as on, parties.bot(on, pace=1.0):
+    async with stage(folder / "intake") as on, bot(on, pace=1.0):
         for number in range(-1, rounds):
             mine = await _take_in(on, number, each)
             theirs = await asyncio.to_thread(_write_the_same, on, number, each)
@@ -56,7 +56,7 @@ async def _take_in(on: Stage, number: int, each: int) -> float:
         for which in range(SESSIONS):
             token = f"i{number}-{which}-{turn}"
             await on.ask(token, session=_session(number, which), agent=f"intake-{number}-{which}")
-    await until(lambda: _done(on) == before + SESSIONS * each, every=0.002, wait=60)
+    await until(lambda: _done(on) == before + SESSIONS * each, 60)
     return time.perf_counter() - began
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 
 from bot.workspace import Options
 from bot.workspace.context import Call
 from bot.workspace.faults import Tier
-from tests.bench.parties import Parties
-from tests.bench.stage import Stage
+from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, median, quantile
 
 _POST = "chat.postMessage"
 
 
-async def first_card(parties: Parties, questions: int) -> list[Row]:
+async def first_card(folder: Path, questions: int) -> list[Row]:
     """One question at a time, each the first of its session."""
     seconds = []
-    async with parties.stage("posts") as on, parties.bot(on):
+    async with stage(folder / "posts") as on, bot(on):
         for number in range(-questions // 5, questions):
             began = time.time()
             await on.ask(f"p{number}", session=f"ses-p{number}", agent=f"posts-{number // 20}")
@@ -37,13 +37,13 @@ async def first_card(parties: Parties, questions: int) -> list[Row]:
     ]
 
 
-async def paced(parties: Parties, questions: int, pace: float) -> list[Row]:
+async def paced(folder: Path, questions: int, pace: float) -> list[Row]:
     """All at once into one channel, of agents with ten open questions each; Slack refuses what comes too fast.
 
     Slack answers as slowly as the real one does; the pacing's own limit is `questions - 1` times its interval.
     """
     options = Options(rate_limits=True, tiers={"post": Tier(60 * pace, 4), "special": Tier(6000, 1000)})
-    async with parties.stage("paced", options=options) as on, parties.bot(on, pace=pace):
+    async with stage(folder / "paced", options=options) as on, bot(on, pace=pace):
         before = len(on.workspace.calls)
         on.workspace.faults.add(_POST, "delay:0.15", times=10 * questions)
         for number in range(questions):

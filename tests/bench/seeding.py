@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bot.storage.store import Store
+from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
 from bot.workspace.state import Message
 from core.clarification import (
@@ -24,7 +25,6 @@ from core.clarification import (
     resolved,
 )
 from core.records import digest, dump, encode
-from tests.bench.stage import Stage, configured
 
 PRODUCER = "planner"
 FIRST, _FIRST_ARCHIVED = 200_001, 300_001
@@ -43,19 +43,18 @@ class Seed:
     size: int = 1000
 
 
-async def seed(on: Stage, past: Seed) -> None:
+async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
     """One session, ledger and posted card per clarification, as for sessions that name no issue."""
-    configured(on)
-    ledgers, archive = on.folder / "ledgers", on.folder / "ledgers" / "archive"
+    ledgers, archive = folder / "ledgers", folder / "ledgers" / "archive"
     archive.mkdir()
-    storage, template = on.folder / "clarify.db", _closed(past.size)
+    storage, template = folder / "clarify.db", _closed(past.size)
     await (await Store.open(storage)).close()
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
             _write(ledgers, record)
             _remember(db, record, final=False)
-            _show(on, record)  # what is archived is not looked for
+            _show(workspace, record)  # what is archived is not looked for
         for number in range(past.archived):
             record = _archived(_FIRST_ARCHIVED + number, past.open + number, template)
             _write(archive, record)
@@ -170,9 +169,9 @@ def _remember(db: sqlite3.Connection, record: Clarification, *, final: bool) -> 
     )
 
 
-def _show(on: Stage, record: Clarification) -> None:
+def _show(workspace: Workspace, record: Clarification) -> None:
     """The card in the workspace, so that what the bot looks up there is found."""
-    on.workspace.channel(AGENTS).messages[_ts(record)] = Message(
+    workspace.channel(AGENTS).messages[_ts(record)] = Message(
         channel=AGENTS, ts=_ts(record), user=BOT_USER, text=record.id, bot_id=BOT_ID
     )
 

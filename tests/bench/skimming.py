@@ -21,14 +21,13 @@ from bot.settings.model import ProducerSettings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.clock import SystemClock
-from tests.bench.parties import Parties
 from tests.bench.stage import process
 from tests.bench.table import Row, median, spread
 
 _MEGABYTE = 1 << 20
 
 
-async def skimmed(_parties: Parties, rounds: int, events: int) -> list[Row]:
+async def skimmed(_folder: Path, rounds: int, events: int) -> list[Row]:
     """The same stream, read to its end by either, in turn."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

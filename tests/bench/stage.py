@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 from bot.demo.producer import DemoProducer
 from bot.workspace import Options, Workspace
-from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN
+from bot.workspace.seed import AGENTS
 from bot.workspace.state import Message
-from tests.kit.world import config, question
+from tests.bench.seeding import Seed, seed
+from tests.kit.world import config, environment, question
 
 UNPACED = 10_000.0
 ROOT = Path(__file__).parents[2]
@@ -46,10 +48,17 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(folder: Path, options: Options | None = None) -> AsyncIterator[Stage]:
+async def stage(
+    folder: Path, *, past: Seed | None = None, options: Options | None = None
+) -> AsyncIterator[Stage]:
+    """A workspace and a producer; nobody is connected to them yet."""
     await asyncio.to_thread(folder.mkdir)
     async with Workspace(options=options) as workspace, DemoProducer("agent", keep=100_000) as producer:
-        yield Stage(folder, workspace, producer)
+        on = Stage(folder, workspace, producer)
+        if past is not None:
+            configured(on)
+            await seed(folder, workspace, past)
+        yield on
 
 
 def configured(on: Stage, *, pace: float = UNPACED) -> Path:
@@ -60,16 +69,24 @@ def configured(on: Stage, *, pace: float = UNPACED) -> Path:
     return file
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A bot that takes clicks. `seconds`: from its first instruction until it did."""
+
+    pid: int
+    seconds: float
+
+
 @asynccontextmanager
-async def bot(on: Stage, *, pace: float = UNPACED, wait: float = 120.0) -> AsyncIterator[int]:
-    """`clarify run` in a process of its own, taking clicks; its pid."""
+async def bot(on: Stage, *, pace: float = UNPACED, wait: float = 120.0) -> AsyncIterator[Running]:
+    """`clarify run` in a process of its own, taking clicks."""
     file = configured(on, pace=pace)
     command = [sys.executable, "-m", "bot.cli", "run", "--config", str(file), "--log-level", "warning"]
-    tokens = {"SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
-    async with process(command, tokens | {"SLACK_API_URL": on.workspace.api_url}) as pid:
+    began = time.perf_counter()
+    async with process(command, environment(on.workspace)) as pid:
         await connected(on.workspace, wait)
         await on.producer.wait_for_subscriber(wait)
-        yield pid
+        yield Running(pid, time.perf_counter() - began)
 
 
 async def connected(workspace: Workspace, wait: float = 30.0) -> None:
@@ -89,10 +106,3 @@ async def process(command: list[str], more: Mapping[str, str]) -> AsyncIterator[
         if child.returncode is None:
             child.send_signal(signal.SIGTERM)
         await asyncio.wait_for(child.wait(), 60)
-
-
-async def until(predicate: Callable[[], bool], *, every: float, wait: float) -> None:
-    """Look again and again, for what tells nobody of its changes."""
-    async with asyncio.timeout(wait):
-        while not predicate():  # noqa: ASYNC110 - files and other processes have no events
-            await asyncio.sleep(every)

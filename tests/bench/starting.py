@@ -6,12 +6,12 @@ import asyncio
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 
-from tests.bench.parties import Parties
 from tests.bench.seeding import Seed
-from tests.bench.stage import ROOT
+from tests.bench.stage import ROOT, bot, stage
 from tests.bench.table import Row, median, ms, spread
 
 _MEGABYTE = 1 << 20
@@ -23,7 +23,7 @@ _IMPORTS = {
 }
 
 
-async def imports(_parties: Parties, rounds: int) -> list[Row]:
+async def imports(_folder: Path, rounds: int) -> list[Row]:
     """Processor time of a process that does nothing else, against libraries alone, in turn."""
     return [await asyncio.to_thread(_import, what, rounds) for what in _IMPORTS]
 
@@ -51,15 +51,15 @@ def _processor(words: list[str]) -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-async def start(parties: Parties, rounds: int, past: Seed, settles: float) -> list[Row]:
+async def start(folder: Path, rounds: int, past: Seed, settles: float) -> list[Row]:
     """`clarify run` from its first instruction to its Socket Mode connection, several times on the same past.
 
     It has `settles` seconds before its memory is looked at.
     """
     seconds, memory = [], []
-    async with parties.stage("start", past=past) as on:
+    async with stage(folder / "start", past=past) as on:
         for _ in range(rounds):
-            async with parties.bot(on) as running:
+            async with bot(on) as running:
                 seconds.append(running.seconds)
                 await asyncio.sleep(settles)
                 memory.append(psutil.Process(running.pid).memory_info().rss / _MEGABYTE)

@@ -8,10 +8,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from bot.workspace.seed import ADE, AGENTS
-from tests.bench.parties import Parties
-from tests.bench.stage import Stage, connected, process, stage
+from tests.bench.stage import Stage, bot, connected, process, stage
 from tests.bench.table import Row, median, spread
 
 PATIENCE = 60.0
@@ -26,14 +26,14 @@ class Size:
     questions: int
 
 
-async def throughput(parties: Parties, size: Size) -> list[Row]:
+async def throughput(folder: Path, size: Size) -> list[Row]:
     """Both on a workspace of their own, without pacing."""
     ours: list[dict[str, float]] = []
     naive: list[dict[str, float]] = []
     async with (
-        parties.stage("throughput") as one,
-        stage(parties.folder / "naive") as other,
-        parties.bot(one),
+        stage(folder / "throughput") as one,
+        stage(folder / "naive") as other,
+        bot(one),
         _naive(other),
     ):
         for number in range(size.rounds + 1):

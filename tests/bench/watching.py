@@ -19,7 +19,6 @@ from core.index import Index, Summary, scan, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
-from tests.bench.parties import Parties
 from tests.bench.seeding import FIRST, seed_issues
 from tests.bench.table import Row, median, ms, quantile, spread
 from tests.kit.clocks import START, ManualClock
@@ -89,12 +88,10 @@ class World:
         self.monitoring.record_changed(summary)
 
 
-async def triggers(parties: Parties, size: Size) -> list[Row]:
+async def triggers(folder: Path, size: Size) -> list[Row]:
     """The large world and one with a hundredth of it, in turn: first while nothing is due, then with some due."""
-    large = await asyncio.to_thread(World, parties.folder / "large", size.issues, size.pending)
-    small = await asyncio.to_thread(
-        World, parties.folder / "small", size.issues // 100, max(1, size.pending // 100)
-    )
+    large = await asyncio.to_thread(World, folder / "large", size.issues, size.pending)
+    small = await asyncio.to_thread(World, folder / "small", size.issues // 100, max(1, size.pending // 100))
     configure_logging("error")  # that something is attended to is told a thousand times
     try:
         return [*await _with_nothing_due(large, small, size), *await _with_some_due(large, size)]

@@ -136,6 +136,12 @@ class World:
             await bot.stop()
             await asyncio.wait_for(watch, 60)
 
+    def configure(self, text: str | None = None) -> Path:
+        """Write clarify.toml for processes beside the bot; the file."""
+        file = self.folder / "clarify.toml"
+        file.write_text(text or config(self.producer.url))
+        return file
+
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
         done, _ = await asyncio.wait({watch, ready}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
@@ -273,8 +279,8 @@ def controls(message: Message | View) -> list[str]:
     ]
 
 
-# Slack waits three seconds; a busy machine may need longer for what takes milliseconds.
-PATIENT = Options(ack_timeout=30.0)
+# Slack waits three seconds, and triggers last as long; a busy machine may need longer for what takes milliseconds.
+PATIENT = Options(ack_timeout=30.0, trigger_lifetime=600.0)
 
 
 @asynccontextmanager

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import sqlite3
-from asyncio.subprocess import STDOUT
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kit import processes
-from tests.kit.processes import clarify
-from tests.kit.world import World, config, environment
+from tests.kit.world import World
 
 Json = dict[str, Any]
 
@@ -86,62 +82,3 @@ def database_locked(stage: World) -> Iterator[None]:
     finally:
         other.execute("rollback")
         other.close()
-
-
-class Process:
-    """The real bot in a process of its own; `lines` is what it logged."""
-
-    def __init__(self, process: processes.Process) -> None:
-        self.process = process
-        self.lines: list[str] = []
-        self._more = asyncio.Condition()
-        self.reader = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        assert self.process.stdout is not None
-        async for line in self.process.stdout:
-            async with self._more:
-                self.lines.append(line.decode())
-                self._more.notify_all()
-
-    async def logged(self, text: str, timeout: float = 60.0) -> str:
-        """The first line of the log that holds `text`, once it is there."""
-        async with asyncio.timeout(timeout), self._more:
-            await self._more.wait_for(lambda: any(text in line for line in self.lines))
-        return next(line for line in self.lines if text in line)
-
-    @contextmanager
-    def full_disk(self, room: int = 600) -> Iterator[None]:
-        """No file of this process can grow beyond `room` bytes: writes fail as they do on a full disk."""
-        before = resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (room, before[1]))
-        try:
-            yield
-        finally:
-            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, before)
-
-
-@asynccontextmanager
-async def bot_process(stage: World, text: str | None = None, **variables: str) -> AsyncIterator[Process]:
-    """`clarify run` on a scene, ready for clicks; ended by SIGTERM, which must end it with exit code 0."""
-    file = stage.folder / "clarify.toml"
-    file.write_text(text or config(stage.producer.url))
-    process = Process(
-        await clarify(
-            *("run", "--config", str(file)),
-            env=os.environ | environment(stage.workspace) | variables,
-            stderr=STDOUT,
-        )
-    )
-    try:
-        await process.logged("ready for clicks")
-        yield process
-        if process.process.returncode is None:
-            process.process.terminate()
-        async with asyncio.timeout(60):
-            assert await process.process.wait() == 0, process.lines
-    finally:
-        if process.process.returncode is None:
-            process.process.kill()
-            await process.process.wait()
-        await process.reader

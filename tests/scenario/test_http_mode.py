@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,12 +13,11 @@ import pytest
 import structlog
 
 from bot.app import Bot
-from bot.workspace import Options
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, SIGNING_SECRET, USE_AS_ANSWER
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, config, controls, scene, url_of
+from tests.kit.world import PATIENT, World, config, controls, scene, url_of
 
-SOON = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
+SOON = replace(PATIENT, retry_delays=(0.0, 0.05, 0.1))
 
 
 @pytest.fixture

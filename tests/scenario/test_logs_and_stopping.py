@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
+from tests.kit.lives import Life
 from tests.kit.world import World, config, question
-from tests.scenario.other_parties import bot_process
 
 SECRETS = (
     "Zanzibar",
@@ -24,7 +24,8 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
     text = config(stage.producer.url).replace(
         'dialect = "auto"', 'dialect = "auto"\ntoken_env = "PLANNER_TOKEN"'
     )
-    async with bot_process(stage, text, PLANNER_TOKEN="bearer-of-planner") as bot:
+    stage.configure(text)
+    async with Life.of(stage, env={"PLANNER_TOKEN": "bearer-of-planner"}) as life:
         kinds = ["yes_no", "freetext"]
         await stage.producer.emit(
             question("rpl_hidden_1", question="Zanzibar?", context="quetzal", accepted_response_kinds=kinds)
@@ -55,7 +56,8 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
         await stage.modal(FOLAKE)
         await stage.workspace.submit_view(FOLAKE, {"Your answer": "marzipan"})
         await stage.now_says(second, "refused")
-    log = "".join(bot.lines)
+        assert await life.stop() == 0
+    log = life.words()
     assert "clarification" in log
     assert [secret for secret in SECRETS if secret in log] == []
     metadata = [str(message.metadata) for message in stage.workspace.messages(AGENTS)]
@@ -65,17 +67,19 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
 
 
 async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage: World) -> None:
-    async with bot_process(stage) as bot:
+    stage.configure()
+    async with Life.of(stage) as life:
         card = await stage.ask()
         stage.workspace.change_user(FOLAKE, real_name="Folake A.")
         await stage.heard("user_change")
         stage.workspace.faults.add("users.info", "delay:0.5")
         click = asyncio.create_task(stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes"))
         await stage.until(lambda: not stage.workspace.faults.pending())
-        bot.process.terminate()
+        life.process.terminate()
         assert (await click).ok
         assert (await stage.reply())["response"] is True
         await stage.now_says(card, f"<@{FOLAKE}>")
+        assert await life.process.wait() == 0
 
 
 async def test_stopped_bot_leaves_its_subscription_open_while_a_question_waits(stage: World) -> None:

@@ -17,12 +17,12 @@ from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
+from tests.kit.lives import Life
 from tests.kit.until import until
 from tests.kit.world import TOKEN, World, config, controls, question, said, scene
 from tests.scenario.other_parties import (
     another_writes,
     answers,
-    bot_process,
     database_locked,
     in_a_persons_name,
     marker,
@@ -184,14 +184,17 @@ def strange_files(folder: Path) -> set[str]:
 async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_number(stage: World) -> None:
     names = strange_files(stage.folder / "ledgers")
     for token, number in (("rpl_1", 100001), ("rpl_2", 100002)):
-        async with bot_process(stage) as bot:  # SIGTERM ends it with 0
+        stage.configure()
+        async with Life.of(stage) as life:
             for name in names:
                 if not (number > 100001 and name == "issue-100001.json"):  # by then it is ours
-                    assert "is ignored" in await bot.logged(f"{name} is ignored")
+                    await until(lambda name=name, life=life: f"{name} is ignored" in life.words())  # type: ignore[misc]
             card = await stage.ask(token, session=f"sess_{token}", question=f"May I, {token}?")
             assert f"CLR-{number}-" in json.dumps(card.metadata)
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert (await stage.reply(token))["response"] is True
+            assert await life.stop() == 0
+            life.log.unlink()
 
 
 async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_question_shown(
@@ -248,8 +251,8 @@ async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_
             await stage.page("of issue-7.json cannot be read")
             keys = [f"ledger:issue-7.json:{name}" for name in names]
             await eventually_paged(bot, keys)
+            stage.configure()
             shell = Project(stage.folder)
-            (stage.folder / "clarify.toml").write_text(config(stage.producer.url))
             assert "5 cannot be read in issue-7.json" in (await shell.run("list")).err
             assert (await shell.run("answer", "CLR-7-005", "yes")).code == 3
             assert (await shell.run("answer", "CLR-8-001", "yes")).code == 3
@@ -469,7 +472,7 @@ async def test_clock_that_jumps_back_loses_nothing(tmp_path: Path) -> None:
 
 def modes(folder: Path) -> dict[str, int]:
     """What the bot made below a folder, with who may do what."""
-    given = {"clarify.toml", "workflows", "feature.toml"}
+    given = {"clarify.toml", "workflows", "feature.toml", "bot.log"}
     return {
         str(path.relative_to(folder)): stat.S_IMODE(path.lstat().st_mode)
         for path in folder.rglob("*")
@@ -482,7 +485,8 @@ async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: Worl
     text = config(stage.producer.url).replace("[ledger]", '[ledger]\nworkflows = "workflows"')
     before = os.umask(umask)
     try:
-        async with bot_process(stage, text):
+        stage.configure(text)
+        async with Life.of(stage) as life:
             card = await stage.ask()
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             await stage.reply()
@@ -493,8 +497,9 @@ async def test_what_is_asked_and_answered_can_be_read_by_nobody_else(stage: Worl
             await shell.fine("request", "--from", "engineer", "--to", "architect", "--issue", "42", "Why?")
             await shell.fine("export", "--output", "trail.jsonl")
             await shell.fine("backup", "copy/of/today")
+            assert await life.stop() == 0
         await shell.fine("restore", "copy/of/today", "--replace")
-        async with bot_process(stage, text):
+        async with Life.of(stage):
             await stage.ask("rpl_2", session="sess_two", question="And now?")
     finally:
         os.umask(before)

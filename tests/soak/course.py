@@ -6,17 +6,15 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 import psutil
 
-from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
-from tests.acceptance.lives import Life
-from tests.acceptance.world import StandardAgent, Tap, World, has_controls, question, went_on
+from tests.acceptance.world import StandardAgent, World, a_world, has_controls, question, went_on
+from tests.kit.lives import Life
 from tests.soak.figures import Sample
 
 _SESSIONS = 100
@@ -31,7 +29,6 @@ class Course:
     """`rate`: questions a second. What happened is counted in `asked`, `clicks`, `faults`, `samples`."""
 
     world: World
-    agent: StandardAgent
     rng: random.Random
     rate: float
     asked: list[str] = field(default_factory=list)
@@ -40,6 +37,11 @@ class Course:
     samples: list[Sample] = field(default_factory=list)
     _seen: int = 0
     _again: list[str] = field(default_factory=list)
+
+    @property
+    def agent(self) -> StandardAgent:
+        assert isinstance(self.world.agent, StandardAgent)
+        return self.world.agent
 
     async def run(self, life: Life, seconds: float) -> None:
         """Load for so long; returns when every question was answered and its agent has the answer."""
@@ -145,12 +147,7 @@ async def soaked(folder: Path, seconds: float, rate: float, seed: int) -> Course
     Raises:
         TimeoutError: not every question was answered in the end.
     """
-    tap = Tap()
-    async with AsyncExitStack() as stack:
-        workspace = await stack.enter_async_context(Workspace())
-        agent = await stack.enter_async_context(StandardAgent(tap))
-        world = World(folder, workspace, agent, tap)
-        course = Course(world, agent, random.Random(seed), rate)  # noqa: S311 - which fault is next
-        life = await stack.enter_async_context(Life.of(world))
+    async with a_world(folder) as world, Life.of(world) as life:
+        course = Course(world, random.Random(seed), rate)  # noqa: S311 - which fault is next
         await course.run(life, seconds)
         return course

@@ -32,7 +32,7 @@ from core.index import summarize
 from core.ledger import FileLedger
 from tests.kit import builders
 
-FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1))
+FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1), trigger_lifetime=600.0)
 QUICK = Timing(
     open=1.0, hello=1.0, ping=0.4, ack=30.0, drain=5.0, overlap=0.5, first_retry=0.01, longest_retry=0.05
 )

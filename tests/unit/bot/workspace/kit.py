@@ -21,7 +21,7 @@ from bot.workspace import Options, Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET
 
 Json = dict[str, Any]
-FAST = Options(ack_timeout=20.0, retry_delays=(0.0, 0.0, 0.0))
+FAST = Options(ack_timeout=20.0, retry_delays=(0.0, 0.0, 0.0), trigger_lifetime=600.0)
 
 
 def impatient(ws: Workspace) -> None:

@@ -396,7 +396,7 @@ async def test_trigger_is_good_once_and_briefly(ws: Workspace, app: App) -> None
     with pytest.raises(SlackApiError, match="exchanged_trigger_id"):
         await app.client.views_open(trigger_id=trigger_id, view=modal(text_input()))
     later = (await app.clicked())["trigger_id"]
-    ws.state.triggers[later].expires -= 3.1
+    ws.state.triggers[later].expires -= ws.context.options.trigger_lifetime + 0.1
     with pytest.raises(SlackApiError, match="expired_trigger_id"):
         await app.client.views_open(trigger_id=later, view=modal(text_input()))
 

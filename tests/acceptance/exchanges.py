@@ -5,15 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
-from bot.workspace.controls import ControlError
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
 from bot.workspace.state import Message
-from tests.acceptance.world import MinimalAgent, World, has_controls, question, went_on
+from tests.acceptance.world import LONG, MinimalAgent, World, has_controls, question, went_on
 from tests.kit.world import said
 
-LONG = 300.0  # people have patience while the process dies again and again
 PEOPLE = (FOLAKE, ADE, ONCALL)
 
 
@@ -27,7 +24,7 @@ class Try:
 
 
 @dataclass
-class Matter:
+class Exchange:
     """`alone`: the only question of its session, so that a reply in its thread can be meant for it only."""
 
     world: World
@@ -46,35 +43,24 @@ class Matter:
         await self._tell(question(self.token, self.session), self._taken_in)
 
     async def answer(self, rng: random.Random) -> None:
-        world, link = self.world, self.world.workspace.link
+        world = self.world
         while True:
             card = await world.until(self.card, LONG)
             if not has_controls(card):
                 return
-            await world.until(lambda: link.connections, LONG)
-            present = {connection.id for connection in link.connections}
+            await world.until(lambda: world.workspace.link.connections, LONG)
             user, yes = rng.choice(PEOPLE), rng.random() < 0.5
             if self.alone and rng.random() < 0.3:
                 await world.workspace.post(user, AGENTS, "yes" if yes else "no", thread_ts=card.ts)
                 self.tries.append(Try(user, yes, ok=True))
                 world.tap("said")
                 return
-            world.tap("clicked")
-            try:
-                outcome = await world.workspace.click(user, AGENTS, card.ts, label="Yes" if yes else "No")
-            except ControlError:
-                continue  # its controls went in this moment
-            self.tries.append(Try(user, yes, ok=outcome.ok))
-            if outcome.ok:
+            outcome = await world.press(user, card, "Yes" if yes else "No")
+            if outcome is not None:
+                self.tries.append(Try(user, yes, ok=outcome.ok))
+            if outcome is not None and outcome.ok:
                 world.tap("acknowledged")
                 return
-            await world.until(partial(self._may_try_again, present), LONG)
-
-    def _may_try_again(self, seen: set[str]) -> bool:
-        """Another connection stands, or the card takes no answer any more."""
-        card = self.card()
-        there = {connection.id for connection in self.world.workspace.link.connections}
-        return bool(there - seen) or (card is not None and not has_controls(card))
 
     def card(self) -> Message | None:
         return self.world.card_saying(f"with {self.token}?")
@@ -136,12 +122,12 @@ class Matter:
         assert decided_by == f"user:slack/{TEAM}/{by['user']}"
 
 
-def check_all(world: World, matters: list[Matter]) -> None:
+def check_all(world: World, exchanges: list[Exchange]) -> None:
     """Nothing lost, nothing twice, nobody alarmed, nothing said that belongs to nobody else."""
-    for matter in matters:
-        matter.check()
-    assert len(world.records()) == len(matters)
-    assert len(world.cards()) == len(matters)
+    for exchange in exchanges:
+        exchange.check()
+    assert len(world.records()) == len(exchanges)
+    assert len(world.cards()) == len(exchanges)
     assert not world.workspace.direct(ONCALL), [m.text for m in world.workspace.direct(ONCALL)]
     assert not world.workspace.messages(FALLBACK)
     loud = [line for line in world.logged() if line["level"] not in {"info", "warning"}]
