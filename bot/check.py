@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import httpx
-from filelock import FileLock, Timeout
 from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
@@ -30,6 +29,7 @@ from bot.errors import (
     ConfigurationError,
     SlackError,
     SlackRefusedError,
+    StorageInUseError,
     StorageUnavailable,
 )
 from bot.http import NETWORK, json_body, open_client, post, words
@@ -37,6 +37,7 @@ from bot.people import MEMBERS, Installation, People, check_answerers, lists_of_
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
+    Subscription,
     address,
     handshake_answer,
     minimal,
@@ -314,19 +315,19 @@ def _storage(path: Path) -> CheckResult:
     """Try the lock that a running bot holds, then the file itself."""
     subject = "storage.path"
     try:
-        with FileLock(f"{path}.lock", timeout=0):
+        with beside.alone(path):
             why = beside.trouble(path) if path.exists() else None
-    except Timeout:
-        fix = "stop that one before you start another"
-        return wrong(subject, f"{path} is in use by another instance", fix)
+    except StorageInUseError:
+        return wrong(
+            subject, f"{path} is in use by another instance", "stop that one before you start another"
+        )
     except OSError as error:
         fix = "give this user the right to write there"
         return wrong(subject, f"{path} cannot be locked: {error.strerror}", fix)
     if why is not None:
         return wrong(subject, f"{path} cannot be opened: {why}", "restore it from a backup, or move it away")
-    return right(
-        subject, f"{path} {'opens, and is free' if path.exists() else 'is free; it will be created'}"
-    )
+    is_there = path.exists()
+    return right(subject, f"{path} {'opens, and is free' if is_there else 'is free; it will be created'}")
 
 
 async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
@@ -660,34 +661,25 @@ async def _subscribe(
     The subscription is not closed again: a producer may take a closed one for the end of what it waits for.
     """
     if producer.dialect != "minimal":
-        answer = await post(
-            client, address(url, _STANDARD), json_body(subscription_request(version("clarify-bot")))
-        )
-        outcome, date = (
-            handshake_answer(answer, url, producer.dialect, datetime.now(UTC)),
-            answer.headers.get("date"),
-        )
-        if isinstance(outcome, NoSubscription):
-            return _no_subscription(producer, url, outcome), date
+        request = json_body(subscription_request(version("clarify-bot")))
+        answer = await post(client, address(url, _STANDARD), request)
+        outcome = handshake_answer(answer, url, producer.dialect, datetime.now(UTC))
         if not isinstance(outcome, NoHandshake):
-            return right(_subject(producer), f"{url}: accepts the subscription (standard dialect)"), date
-    async with client.stream("GET", minimal(url, "sub_check").events) as response:
-        no_stream = stream_answer(response, datetime.now(UTC))
-        date = response.headers.get("date")
-    if no_stream is None:
-        return right(_subject(producer), f"{url}: streams events (minimal dialect)"), date
-    return _no_subscription(producer, url, no_stream), date
+            return _subscribed(producer, url, outcome), answer.headers.get("date")
+    stream = minimal(url, "sub_check")
+    async with client.stream("GET", stream.events) as response:
+        outcome = stream_answer(response, datetime.now(UTC)) or stream
+        return _subscribed(producer, url, outcome), response.headers.get("date")
 
 
-def _no_subscription(producer: ProducerSettings, url: str, outcome: NoSubscription) -> CheckResult:
+def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | NoSubscription) -> CheckResult:
+    if isinstance(outcome, Subscription):
+        does = "accepts the subscription" if outcome.dialect == "standard" else "streams events"
+        return right(_subject(producer), f"{url}: {does} ({outcome.dialect} dialect)")
+    fix = "check url and dialect in clarify.toml; url is the base address, without /events or /aaep"
     if outcome.unauthorized:
-        fix = (
-            f"check the value of {producer.token_env}"
-            if producer.token_env
-            else "set token_env in clarify.toml"
-        )
-    else:
-        fix = "check url and dialect in clarify.toml; url is the base address, without /events or /aaep"
+        variable = producer.token_env
+        fix = f"check the value of {variable}" if variable else "set token_env in clarify.toml"
     return wrong(_subject(producer), f"{url}: {outcome.reason}", fix)
 
 

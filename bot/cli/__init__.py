@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from bot.cli.completion import complete_id, complete_open_id, complete_role
 from bot.errors import ClarifyBotError, ConfigurationError
 from core.errors import ClarifyError
 
@@ -31,7 +30,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 def _role(about: str, *names: str, **more: Any) -> Any:
     """An option that names a role, or an agent."""
-    return typer.Option(*names, help=about, autocompletion=complete_role, **more)
+    return typer.Option(*names, help=about, **more)
 
 
 ConfigOption = Annotated[
@@ -51,7 +50,6 @@ NameArgument = Annotated[
     typer.Argument(
         metavar="ID",
         help="CLR-42-001, or 42 (or '#42') where only one of issue 42 is open.",
-        autocompletion=complete_open_id,
     ),
 ]
 TextArgument = Annotated[
@@ -304,7 +302,6 @@ def show(
         typer.Argument(
             metavar="ID",
             help="CLR-42-001, or 42 (or '#42') for everything of issue 42.",
-            autocompletion=complete_id,
         ),
     ] = None,
     *,
@@ -367,7 +364,6 @@ def request(
         typer.Option(
             metavar="ID",
             help="Ask further about what was answered there: its next round.",
-            autocompletion=complete_id,
         ),
     ] = None,
     wait: Annotated[

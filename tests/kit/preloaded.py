@@ -15,7 +15,6 @@ import bot.app
 import bot.check
 import bot.cli.boards
 import bot.cli.changes
-import bot.cli.completion
 import bot.cli.copies
 import bot.cli.lists
 import bot.cli.reports
