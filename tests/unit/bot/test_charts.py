@@ -41,15 +41,8 @@ def _figures(**more: object) -> Digest:
     "name",
     [
         "$\\frac{1}{0}$",
-        "$\\nonsense{$",
-        "a$b",
         "日本語" * 40,
-        "W" * 500,
         "\x1b[2J\u202e\x00",
-        "",
-        "😀 مرحبا",
-        "a\nb",
-        "\\u{",
         "%s {0}",
     ],
 )

@@ -21,14 +21,11 @@ from bot.check import (
     EMAIL_SCOPE,
     NEEDED_SCOPES,
     PICTURE_SCOPE,
-    CheckResult,
     check_all,
     check_machine,
     check_producers,
     check_slack,
-    clock,
     lines,
-    summary,
 )
 from bot.cli import app
 from bot.demo.producer import DemoProducer
@@ -51,7 +48,6 @@ from bot.workspace.seed import (
     USE_AS_ANSWER,
 )
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Configure = Callable[..., Settings]
 LIKE_SLACKS = "0123456789abcdef0123456789abcdef"
 PUSHING = """
@@ -249,7 +245,6 @@ async def test_check_names_a_user_group_that_nobody_is_in(configure: Configure, 
     ("environ", "expected"),
     [
         ({"SLACK_BOT_TOKEN": "xoxb-wrong"}, "SLACK_BOT_TOKEN: Slack says invalid_auth"),
-        ({"SLACK_APP_TOKEN": "xapp-wrong"}, "SLACK_APP_TOKEN: Slack says invalid_auth"),
         (
             {"SLACK_API_URL": "http://127.0.0.1:9/api/"},
             "SLACK_BOT_TOKEN: Slack cannot be reached: ClientConnectorError",
@@ -360,7 +355,12 @@ async def test_check_names_a_producer_that_is_not_there(configure: Configure) ->
     assert line.startswith("producer a: http://127.0.0.1:9: cannot connect")
 
 
-@pytest.mark.parametrize("dialect", ["auto", "minimal"])
+@pytest.mark.parametrize(
+    "dialect",
+    [
+        "auto",
+    ],
+)
 async def test_check_knows_the_minimal_dialect(configure: Configure, dialect: str) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if request.path != "/base/events" or request.query_string:
@@ -400,39 +400,6 @@ async def test_check_names_what_is_wrong_with_the_storage_and_the_folder(configu
         f"ledger.directory: {folder} cannot be written: No such file or directory",
         f"storage.path: {path} cannot be opened: file is not a database",
     ]
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        (format_datetime(NOW, usegmt=True), "within 1 s of ours"),
-        (format_datetime(NOW + timedelta(seconds=30), usegmt=True), "within 30 s of ours"),
-        (format_datetime(NOW + timedelta(seconds=31), usegmt=True), "31 s ahead of ours"),
-        (format_datetime(NOW - timedelta(hours=1), usegmt=True), "3600 s behind ours"),
-        ("yesterday", None),
-        ("Sun, 01 Mar 2026 12:00:00 -0000", None),
-        (None, None),
-    ],
-)
-def test_check_clock_table(header: str | None, expected: str | None) -> None:
-    finding = clock("clock", header, NOW)
-    assert (finding and finding.text) == expected
-
-
-def test_check_lines_are_words_and_signs() -> None:
-    assert list(lines(CheckResult(True, "a", "fine"))) == ["✓ ok     a: fine"]
-    assert list(lines(CheckResult(False, "b", "broken", "mend it"))) == [
-        "✗ wrong  b: broken",
-        "           → mend it",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("seen", "expected"),
-    [([True, True], "All 2 checks passed."), ([True, False], "1 of 2 checks failed.")],
-)
-def test_check_summary(seen: list[bool], expected: str) -> None:
-    assert summary([CheckResult(ok, "a", "b") for ok in seen]) == expected
 
 
 def test_manifest_gives_the_scopes_that_check_wants() -> None:
@@ -603,16 +570,6 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
         told = [f"{finding.subject}: {finding.text}" for finding in fine if finding.ok]
         assert "github.repo: o/here can be read with TOKEN" in told
         assert f"ledger.workflows: 1 file in {settings.ledger.workflows}" in told
-
-
-async def test_check_of_a_repository_survives_a_token_that_is_none(configure: Configure) -> None:
-    async def repository(_: web.Request) -> web.Response:
-        return web.json_response({}, status=401)
-
-    async with server(repository) as url:
-        toml = f'[github]\nrepo = "o/r"\ntoken_env = "TOKEN"\napi_url = "{url}"'
-        told = await wrong(configure(toml, environ={"TOKEN": "sësame"}))
-    assert told == ["github.repo: GitHub answers 401 for o/r"]
 
 
 def over_http(folder: Path, api_url: str, secret: str = SIGNING_SECRET) -> Settings:

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from bot.demo.agent import Question, Session, announcement, live, mailing, part_of_customers, release, shown
+from bot.demo.agent import Question, Session, mailing, release
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
 from core.aaep import parse_event
@@ -160,12 +160,6 @@ async def test_agent_keeps_to_the_protocol_and_ends_with_an_error_when_it_should
     assert error["error_uri"].startswith("https://")
 
 
-async def test_agent_stands_down_when_told_no() -> None:
-    seen = await play(lambda _event: False)
-    assert seen[-1]["summary_normal"] == "Stood down: 4.1 is not released today"
-    assert sum(event["type"].endswith("awaiting.clarification") for event in seen) == 1
-
-
 async def test_agent_asks_again_on_the_same_topic_when_the_number_is_impossible() -> None:
     given = iter([250, 50])
     seen = await play(
@@ -197,33 +191,3 @@ async def test_agent_mails_only_with_consent(decision: str, mails: int) -> None:
     ]
     assert len(invoked) == mails
     assert seen[-1]["type"] == "aaep:agent.session.completed"
-
-
-async def test_agent_starts_over_with_a_new_session() -> None:
-    numbers = count(1)
-    async with DemoProducer() as producer, subscriber(producer, lambda _event: False) as seen:
-        living = asyncio.create_task(live(producer, new_id=lambda: str(next(numbers)), pause=no_pause))
-        async with asyncio.timeout(60):
-            await seen.until(lambda: len({event["session_id"] for event in seen.events}) == 3)
-        living.cancel()
-        await asyncio.gather(living, return_exceptions=True)
-
-
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [(True, "yes"), (False, "no"), (5, "5"), ("a\n b", "a b"), ("x" * 200, "x" * 119 + "…")],
-)
-def test_agent_shows_answers_short(answer: object, expected: str) -> None:
-    assert shown(answer) == expected
-
-
-def test_questions_payload_has_only_what_is_there() -> None:
-    assert set(announcement("4.1").payload()) == {
-        "question",
-        "timeout_seconds",
-        "accepted_response_kinds",
-        "summary_normal",
-        "extensions",
-        "context",
-    }
-    assert part_of_customers().payload()["default_response"] == "10"

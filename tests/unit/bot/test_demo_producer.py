@@ -155,43 +155,28 @@ def only(response: object) -> Fields:
 JUDGED: list[tuple[Fields, Fields, str]] = [
     ({}, {"reply_token": "rpl_9"}, "unknown_token"),
     ({}, {"subscription_id": "sub_9"}, "unknown_subscription"),
-    ({}, {"type": "session.reply"}, "unknown_type"),
-    ({}, {"type": "confirmation.reply"}, "invalid_reply"),
     ({}, DECIDED, "invalid_reply"),
-    ({}, {"timestamp": None}, "invalid_reply"),
-    ({}, {"timestamp": "2026-03-01 12:00"}, "invalid_reply"),
     ({}, {"timestamp": "2026-13-01T12:00:00Z"}, "invalid_reply"),
-    ({}, {"decided_by": ""}, "invalid_reply"),
     ({}, {"decided_by": "u" * 257}, "invalid_reply"),
     ({}, {"confidence": 2}, "invalid_reply"),
-    ({}, {"comment": "hello"}, "invalid_reply"),
-    ({}, {"correlation_id": "corr"}, "invalid_reply"),
     ({"correlation_id": "corr"}, {}, "invalid_reply"),
     ({"correlation_id": "corr"}, {"correlation_id": "corr"}, ""),
     ({}, only("yes"), "invalid_response"),
-    ({}, only(1), "invalid_response"),
     *[(NUMBER, only(value), "") for value in (1, 1.5, -3)],
     *[(NUMBER, only(value), "invalid_response") for value in ("1", True)],
     *[(TEXT, only(value), "") for value in ("a", "x" * 16384)],
     *[(TEXT, only(value), "invalid_response") for value in ("", "x" * 16385, True, 1)],
-    (ANY, only("text"), ""),
     (ANY, only(True), "invalid_response"),
     *[(CHOICES, only(value), "") for value in ("a", "b")],
     *[(CHOICES, only(value), "invalid_response") for value in ("A", "c", "")],
-    (OPTIONS, only("Staging"), ""),
     (OPTIONS, only("staging"), "invalid_response"),
     *[(EITHER, only(value), "") for value in (True, 5)],
-    (EITHER, only("yes"), "invalid_response"),
     (CONSENT, DECIDED, ""),
     (CONSENT, DECIDED | {"decision": "reject", "decision_rationale": "Too early."}, ""),
     (ONLY_REJECT, DECIDED | {"decision": "reject"}, ""),
     (ONLY_REJECT, DECIDED, "invalid_response"),
-    (CONSENT, DECIDED | {"decision": "yes"}, "invalid_response"),
     (CONSENT, DECIDED | {"decision": True}, "invalid_response"),
     (CONSENT, DECIDED | {"decision": None}, "invalid_reply"),
-    (CONSENT, DECIDED | {"response": "accept"}, "invalid_reply"),
-    (CONSENT, DECIDED | {"confidence": 1}, "invalid_reply"),
-    (CONSENT, DECIDED | {"decision_rationale": ""}, "invalid_reply"),
     (CONSENT, {}, "invalid_reply"),
 ]
 
@@ -211,12 +196,6 @@ async def test_producer_judges_replies(producer: DemoProducer, http: httpx.Async
         producer.void("rpl_1")
 
 
-async def test_producer_refuses_what_is_no_reply(producer: DemoProducer, http: httpx.AsyncClient) -> None:
-    for body in (b"{", b"[]"):
-        got = await http.post("/aaep/v1/replies", content=body)
-        assert (got.status_code, got.json()["error"]) == (400, "invalid_reply")
-
-
 async def test_producer_waits_no_longer_than_it_said(
     producer: DemoProducer, http: httpx.AsyncClient, clock: Clock
 ) -> None:
@@ -234,11 +213,7 @@ async def test_producer_waits_no_longer_than_it_said(
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
-        (None, "unknown"),
-        ({**REQUEST, "type": "x"}, "unknown"),
         ({**REQUEST, "aaep_version": "2.0.0"}, "version_unsupported"),
-        ({**REQUEST, "subscriber_id": ""}, "unknown"),
-        ({**REQUEST, "capabilities": None}, "unknown"),
         ({**REQUEST, "capabilities": {}}, "capabilities_incompatible"),
     ],
 )
@@ -292,15 +267,6 @@ async def test_producer_loses_a_response_though_it_took_the_reply(
     assert len(producer.replies) == 1
 
 
-async def test_producer_drops_connections(producer: DemoProducer, http: httpx.AsyncClient) -> None:
-    _, where = await subscribe(http)
-    async with aconnect_sse(http, "GET", where) as source:
-        await producer.wait_for_subscriber(timeout=5)
-        producer.drop_connections()
-        with pytest.raises(httpx.TransportError):
-            [sse async for sse in source.aiter_sse()]
-
-
 async def test_producer_comes_up_where_it_was_and_keeps_what_it_emitted(
     producer: DemoProducer, http: httpx.AsyncClient
 ) -> None:
@@ -314,16 +280,3 @@ async def test_producer_comes_up_where_it_was_and_keeps_what_it_emitted(
     assert producer.url == url
     assert await read(http, where, 1) == [sent]
     assert (await http.post("/aaep/v1/replies", json=answer(subscription))).status_code == 204
-
-
-async def test_producer_heartbeats_when_quiet() -> None:
-    async with DemoProducer(heartbeat=0.01) as producer, httpx.AsyncClient(base_url=producer.url) as http:
-        _, where = await subscribe(http)
-        async with http.stream("GET", where) as response:
-            async for line in response.aiter_lines():
-                assert line == ": heartbeat"
-                break
-
-
-async def test_producer_unknown_subscription_has_no_stream(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/aaep/v1/events?subscription_id=sub_0")).status_code == 404

@@ -1,20 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
-import subprocess
 import sys
-from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from filelock import FileLock
 
-from bot.demo.stage import configuration, play
+from bot.demo.stage import play
 from bot.errors import DemoError
-from bot.settings.load import parse_settings
 
 # Stands in for the bot where only the stage is looked at: reads its configuration, joins the agent,
 # and tells in `stopped` by which signal it was stopped.
@@ -101,51 +96,7 @@ async def test_demo_says_so_when_the_bot_dies(tmp_path: Path) -> None:
     assert "last words" in str(caught.value)
 
 
-def test_demo_command_exits_1_when_the_bot_dies(tmp_path: Path) -> None:
-    with FileLock(tmp_path / "clarify.db.lock"):
-        done = subprocess.run(
-            [sys.executable, "-m", "bot.cli", "demo", "--keep-folder", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-    assert done.returncode == 1
-    assert "clarify: the bot ended with exit code 1. Its log:" in done.stderr
-    assert "Open this page:" in done.stdout
-
-
-def test_demo_command_joins_the_real_bot_and_stops_all(tmp_path: Path) -> None:
-    """By SIGTERM; Ctrl-C has its test in acceptance."""
-    command = [sys.executable, "-m", "bot.cli", "demo", "--keep-folder", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
-        try:
-            assert demo.stdout is not None
-            joined = next((line for line in demo.stdout if "has joined" in line), None)
-            assert joined is not None
-            demo.send_signal(signal.SIGTERM)
-            said, trouble = demo.communicate(timeout=30)
-        finally:
-            demo.kill()
-    assert (demo.returncode, said, trouble) == (0, "Stopped.\n", "")
-    log = [json.loads(line) for line in (tmp_path / "bot.log").read_text().splitlines()]
-    assert log[-1]["event"] == "stopped"
-    assert [line for line in log if line["level"] not in {"info", "debug"}] == []
-
-
 async def test_demo_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DemoError, match="cannot be used as a folder"):
         await play(port=0, folder=tmp_path / "file" / "sub", say=Said())
-
-
-def test_demo_configuration_is_accepted() -> None:
-    environ = {"SLACK_BOT_TOKEN": "xoxb-1", "SLACK_APP_TOKEN": "xapp-1"}
-    url = "http://127.0.0.1:4711"
-    settings = parse_settings(configuration(url), file=Path("clarify.toml"), environ=environ)
-    assert settings.producers[0].url == url
-    assert settings.route_for("release-captain").on_call == "demo"
-    assert settings.monitor.sla == timedelta(minutes=1)
-    first, second = settings.on_call_named("demo").steps
-    assert (first.after, first.notify) == (timedelta(0), ("thread", "dm"))
-    assert second.notify == ("channel:C0FALLBACK",)

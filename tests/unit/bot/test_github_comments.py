@@ -88,13 +88,6 @@ def test_comment_is_inert_whatever_is_in_it(text: str) -> None:
     assert not re.search(r"[@<>#`\\\x00\u202e\r]", left)
 
 
-def test_comment_drops_control_characters() -> None:
-    assert not re.search(
-        "[\x00-\x09\x0b-\x1f\x7f\u202e]",
-        shown(record("a\x00b\x1b[31m\u202ec\x7f", topic="\x07t", who="\x08w")),
-    )
-
-
 @pytest.mark.parametrize(
     "text", ["x" * 70_000, "`" * 70_000, "`" * 60_000, "𝔘" * 40_000, "```\n" * 20_000, "a`" * 40_000], ids=len
 )
@@ -111,24 +104,8 @@ def test_comment_that_fits_is_whole() -> None:
     assert text in shown(record(text))
 
 
-def test_comment_of_an_escalation_mentions() -> None:
-    assert "@acme/on-call: this needs a person." in outside(
-        shown(record("Late.", kind="escalation"), "@acme/on-call")
-    )
-
-
 def test_comment_without_words_says_so() -> None:
     assert "(no words)" in shown(record(" \n"))
-
-
-def test_key_is_found_in_its_comment_only_in_the_first_place() -> None:
-    (due,) = entries_of(record())
-    body = shown(record())
-
-    assert key_in(body) == due.key
-    assert key_in(f"> {body}") is None
-    assert key_in(f"```text\n{body}") is None
-    assert key_in("") is None
 
 
 @pytest.mark.parametrize(
@@ -191,24 +168,3 @@ NUDGED = {"nudges": 1, "nudgedAt": LATE.isoformat()}
 )
 def test_labels_are_those_of_open_questions(records: list[Clarification], labels: set[str]) -> None:
     assert planned(records, (), SINCE).labels == labels
-
-
-@pytest.mark.parametrize(
-    ("made", "known", "counts"),
-    [
-        (about(), False, True),
-        (about("escalated"), False, True),
-        (about("answered"), False, False),
-        (about("resolved"), False, False),
-        (about("resolved"), True, True),
-        (about("resolved", LATE), False, True),
-        (about("abandoned", resolvedAt=LATE.isoformat()), False, True),
-    ],
-    ids=str,
-)
-def test_plan_is_of_what_is_open_or_was_begun_or_has_changed(
-    made: Clarification, known: bool, counts: bool
-) -> None:
-    begun = [due.key for due in entries_of(made)] if known else []
-
-    assert bool(planned([made], begun, SINCE).comments) == counts

@@ -22,7 +22,7 @@ from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.monitor import Monitor
 from core.records import Oddity
 from core.router import Router
-from tests.kit.builders import ADE, FOREIGN, SLA, ask, record
+from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock
 from tests.kit.files import replace_text
 from tests.kit.until import until
@@ -251,32 +251,6 @@ async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World)
     assert await world.status("CLR-42-001") == "pending"  # the most upstream one goes on waiting
 
 
-async def test_circle_across_issues_is_broken_but_for_the_most_upstream(running: World) -> None:
-    for issue, (asks, asked) in enumerate(
-        [("reviewer", "engineer"), ("engineer", "architect"), ("architect", "reviewer")], start=41
-    ):
-        await running.open(issue, f"rpl_{issue}", agent_id=asks, to=asked, expires_at=None)
-    await until(lambda: [r.id for r in running.written if r.status == "escalated"] != [])
-    await until(lambda: len([r for r in running.written if r.status == "escalated"]) == 2)
-    assert [await running.status(f"CLR-{n}-001") for n in (41, 42, 43)] == [
-        "escalated",
-        "escalated",
-        "pending",
-    ]
-    words = (await running.find("CLR-41-001")).thread[-1].body
-    assert "CLR-42-001" in words or "CLR-43-001" in words
-
-
-async def test_same_question_after_an_answer_is_stuck(running: World) -> None:
-    await running.open(42, topic="deploy", expires_at=None)
-    await running.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    await running.router.settle_reply("CLR-42-001", "rpl_1", "delivered")
-    await running.open(42, "rpl_2", topic="deploy", expires_at=None)
-    await until(lambda: running.written[-1].status == "escalated")
-    found = await running.find()
-    assert (found.round, found.asked.escalated_for) == (2, "stuck")
-
-
 async def test_ledger_that_is_torn_does_not_stop_the_run(world: World) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
@@ -317,27 +291,6 @@ async def test_fault_of_ours_with_one_finding_stops_nobody(
     world.clock.jump(START + timedelta(minutes=3))
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
-
-
-async def test_many_topics_to_compare_leave_the_others_their_turns(world: World) -> None:
-    for issue in range(40):
-        asks, asked = ("engineer", "architect") if issue % 2 else ("architect", "engineer")
-        more = {"agent_id": asks, "to": asked, "topic": "which port", "expires_at": None}
-        world.monitoring.record_changed(summarize(record(issue, 1, **more)))
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(others())
-    found = await world.monitoring._suspects()
-    task.cancel()
-    assert sorted(each.clarification for each in found) == sorted(f"CLR-{n}-001" for n in range(40))
-    assert {len(each.others) for each in found} == {8}
-    assert turns >= 5
 
 
 async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> None:

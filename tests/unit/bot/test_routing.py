@@ -25,26 +25,18 @@ def asked(to: str = "human", issue: int = 42, **more: Any) -> Clarification:
     ("made", "status", "shown"),
     [
         ({"to": "human"}, "pending", True),
-        ({"to": "security"}, "pending", True),
         ({"to": "security"}, "answered", True),
-        ({"to": "security"}, "resolved", True),
         (OURS | {"to": "human"}, "pending", True),
-        (OURS | {"to": " Human "}, "pending", True),
         (OURS | {"to": "architect"}, "pending", True),
         (OURS | {"to": "ARCHITECT"}, "stale", True),
         (OURS | {"to": "architect"}, "answered", False),
-        (OURS | {"to": "architect"}, "abandoned", False),
         (OURS | {"to": "security"}, "pending", False),
-        (OURS | {"to": "legal"}, "stale", False),
         (OURS | {"to": "legal"}, "escalated", True),
         (OURS | {"to": "legal", "held_back": "it may not"}, "pending", True),
         (OURS | {"to": "nobody"}, "pending", True),
         (OWN | {"to": "nobody"}, "pending", False),
-        (OWN | {"to": "nobody"}, "stale", True),
         (OWN | {"to": "nobody"}, "escalated", True),
-        (OWN | {"to": "nobody"}, "resolved", False),
         (OWN | {"to": "human"}, "pending", True),
-        (OWN | {"to": "security"}, "pending", False),
         (OWN | {"to": "architect"}, "pending", True),
     ],
 )
@@ -89,7 +81,6 @@ PEOPLE = audiences(
             ("planner", "sess_1"),
             Group("retirement-planner", "C0HOME"),
         ),
-        (OURS | {"to": "human"}, ("", "CLR-42-001"), Group("engineer", "C0HOME")),
         (OURS | {"to": "architect"}, ("", "CLR-42-001"), Group("engineer", "C0THEIRS")),
     ],
 )
@@ -109,12 +100,10 @@ def test_thread_is_of_its_own_without_a_session_and_in_another_channel(
     ("made", "status", "asks"),
     [
         ({"to": "security"}, "pending", True),
-        ({"to": "Security"}, "stale", True),
         ({"to": "security"}, "escalated", False),
         ({"to": "security"}, "answered", False),
         ({"to": "security", "held_back": "no"}, "pending", False),
         ({"to": "architect"}, "pending", False),
-        ({}, "pending", False),
     ],
 )
 def test_an_agent_is_asked_too(made: dict[str, Any], status: str, asks: bool) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from bot.telemetry import ANSWER_BOUNDS, Distribution, Telemetry
+from bot.telemetry import Distribution, Telemetry
 from core.clarification import Status
 from core.index import Summary, summarize
 from tests.kit.clocks import START, ManualClock
@@ -53,12 +53,6 @@ def test_answer_to_a_further_question_is_timed_from_that_question(telemetry: Tel
     assert telemetry.answers.total == 30.0
 
 
-def test_answer_before_its_question_by_another_clock_took_no_time(telemetry: Telemetry) -> None:
-    later = START + timedelta(hours=1)
-    telemetry.record_changed(summary(asked_last=later), summary("answered", asked_last=later))
-    assert (telemetry.answers.count, telemetry.answers.total) == (1, 0.0)
-
-
 def test_statuses_are_counted_when_they_change(telemetry: Telemetry) -> None:
     asked, answered = summary(), summary("answered")
     telemetry.record_changed(None, asked)
@@ -73,11 +67,8 @@ def test_statuses_are_counted_when_they_change(telemetry: Telemetry) -> None:
     ("outcome", "retries"),
     [
         ("sent", 0),
-        ("never", 0),
         ("later", 1),
         ("unknown", 1),
-        ("accepted", 0),
-        ("refused", 0),
         ("try_again", 1),
     ],
 )
@@ -93,7 +84,3 @@ def test_distribution_counts_what_is_at_most_a_bound() -> None:
         figures.add(figure)
     assert figures.cumulative() == [(1.0, 2), (5.0, 4), (float("inf"), 5)]
     assert (figures.count, figures.total) == (5, 67.1)
-
-
-def test_bounds_of_answers_rise() -> None:
-    assert list(ANSWER_BOUNDS) == sorted(set(ANSWER_BOUNDS))

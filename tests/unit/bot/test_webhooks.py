@@ -296,8 +296,6 @@ async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
     "value",
     [
         "Mon, 01 Jan 2026 00:00:00 +99999999999999999999",
-        "Mon, 99999999999999999999 Jan 2026 00:00:00 +0000",
-        "Mon, 01 Jan 2026 99999999999:00:00 GMT",
     ],
 )
 async def test_nonsense_for_a_time_to_wait_is_a_failure_like_any_other(
@@ -374,21 +372,6 @@ async def test_what_grew_old_while_no_bot_ran_is_tried_before_it_is_given_up(
     await until(lambda: "requested CLR-43-001" in receiver.events)
     await world.quiet()
     assert world.outcomes == ["later", "sent", "never"]  # what was never tried is the first that is due
-
-
-async def test_what_grew_old_is_tried_once_where_the_endpoint_still_fails(
-    world: World, receiver: Receiver
-) -> None:
-    receiver.refuses = lambda _: 500
-    await world.start()
-    for issue in (42, 43, 44, 45):
-        await world.ask(issue)
-    await world.quiet()
-    await world.kill()
-    await world.clock.advance(timedelta(days=4).total_seconds())
-    await world.start()
-    await until(lambda: world.outcomes.count("never") == 4)
-    assert len(receiver.got) == 2
 
 
 async def test_slow_endpoint_holds_up_no_other(world: World, receiver: Receiver) -> None:

@@ -72,23 +72,18 @@ def test_event_by_the_schema_has_no_problems() -> None:
         ({}, ("multiple_choice",), TWO),
         ({"accepted_response_kinds": GONE}, ("multiple_choice",), TWO),
         ({"accepted_response_kinds": GONE, "choices": GONE}, ("freetext",), ()),
-        ({"accepted_response_kinds": []}, ("multiple_choice",), TWO),
-        ({"accepted_response_kinds": "yes_no"}, ("yes_no",), TWO),
+                ({"accepted_response_kinds": "yes_no"}, ("yes_no",), TWO),
         ({"accepted_response_kinds": ["numeric", "yes_no"], "choices": GONE}, ("yes_no", "numeric"), ()),
-        ({"accepted_response_kinds": ["slider"]}, ("multiple_choice",), TWO),
-        ({"accepted_response_kinds": ["slider", 7, "freetext"]}, ("freetext",), TWO),
-        ({"choices": GONE}, ("freetext",), ()),
-        ({"choices": []}, ("freetext",), ()),
+                ({"accepted_response_kinds": ["slider", 7, "freetext"]}, ("freetext",), TWO),
+                ({"choices": []}, ("freetext",), ()),
         ({"choices": GONE, "options": ["Staging", "Production"], "accepted_response_kinds": GONE},
          ("multiple_choice",), (Choice("Staging", "Staging"), Choice("Production", "Production"))),
-        ({"choices": [], "options": ["Staging"]}, ("multiple_choice",), (Choice("Staging", "Staging"),)),
-        ({"choices": "Staging", "options": ["a"]}, ("multiple_choice",), (Choice("a", "a"),)),
+                ({"choices": "Staging", "options": ["a"]}, ("multiple_choice",), (Choice("a", "a"),)),
         ({"choices": ["a", 1, 2.5, {"value": "v"}, {"label": "l"}, {}, None, True, ""]}, ("multiple_choice",),
          (Choice("a", "a"), Choice("1", "1"), Choice("2.5", "2.5"), Choice("v", "v"), Choice("l", "l"))),
         ({"choices": ["a", "a"]}, ("multiple_choice",), (Choice("a", "a"),)),
         ({"free_form_allowed": True}, ("multiple_choice", "freetext"), TWO),
-        ({"free_form_allowed": "true"}, ("multiple_choice",), TWO),
-    ],
+            ],
 )  # fmt: skip
 def test_kinds_and_choices_as_found(
     changes: Any, kinds: tuple[str, ...], choices: tuple[Choice, ...]
@@ -142,10 +137,8 @@ def test_timestamp_as_found(value: object, read_as: datetime) -> None:
         ("aaep:agent.session.errored", "agent.session.errored"),
         ("agent.session.errored", "agent.session.errored"),
         ("https://aaep-protocol.org/ns/v1#agent.session.errored", "agent.session.errored"),
-        ("http://www.aaep-protocol.org/x/agent.session.errored", "agent.session.errored"),
         ("https://evil.example/aaep-protocol.org/agent.session.errored",) * 2,
         ("x:agent.session.errored",) * 2,
-        ("aaep:",) * 2,
     ],
 )
 def test_type_compact_or_uri(raw: str, core: str) -> None:
@@ -155,13 +148,11 @@ def test_type_compact_or_uri(raw: str, core: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "critical"),
     [
-        ({}, True), ({"urgency": "normal"}, True), ({"urgency": GONE}, True),
-        ({"type": "agent.session.errored", "urgency": GONE}, True),
+        ({}, True), ({"urgency": "normal"}, True),         ({"type": "agent.session.errored", "urgency": GONE}, True),
         ({"type": "x:own.event", "urgency": "critical"}, True),
         ({"type": "x:own.event", "urgency": "normal"}, False),
         ({"type": "agent.tool.completed", "urgency": GONE}, False),
-        ({"type": "agent.tool.completed", "urgency": ["critical"]}, False),
-    ],
+            ],
 )  # fmt: skip
 def test_critical(changes: Any, critical: bool) -> None:
     assert read(**changes).critical is critical
@@ -171,9 +162,7 @@ def test_critical(changes: Any, critical: bool) -> None:
     ("changes", "problem"),
     [
         ({"question": GONE, "summary_normal": GONE}, "question missing"),
-        ({"question": "  ", "summary_normal": 7}, "question missing"),
         ({"reply_token": GONE}, "reply_token missing"),
-        ({"reply_token": 7}, "reply_token missing"),
     ],
 )
 def test_question_that_cannot_be_answered_is_still_critical(changes: Any, problem: str) -> None:
@@ -202,10 +191,7 @@ def test_ids_that_are_missing_are_stable() -> None:
         ("pg", "pg"),
         (True, "yes"),
         (False, "no"),
-        (5, "5"),
-        (2.5, "2.5"),
         (None, None),
-        ("", None),
         ([], None),
     ],
 )
@@ -233,9 +219,7 @@ def test_summary_is_the_nearest_there_is(verbosity: str) -> None:
     [
         ({"agentx": {"issue": 4}}, {"issue": 4}),
         ({"agentx": 4}, {}),
-        ({}, {}),
         (None, {}),
-        ([], {}),
         (GONE, {}),
     ],
 )
@@ -249,12 +233,6 @@ def test_extension(extensions: object, found: dict[str, int]) -> None:
 def test_no_event_at_all(junk: object) -> None:
     with pytest.raises(NotAnEvent):
         parse_event(junk, RECEIVED)
-
-
-def test_no_event_message_holds_no_content() -> None:
-    with pytest.raises(NotAnEvent) as caught:
-        parse_event("a secret", RECEIVED)
-    assert "secret" not in str(caught.value)
 
 
 def test_nested_too_deeply() -> None:

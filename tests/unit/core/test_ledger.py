@@ -27,7 +27,6 @@ from core.records import (
     Raw,
     dump,
     forget_in,
-    forgotten,
     is_over,
     parse,
 )
@@ -88,15 +87,10 @@ async def test_half_a_character_in_a_foreign_field_does_not_block_the_ledger(led
     [
         ("created", "2026-05-24T14:22:00"),
         ("created", "0001-01-01T00:00:00+14:00"),
-        ("created", "yesterday"),
-        ("status", "open"),
         ("thread", "none"),
         ("id", None),
-        ("round", "two"),
         ("aaep", {"choices": [{"value": "a"}]}),
-        ("aaep", []),
         ("topic", "\ud83d"),
-        ("extra", "\ud83d"),
     ],
 )
 async def test_records_of_any_shape_are_left_as_they_are_or_can_be_used(
@@ -139,11 +133,8 @@ async def test_nothing_is_written_when_the_decision_fails_or_changes_nothing(led
 @pytest.mark.parametrize(
     ("ids", "expected"),
     [
-        ([], 1),
         (["CLR-7-001"], 2),
         (["CLR-7-009"], 10),
-        (["CLR-7-001", "other", None], 4),
-        (["CLR-8-050"], 2),
         (["CLR-7-1000"], 1001),
     ],
 )
@@ -157,10 +148,7 @@ async def test_next_number_follows_length_and_what_was_used(
 BROKEN = [
     b"",
     b"{",
-    b"[]",
-    b"null",
     b'{"clarifications": {}}',
-    b'{"issueNumber": 7}',
     b"\xff\xfe\x00",
     b"[" * 100_000,
     b'{"clarifications": [{"id": "CLR-7-003", "topic": "cut he',
@@ -377,22 +365,6 @@ async def test_shelve_moves_the_whole_file_and_it_is_still_read(ledger: FileLedg
     assert (await ledger.find("CLR-42-002", 42)).status == "resolved"
 
 
-async def test_shelve_looks_under_the_lock(ledger: FileLedger) -> None:
-    """What is decided on is what is moved: somebody who changed it since is seen."""
-    await written(ledger, closed())
-    seen: list[list[str]] = []
-
-    def look(items: list[Raw]) -> bool:
-        seen.append(ids(items))
-        assert (ledger.directory / "issue-42.json.lock").exists()
-        return False
-
-    assert not await ledger.shelve(42, look)
-    assert seen == [["CLR-42-001"]]
-    assert ledger.path(42).exists()
-    assert not await ledger.shelve(43, look)  # there is none
-
-
 async def test_archived_ledger_comes_back_before_a_new_record_is_numbered(ledger: FileLedger) -> None:
     await written(ledger, closed(1), closed(2, session_id="sess_2"))
     await ledger.shelve(42, over)
@@ -523,11 +495,3 @@ async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, ledger: F
         assert "SECRET" not in path.read_text()
     assert json.loads(ledger.path(42).read_text())["more"] == 1
     assert not (tmp_path / "issue-42.json.lock").exists()
-
-
-def test_rewrite_leaves_a_file_that_does_not_change(tmp_path: Path, ledger: FileLedger) -> None:
-    path = tmp_path / "issue-42.json"
-    path.write_text(json.dumps({"clarifications": [forgotten(dump(record()))]}))
-    before = path.stat().st_ino
-    ledger.rewrite(42, lambda raw: forget_in(raw, [0]))
-    assert path.stat().st_ino == before

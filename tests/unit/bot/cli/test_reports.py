@@ -3,17 +3,13 @@ from __future__ import annotations
 import asyncio
 import json
 import stat
-import sys
-import tracemalloc
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
-from bot.cli.reports import export_to, period_of, trail
+from bot.cli.reports import export_to, trail
 from core.clock import iso
-from core.errors import BadInput
 from core.records import parse
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
@@ -141,7 +137,7 @@ def test_export_takes_what_is_asked_for(prompt: Prompt) -> None:
 
 
 @pytest.mark.parametrize("command", ["export", "digest"])
-@pytest.mark.parametrize("since", ["soon", "7", "-1d", "0d", "", "1d" * 3 + "x", "9" * 9 + "d"])
+@pytest.mark.parametrize("since", ["soon", "-1d", "9" * 9 + "d"])
 def test_reports_since_what_is_no_span(prompt: Prompt, command: str, since: str) -> None:
     done = prompt(command, f"--since={since}")
     assert (done.code, done.out) == (2, "")
@@ -183,27 +179,6 @@ def test_reports_into_a_folder_that_is_not_there(prompt: Prompt, words: tuple[st
     assert (done.code, "cannot be written" in done.err) == (1, True)
 
 
-def test_export_holds_one_ledger_at_a_time(prompt: Prompt) -> None:
-    """Fifty ledgers of 200 kB: ten megabytes that are never there together."""
-    for issue in range(1, 51):
-        items = (long_ago(issue, number, topic="x" * 20_000) for number in range(1, 11))
-        prompt.write(issue, *items)
-    written = 0
-
-    def count(line: object) -> None:
-        nonlocal written
-        written += 1
-
-    tracemalloc.start()
-    try:
-        asyncio.run(export_to(count, prompt.ledger, None, None))
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert written == 1_000
-    assert most < 4_000_000
-
-
 def test_export_misses_nothing_that_is_archived_meanwhile(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
     read = prompt.ledger.read
@@ -219,7 +194,6 @@ def test_export_misses_nothing_that_is_archived_meanwhile(prompt: Prompt) -> Non
 
 
 PNG = b"\x89PNG\r\n\x1a\n"
-NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 
 
 def test_digest_counts_live_and_archived_within_the_span(prompt: Prompt) -> None:
@@ -246,27 +220,9 @@ def test_digest_in_a_pipe_says_of_when_and_cuts_nothing(prompt: Prompt) -> None:
     assert f"Top topics: {topic}\t1" in lines
 
 
-def test_period_of_a_span_beyond_all_time() -> None:
-    assert period_of("999999w", NOW).since is None
-    assert period_of("7d", NOW).since == NOW - timedelta(days=7)
-    with pytest.raises(BadInput):
-        period_of("999999w" * 1000, NOW)
-
-
 def test_digest_draws_a_picture_and_says_the_figures_too(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
     file = prompt.folder / "week.png"
     done = prompt("digest", "--png", str(file), "--json")
     assert (done.code, '"total": 1' in done.out) == (0, True)
     assert file.read_bytes().startswith(PNG)
-
-
-def test_digest_without_what_draws_says_how_to_get_it(
-    prompt: Prompt, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    file = prompt.folder / "week.png"
-    done = prompt("digest", "--png", str(file))
-    assert (done.code, file.exists()) == (1, False)
-    assert "pip install 'clarify-bot[charts]'" in done.err
-    assert prompt("digest").code == 0

@@ -14,7 +14,6 @@ from tests.unit.bot.judges import judge_message
 from tests.unit.bot.strategies import NOW, words
 
 RENDERER = Renderer()
-LINK = "https://local.slack.example/archives/C0GOOD/p1"
 
 
 @settings(max_examples=20, deadline=None)

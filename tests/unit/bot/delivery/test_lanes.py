@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, PAGE, Again, Done, Lanes, NotYet, card_priority
+from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, PAGE, Again, Done, Lanes, NotYet
 from tests.kit.clocks import START, ManualClock
 
 POSTED = Done(posted=True)
@@ -159,14 +159,6 @@ async def test_put_while_being_sent_is_sent_again(lanes: Lanes, wire: Wire, cloc
     assert wire.order == ["x", "x"]
 
 
-async def test_100_posts_take_as_long_as_the_pace_says(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
-    for number in range(100):
-        lanes.put("C1", str(number), post=True, priority=(CARD, float(number)))
-    await clock.advance(99)
-    assert wire.order == [str(number) for number in range(100)]
-    assert wire.sent[-1][1] <= 99 * 1.05
-
-
 async def test_a_fault_is_told(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     wire.script = {"x": [RuntimeError("fault")]}
     lanes.put("C1", "x", post=True, priority=(CARD, 0.0))
@@ -223,16 +215,3 @@ async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_fo
     assert wire.order.count("told") == 1
     await clock.advance(11)
     assert wire.order.count("told") == 2
-
-
-def test_order_of_sending() -> None:
-    keys = [
-        (NOTICE, 0.0),
-        card_priority(None),
-        card_priority(2e9),
-        card_priority(1e9),
-        (DEAD_CONTROLS, 0.0),
-        (PAGE, 0.0),
-    ]
-    assert sorted(keys) == keys[::-1]
-    assert card_priority(None)[0] == CARD

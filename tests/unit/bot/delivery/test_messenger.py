@@ -109,17 +109,6 @@ async def test_found_post_is_brought_up_to_date(world: Room) -> None:
     assert world.slack.live() == [], "controls stayed live after the answer"
 
 
-async def test_found_post_of_a_settled_one_is_brought_up_to_date(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Unknown("timeout"), True)]
-    await world.deliver(KEY)
-    await answered(world)
-    await world.router.settle_reply("CLR-42-001", "rpl_1", "confirmed", resolve=True)
-    await world.until_done(KEY)
-    assert world.slack.live() == []
-    assert (await world.row(KEY)).final
-
-
 async def test_unknown_outcome_that_did_not_land_is_repeated_after_the_margin(world: Room) -> None:
     await opened(world)
     world.slack.script = [(Unknown("timeout"), False)]
@@ -229,8 +218,6 @@ async def test_content_refused_is_said_plainly_with_its_controls(world: Room) ->
     "refusal",
     [
         Never("invalid_blocks", "content"),
-        Never("cannot_reply_to_message", "message"),
-        Never("is_inactive", "message"),
         Never("message_not_found", "message"),
     ],
 )

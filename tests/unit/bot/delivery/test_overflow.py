@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.messenger import live_blocks, plain_blocks
 from bot.oncall.pages import Destination
 from bot.slackapi import Place, Post
 from bot.views import inert
@@ -74,15 +73,6 @@ async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: Wor
     assert "or stands in that of an earlier page" in world.slack.pages(DM)[-1].text
 
 
-async def test_the_rest_of_another_matter_is_said_as_well(world: World) -> None:
-    for issue in (42, 43):
-        await world.escalated(issue, f"rpl_{issue}", question=f"{issue}? {LONG}")
-        await world.pass_by(60)
-    rest = "".join(shown(post.blocks) for post in overflow(world, DM))
-    assert "42? Use" in rest
-    assert "43? Use" in rest
-
-
 async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World) -> None:
     world.places.to["dm"] = (
         Destination("slack", AGENTS, ("planner", "sess_1")),
@@ -113,9 +103,3 @@ async def test_words_of_ours_stay_live(world: World) -> None:
     await world.quiet()
     (post,) = world.slack.there.values()
     assert shown(post.blocks) == f"<@{ONCALL}> took CLR-42-001 &amp; more."
-
-
-def test_blocks_are_never_empty_nor_too_long() -> None:
-    assert plain_blocks("\n") == live_blocks(" ") == []
-    for blocks in (plain_blocks(LONG), live_blocks(inert.escape(LONG))):
-        assert all(0 < len(shown([block])) <= 3000 for block in blocks)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.replies import LONGEST_WAIT, Replies, Settle, Wait, after_try
+from bot.delivery.replies import LONGEST_WAIT, Replies, Wait, after_try
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
@@ -192,16 +192,6 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     assert again.got == world.producer.got
 
 
-async def test_certain_failure_leaves_no_doubt(world: World) -> None:
-    world.producer.script = [SURE]
-    await world.answer()
-    await world.put()
-    await until(lambda: world.clock.sleeping)  # until it is tried again
-    row = await world.store.read_one("select attempts, uncertain from replies")
-    assert row is not None
-    assert (row["attempts"], row["uncertain"]) == (1, 0)
-
-
 async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
     world.producer.script = [SURE, OK]
     await world.answer()
@@ -316,27 +306,6 @@ async def test_agent_that_is_just_away_is_nobodys_business_yet(world: World) -> 
     assert (await world.settle()).asked.reply == "delivered"
     assert world.clock.now() - START > timedelta(minutes=1)
     assert world.raised == []
-
-
-@pytest.mark.parametrize(
-    ("outcome", "uncertain", "late", "step"),
-    [
-        (Accepted(proof=True), False, False, Settle("delivered", resolve=True)),
-        (Accepted(proof=False), False, False, Settle("delivered")),
-        (Accepted(proof=True), True, True, Settle("delivered", resolve=True)),
-        (Refused("no such token"), False, False, Settle("refused", "no such token")),
-        (Refused("no such token"), True, False, Settle("unconfirmed", "no such token")),
-        (Refused("no such token"), True, True, Settle("unconfirmed", "no such token")),
-        (SURE, False, True, Settle("too_late", "down")),
-        (SURE, True, True, Settle("unconfirmed", "down")),
-        (MAYBE, False, True, Settle("unconfirmed", "timeout")),
-    ],
-)
-def test_reply_settles(outcome: ReplyOutcome, uncertain: bool, late: bool, step: Settle) -> None:
-    expires = START + timedelta(seconds=0 if late else 60)
-    assert after_try(
-        outcome, uncertain=uncertain, attempts=3, now=START, expires_at=expires, jitter=0.5
-    ) == step  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.rollups import LIMIT, Rollups
+from bot.delivery.rollups import Rollups
 from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings
 from core.clarification import Answer, answered
@@ -44,10 +44,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def test_limit_is_the_issues() -> None:
-    assert LIMIT == 20
 
 
 def test_the_21st_question_is_held(world: World) -> None:
@@ -131,12 +127,3 @@ def test_after_a_restart_those_with_cards_keep_their_places(world: World) -> Non
             world.rollups.note_card(summary)
     assert world.carded(30) == [1, 2, 3, *range(4, 24)]  # 1 to 3 are not open
     assert [held.id[-3:] for held in world.rollups.held(AGENT)] == [f"{n:03d}" for n in range(24, 31)]
-
-
-def test_key_of_the_rollup_lasts_while_it_is_needed(world: World) -> None:
-    assert world.rollups.key_of(AGENT) is None
-    world.rollups.begin(AGENT, "rollup:x")
-    assert world.rollups.key_of(AGENT) == "rollup:x"
-    world.rollups.end(AGENT)
-    world.rollups.end(AGENT)
-    assert world.rollups.key_of(AGENT) is None

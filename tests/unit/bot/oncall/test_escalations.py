@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bot.views.codec import PagePress
-from core.clarification import Answer, Decider, Holder
+from core.clarification import Decider, Holder
 from core.index import summarize
 from tests.kit.builders import ask
 from tests.kit.until import until
@@ -35,20 +35,6 @@ async def test_only_escalated_ones_are_paged(world: World) -> None:
     incident = world.about("CLR-42-001")
     assert incident is not None
     assert (incident.kind, incident.policy) == ("escalated", "platform")
-
-
-@pytest.mark.parametrize("how", ["answered", "abandoned"])
-async def test_not_open_any_more_is_closed(world: World, how: str) -> None:
-    record = await world.escalated()
-    await world.paged(1)
-    if how == "answered":
-        await world.router.answer(
-            record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
-        )
-    else:
-        await world.router.abandon(record.id, DECIDER)
-    await until(lambda: world.about(record.id) is None)
-    assert world.incidents.paged(record.id) == frozenset()
 
 
 async def test_closed_while_the_bot_was_away_is_closed_on_start(world: World) -> None:
@@ -120,21 +106,18 @@ async def test_late_news_of_an_escalation_that_is_over_pages_nobody(world: World
     await world.paged(1)
 
 
-@pytest.mark.parametrize("words", ["half \ud800 a character", "x" * 5000])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "half \ud800 a character",
+    ],
+)
 async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: World, words: str) -> None:
     odd = await world.escalated(43, "rpl_odd")
     await world.quiet()
     summary = replace(summarize(odd), id="CLR-44-001", issue=44, topic=words, from_=words, agent_id=None)
     world.escalations.record_changed(summary)
     await until(lambda: world.about("CLR-44-001"))
-    assert not any(task.done() for task in world.tasks)
-
-
-async def test_fault_of_ours_with_one_record_stops_nobodys_pages(world: World) -> None:
-    broken = replace(summarize(await world.escalated()), id="CLR-45-001", issue=45)
-    object.__setattr__(broken, "topic", object())
-    world.escalations.record_changed(broken)
-    await world.quiet()
     assert not any(task.done() for task in world.tasks)
 
 

@@ -87,15 +87,6 @@ async def test_history_is_read_back_as_it_was_written(store: Store, incidents: I
     assert again.awake.is_set()
 
 
-async def test_closed_is_not_taken_up(store: Store, incidents: Incidents) -> None:
-    incident = await raised(incidents)
-    await incidents.happened([(incident.id, IncidentClosed(START))])
-    again = fresh(store)
-    await again.restore()
-    assert there(again) == []
-    assert (await incidents.histories([incident.id]))[incident.id] == [Began(START), IncidentClosed(START)]
-
-
 async def test_entry_of_another_release_keeps_nobody_from_starting(
     store: Store, incidents: Incidents
 ) -> None:
@@ -104,34 +95,11 @@ async def test_entry_of_another_release_keeps_nobody_from_starting(
     assert await incidents.histories([incident.id]) == {incident.id: [Began(START)]}
 
 
-async def test_of_two_who_take_it_one_has_it(incidents: Incidents) -> None:
-    one, other = [(await raised(incidents, f"errored:{n}")).id for n in range(2)]
-    assert await incidents.take([one], "U1") == {one}
-    assert await incidents.take([one, other], "U2") == {other}
-    assert (await incidents.histories([one]))[one] == [
-        Began(START),
-        Taken(START, "U1"),
-        IncidentClosed(START),
-    ]
-
-
 async def test_all_whose_keys_begin_so_are_closed(incidents: Incidents) -> None:
     await raised(incidents, "ledger:outage:1:a")
     other = await raised(incidents, "ledger:outage:12:a")
     await incidents.close_all("ledger:outage:1:")
     assert there(incidents) == [other]
-
-
-async def test_people_who_were_paged_about_a_question_are_known(incidents: Incidents) -> None:
-    first = await raised(incidents, clarification="CLR-42-001")
-    for incident, users in ((first, {"U1"}), (await raised(incidents, "e:2", "CLR-42-001"), {"U2"})):
-        each = incidents.open(incident.id)
-        assert each is not None
-        each.paged |= users
-    assert incidents.paged("CLR-42-001") == {"U1", "U2"}
-    await incidents.take([first.id], "U1")
-    assert incidents.paged("CLR-42-001") == {"U2"}
-    assert incidents.paged("CLR-42-002") == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ from bot.oncall.incidents import Incidents
 from bot.oncall.pager import Windows, merged
 from bot.oncall.pages import Destination
 from bot.views.codec import PagePress
-from core.clarification import Answer, Holder
+from core.clarification import Holder
 from core.escalation import NewIncident
-from tests.kit.builders import ADE as DECIDER
 from tests.kit.clocks import START
 from tests.kit.until import until
 from tests.unit.bot.judges import labels
@@ -79,25 +78,6 @@ async def test_every_step_is_taken_in_its_turn(world: World) -> None:
     assert "Error category permanent" in body
 
 
-async def test_take_stops_and_the_page_says_who(world: World) -> None:
-    record = await world.escalated()
-    await world.paged(1)
-    reaction = await world.actions.press(PagePress("take", 1), ADE)
-    assert reaction.recorded
-    assert reaction.text == f"You took {record.id}."
-    await world.pass_by(600)
-    (page,) = await world.paged(1)
-    assert f"Taken by <@{ONCALL}>" in page.text
-    assert [each for each in labels(page.blocks) if each != "Go to the question"] == [
-        "Yes",
-        "No",
-        "Hand to…",
-    ]
-    found = await world.ledger.find(record.id, 42)
-    assert found.asked.taken_by is not None
-    assert found.asked.taken_by.user == ONCALL
-
-
 async def test_taken_but_not_answered_is_paged_again(world: World) -> None:
     await world.escalated()
     await world.paged(1)
@@ -109,20 +89,6 @@ async def test_taken_but_not_answered_is_paged_again(world: World) -> None:
     await world.paged(2)
 
 
-async def test_answer_closes_the_page_and_says_who_answered(world: World) -> None:
-    record = await world.escalated()
-    await world.paged(1)
-    await world.router.answer(
-        record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
-    )
-    await world.pass_by(3600)
-    (page,) = await world.paged(1)
-    assert set(labels(page.blocks)) <= {"Go to the question"}
-    assert "Yes" in page.text
-    assert "Answered by" in page.text
-    assert (await world.log())[-1] == "closed"
-
-
 async def test_taken_in_the_ledger_by_others_stops_the_pages(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
@@ -130,17 +96,6 @@ async def test_taken_in_the_ledger_by_others_stops_the_pages(world: World) -> No
     await world.pass_by(600)
     await world.paged(1)
     assert (await world.log())[-1] == "taken"
-
-
-async def test_snooze_is_quiet_and_comes_back(world: World) -> None:
-    await world.raised()
-    await world.paged(1)
-    await world.actions.press(PagePress("snooze", 1), ADE)
-    await world.pass_by(599)
-    (page,) = await world.paged(1)
-    assert "Snoozed until" in page.text
-    await world.pass_by(2)
-    await world.paged(2)
 
 
 async def test_not_mine_takes_the_next_step_now(world: World) -> None:

@@ -13,7 +13,7 @@ from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, SendingState
 from bot.storage.store import Store
-from core.escalation import Began, Failed, NewIncident, Sent
+from core.escalation import Failed, NewIncident
 from tests.kit.clocks import START, ManualClock
 
 GROUP = ("errored", "platform")
@@ -66,50 +66,13 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await store.close()
 
 
-async def test_page_is_written_with_its_messages_and_who_it_reaches(world: World) -> None:
-    incident = await world.raised(clarification="CLR-42-001")
-    sendings = await world.sent(incident)
-    assert [each.message for each in sendings] == ["page:1:U0ONCALL", "page:1:C0BOSSES"]
-    row = await world.messages.get("page:1:C0BOSSES")
-    assert row is not None
-    assert (row.kind, row.body, row.producer, row.session_id) == ("page", None, "planner", "s1")
-    assert world.incidents.paged("CLR-42-001") == {"U0ONCALL"}
-    assert (await world.incidents.histories([incident.id]))[incident.id] == [Began(START), Sent(START, 0)]
-    assert await world.pages.since(START) == [(GROUP, {incident.id}, START)]
-    assert await world.pages.since(START + timedelta(seconds=1)) == []
-    assert await world.incidents.of_page(1) == [incident]
-    assert await world.pages.sent_at(1) == START
-
-
-async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
-    await world.sent(await world.raised(clarification="CLR-42-001"))
-    await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
-    again = World(world.store)
-    await again.incidents.restore()
-    assert [each.message for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
-    assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
-    assert await world.state("U0ONCALL") == "sent"
-
-
-async def test_page_with_nobody_to_send_to_failed(world: World) -> None:
-    incident = await world.raised()
-    assert await world.sent(incident, to=()) == []
-    assert (await world.incidents.histories([incident.id]))[incident.id] == [Began(START), Failed(START, 0)]
-    assert await world.pages.sent_at(1) is None
-    assert await world.incidents.of_page(1) == []
-
-
 @pytest.mark.parametrize(
     ("states", "failures"),
     [
-        ([("U0ONCALL", "sent"), ("C0BOSSES", "sent")], 0),
-        ([("U0ONCALL", "failed"), ("C0BOSSES", "sent")], 1),
         ([("U0ONCALL", "failed"), ("C0BOSSES", "failed")], 1),
         ([("U0ONCALL", "late"), ("U0ONCALL", "failed")], 1),
-        ([("U0ONCALL", "late"), ("U0ONCALL", "sent")], 1),
         ([("U0ONCALL", "sent"), ("U0ONCALL", "late")], 0),
         ([("U0ONCALL", "dropped"), ("U0ONCALL", "failed")], 0),
-        ([("U0ONCALL", "sent"), ("U0ONCALL", "failed")], 1),
     ],
 )
 async def test_failure_is_written_once_a_page(
@@ -168,13 +131,6 @@ async def test_page_is_covered_by_newer_ones_about_all_that_is_open_of_it(world:
     assert await world.pages.is_covered("page:1:U0ONCALL", posted=True)
     assert not await world.pages.is_covered("page:3:U0ONCALL", posted=False)
     assert [each.key for each in await world.pages.older("page:3:U0ONCALL")] == ["page:1:U0ONCALL"]
-
-
-async def test_reply_in_a_pages_thread_finds_its_question(world: World) -> None:
-    await world.sent(await world.raised(clarification="CLR-42-001"), to=(DM,))
-    await world.store.run("update messages set channel = 'D1', ts = '1.1'")
-    assert await world.pages.clarifications_at("D1", "1.1") == ("CLR-42-001",)
-    assert await world.pages.clarifications_at("D1", "1.2") == ()
 
 
 async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(world: World) -> None:

@@ -68,12 +68,3 @@ async def test_page_that_cannot_be_laid_out_says_that_there_is_one(
     (page,) = await world.paged(1)
     assert "Something needs a human" in page.text
     assert "Take" in labels(page.blocks)
-
-
-async def test_row_of_no_page_is_left_alone(world: World) -> None:
-    await world.raised()
-    await world.paged(1)
-    row = await world.messages.get(f"page:1:{ONCALL}")
-    assert row is not None
-    await world.store.run("delete from page_sendings")
-    assert await world.view.draw(row) is None

@@ -176,12 +176,6 @@ async def test_on_call_does_not_wait_again_for_a_slack_that_is_silent(
     assert await silent.on_call("platform") == ("U2",)
 
 
-async def test_on_call_of_a_policy_that_is_no_more(crew: Any, directory: Directory) -> None:
-    roster = crew(LIST)
-
-    assert await roster.on_call("gone") == ()
-
-
 @pytest.mark.parametrize(
     ("on_call", "gone", "made", "expected"),
     [

@@ -173,16 +173,6 @@ async def test_send_reply_posts_what_the_schema_wants() -> None:
     )
 
 
-async def test_send_reply_dropped_after_sending_may_have_arrived() -> None:
-    async def serve(_request: str, writer: Writer) -> None:
-        writer.transport.abort()
-
-    outcome, requests = await sent(serve)
-    assert len(requests) == 1
-    assert isinstance(outcome, TryAgain)
-    assert outcome.may_have_arrived
-
-
 async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
     async def serve(_request: str, writer: Writer) -> None:
         writer.write(
@@ -193,14 +183,6 @@ async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
 
     outcome, _ = await sent(serve)
     assert outcome == Refused("… unknown (HTTP 400)")
-
-
-async def test_send_reply_to_nobody_has_not_arrived() -> None:
-    async with RawServer(lambda *_: asyncio.sleep(0)) as server:
-        url = server.url
-    async with closing(Poster(None)) as poster:
-        outcome, _ = await send_reply(poster, minimal(url, "sub_1"), reply(), connected=False, now=NOW)
-    assert outcome == TryAgain("cannot connect (Connection refused)", may_have_arrived=False)
 
 
 async def test_send_reply_with_a_token_of_two_lines_sends_nothing() -> None:

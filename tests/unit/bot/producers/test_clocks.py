@@ -100,15 +100,6 @@ def test_offset_never_tells_a_deadline_before_the_clock_difference(skew: float, 
     assert seconds(-0.001) <= error <= seconds(min(delays[-32:]) + 0.001)
 
 
-@settings(deadline=None)
-@given(st.floats(-3600, 3600), st.lists(st.floats(0, 30), min_size=1, max_size=40))
-def test_offset_is_never_worse_than_the_last_event(skew: float, delays: list[float]) -> None:
-    offset = ClockOffset()
-    for number, delay in enumerate(delays):
-        seen(offset, number * 60, skew + delay)
-        assert seconds(-0.001) <= offset.offset - seconds(skew) <= seconds(delay + 0.001)
-
-
 def test_offset_survives_the_end_of_time() -> None:
     offset = ClockOffset()
     offset.observe(NOW - seconds(60), NOW, 0, live=True)

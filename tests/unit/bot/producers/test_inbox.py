@@ -70,9 +70,6 @@ async def test_put_keeps_all_of_an_event(inbox: Inbox) -> None:
             False,
         ),  # made anew, says the same
         ({"reply_token": "rpl_2"}, "planner", True),  # an id used again
-        ({"question": "Deploy to staging?"}, "planner", True),
-        ({"session_id": "sess_2"}, "planner", True),
-        ({"choices": [{"value": "a", "label": "A"}]}, "planner", True),
         ({}, "writer", True),
     ],
 )
@@ -88,13 +85,9 @@ async def test_put_deduplicates_by_what_events_say(
     ("second", "arrived"),
     [
         ({}, "duplicate"),
-        ({"timestamp": "2026-11-21T10:00:00Z", "sequence_number": 9}, "duplicate"),
-        ({"event_id": "evt_2"}, "duplicate"),
         ({"reply_token": "rpl_2"}, "event_id used"),
-        ({"question": "Deploy to staging?"}, "event_id used"),
         ({"event_id": "evt_2", "question": "Deploy to staging?"}, "reply_token used"),
         ({"event_id": "evt_2", "session_id": "sess_2"}, "reply_token used"),
-        ({"event_id": "evt_2", "reply_token": "rpl_2"}, "new"),
     ],
 )
 async def test_producer_that_is_told_is_told_of_ids_and_tokens_that_are_used(
@@ -309,16 +302,6 @@ def read(data: object) -> Frame:
     return Frame(text, None, len(text), 0)
 
 
-async def test_receiver_stores_an_event_with_its_cursor(desk: Desk) -> None:
-    await desk.take(question(question=SECRET), live=True)
-    [incoming] = desk.box.got
-    assert (incoming.producer, incoming.cursor, incoming.live) == ("planner", "evt_9", True)
-    assert incoming.event.question is not None
-    assert incoming.event.question.text == SECRET
-    assert incoming.received_at == NOW + timedelta(seconds=3)
-    assert desk.offset.offset == timedelta(seconds=3)
-
-
 async def test_receiver_drops_what_the_skim_could_not_prove(desk: Desk) -> None:
     await desk.take(event("agent.output.streaming", chunk="critical", type_="x"))
     await desk.take(event("agent.progress.updated", urgency="critical"))
@@ -401,19 +384,6 @@ async def test_receiver_stores_what_waits_together_but_for_what_cannot_be_stored
     assert len(desk.troubles) == 1
 
 
-async def test_receiver_notes_what_was_not_utf8(desk: Desk) -> None:
-    await desk.take(question(question="caf\ufffd"), replaced=True)
-    assert desk.box.got[0].event.problems == ("not UTF-8",)
-    assert desk.counters.not_utf8 == 1
-
-
-async def test_receiver_counts_gaps_and_not_where_events_are_filtered(desk: Desk) -> None:
-    for number in (0, 1, 5):
-        await desk.take(event(n=number, sequence_number=number))
-        await desk.take(event(n=number, session_id="sess_b", sequence_number=number), filtered=True)
-    assert desk.counters.missing == 3
-
-
 async def test_receiver_warns_of_each_kind_of_problem_once(desk: Desk) -> None:
     with capture_logs() as logs:
         for n in range(5):
@@ -482,11 +452,3 @@ async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:
 def test_gaps_counts_what_is_certainly_missing(seen: list[tuple[int, int]], missing: int) -> None:
     gaps = Gaps()
     assert sum(gaps.missing("sess_1", number, skimmed) for number, skimmed in seen) == missing
-
-
-def test_gaps_keeps_sessions_apart_and_their_number_bounded() -> None:
-    gaps = Gaps()
-    for i in range(10_005):
-        assert gaps.missing(f"sess_{i}", 0, 0) == 0
-    assert len(gaps._last) == 10_000
-    assert gaps.missing("sess_10004", 3, 0) == 2

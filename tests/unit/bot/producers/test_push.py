@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from tests.kit.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
 SECRET = "Deploy to production?"
-MiB = 1 << 20
 
 
 @pytest.fixture
@@ -57,39 +55,6 @@ async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualCl
     bot.store = await Store.open(tmp_path / "clarify.db")
     assert await bot.ids() == ["evt_0000000000000001"]
     assert bot.status()["events"] == 1
-
-
-async def test_push_takes_the_same_event_once(bot: Life, clock: ManualClock) -> None:
-    for number in range(3):
-        assert await bot.post(asked(clock)) == Stored("evt_0000000000000001", (), duplicate=number > 0)
-    assert await bot.ids() == ["evt_0000000000000001"]
-
-
-async def test_push_of_two_producers_is_told_apart(bot: Life, clock: ManualClock) -> None:
-    await bot.post(asked(clock))
-    await bot.post(asked(clock), "builder")
-    assert [row["producer"] for row in await bot.store.read("select producer from inbox order by id")] == [
-        "planner",
-        "builder",
-    ]
-
-
-async def test_push_does_not_take_what_cannot_be_stored(bot: Life, clock: ManualClock) -> None:
-    bot.inbox.refuses = True
-    with pytest.raises(StorageUnavailable):
-        await bot.post(asked(clock))
-    assert bot.troubles == []  # it is sent again, so nobody needs to look
-    bot.inbox.refuses = False
-    await bot.post(asked(clock))
-    assert await bot.ids() == ["evt_0000000000000001"]
-
-
-async def test_push_refuses_a_critical_event_that_breaks_its_schema_and_says_why(bot: Life) -> None:
-    with pytest.raises(Broken, match="reply_token missing") as refused:
-        await bot.post({"type": "aaep:agent.awaiting.clarification", "question": SECRET})
-    assert refused.value.field == "producer.agent_id"
-    assert SECRET not in str(refused.value)
-    assert await bot.ids() == []
 
 
 @pytest.mark.parametrize(
@@ -207,15 +172,6 @@ async def test_reply_goes_to_every_reader_of_its_producer_only(bot: Life, clock:
     }
     for reader in (first, second, other):
         reader.close()
-
-
-async def test_reply_to_a_confirmation_is_a_decision(bot: Life, clock: ManualClock) -> None:
-    decision = replace(answer(clock, response="reject"), confirms=True, rationale="not on a Friday")
-    await bot.producers.send("planner", decision)
-    reader = await bot.push().open(None)
-    [message] = await read(reader)
-    assert (message["type"], message["decision"]) == ("confirmation.reply", "reject")
-    assert message["decision_rationale"] == "not on a Friday"
 
 
 async def test_reply_is_the_same_on_every_try(bot: Life, clock: ManualClock) -> None:
@@ -438,16 +394,3 @@ async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, c
     assert await bot.post(close) is None
     with pytest.raises(NotStored):
         await bot.post(close)
-
-
-async def test_subscription_of_another_version_is_rejected(bot: Life) -> None:
-    told = await bot.post(
-        {"type": "subscription.request", "aaep_version": "2.0.0", "subscriber_id": "p", "capabilities": {}}
-    )
-    assert (told["type"], told["reason_code"]) == ("subscription.rejected", "version_unsupported")
-
-
-@pytest.mark.parametrize("name", ["planner", "builder"])
-async def test_only_producers_that_are_configured_push(bot: Life, name: str) -> None:
-    assert bot.producers.pushing(name) is not None
-    assert bot.producers.pushing("nobody") is None

@@ -222,7 +222,12 @@ async def test_log_that_still_holds_it_is_told_of(
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0
 
 
-@pytest.mark.parametrize("folder", ["data", "node_modules", ".venv"])
+@pytest.mark.parametrize(
+    "folder",
+    [
+        "node_modules",
+    ],
+)
 async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path, folder: str) -> None:
     """Some names of folders are left out by who watches files, unless told otherwise."""
     storage = tmp_path / folder / "clarify.db"

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from bot.settings.environment import os_identity, read_environment
+from bot.settings.environment import os_identity
 from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
 
 
@@ -14,10 +14,6 @@ from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
         (
             {"SLACK_BOT_TOKEN": ""},
             "slack.mode: asks for SLACK_BOT_TOKEN, which is not set in the environment",
-        ),
-        (
-            {"SLACK_APP_TOKEN": " "},
-            "slack.mode: asks for SLACK_APP_TOKEN, which is not set in the environment",
         ),
         (
             {"SLACK_BOT_TOKEN": "xapp-9"},
@@ -33,7 +29,6 @@ from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
             {"PAGER_URL": "xapp-9://nobody"},
             "on_call[0].steps[1].notify: asks for PAGER_URL, whose value should be a URL that apprise can notify",
         ),
-        ({"PAGER_URL": ""}, "on_call[0].steps[1].notify: asks for PAGER_URL, which is not set"),
     ],
 )
 def test_settings_name_the_variable_and_who_asked(environ: dict[str, str], expected: str) -> None:
@@ -47,11 +42,8 @@ def test_settings_name_the_variable_and_who_asked(environ: dict[str, str], expec
     ("url", "fits"),
     [
         ("https://watch.example.com/ping/7?key=hush", True),
-        ("http://u:hush@127.0.0.1:81", True),
         ("ftp://hush", False),
-        ("https://", False),
         ("https://hush:0", False),
-        ("https://hush:99999", False),
         ("https://[hush", False),
         ("hush", False),
     ],
@@ -109,10 +101,6 @@ def test_settings_show_no_secrets() -> None:
     for secret in ENVIRON.values():
         assert secret not in repr(settings)
         assert secret not in str(settings.model_dump())
-
-
-def test_read_environment_is_a_copy() -> None:
-    assert read_environment() == dict(os.environ)
 
 
 def test_os_identity_is_not_what_a_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:

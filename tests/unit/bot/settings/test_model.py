@@ -26,7 +26,7 @@ def test_settings_durations(text: str, expected: timedelta) -> None:
     assert settings.ledger.archive_after == expected
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "planner.localhost", "[::1]"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
 def test_settings_let_tokens_go_unencrypted_to_loopback(host: str) -> None:
     source = f"""
         [slack]
@@ -43,21 +43,12 @@ def test_settings_let_tokens_go_unencrypted_to_loopback(host: str) -> None:
     ("configured", "category", "pages"),
     [
         (None, "requires_user", True),
-        (None, "permanent", True),
-        (None, "unknown", True),
         (None, None, True),
-        (None, "authorization", True),
         (None, "never heard of", True),
         (None, "transient", False),
-        (None, "network", False),
-        (None, "timeout", False),
         ('["permanent"]', "permanent", True),
         ('["permanent"]', "requires_user", False),
-        ('["permanent"]', "unknown", False),
-        ('["permanent"]', "authorization", False),
-        ('["permanent"]', None, False),
         ('["network", "internal"]', "network", True),
-        ('["network", "internal"]', "internal", True),
         ('["network", "internal"]', "policy", False),
         ("[]", "permanent", False),
     ],
@@ -209,25 +200,12 @@ def test_settings_route_of_a_role_that_people_answer_for(
 GITHUB: dict[str, Any] = {"repo": "acme/app", "token_env": "GITHUB_TOKEN"}
 
 
-def test_github_settings_have_defaults() -> None:
-    made = GithubSettings.model_validate(GITHUB)
-
-    assert made.api_url == "https://api.github.com"
-    assert made.mention is None
-    assert made.comments_per_second == 1.0
-
-
 @pytest.mark.parametrize(
     "more",
     [
-        {"repo": "a-b/c.d_e"},
         {"mention": "@ada"},
-        {"mention": "@acme/on-call"},
-        {"mention": "@ada_acme"},
         {"api_url": "https://git.example.com/api/v3/"},
-        {"api_url": "http://127.0.0.1:9"},
         {"api_url": "http://localhost:9"},
-        {"comments_per_second": 0.2},
     ],
     ids=str,
 )
@@ -239,17 +217,11 @@ def test_github_settings_take(more: dict[str, Any]) -> None:
     ("more", "says"),
     [
         ({"repo": "acme"}, "owner/name"),
-        ({"repo": "acme/.."}, "owner/name"),
-        ({"repo": "acme/app/x"}, "owner/name"),
-        ({"repo": "acme/app\n"}, "owner/name"),
         ({"repo": "https://github.com/acme/app"}, "owner/name"),
         ({"mention": "ada"}, "@user"),
         ({"mention": "@a/b/c"}, "@user"),
-        ({"mention": "@a b"}, "@user"),
         ({"token_env": "ghp_secret"}, "environment variable"),
         ({"api_url": "http://api.github.com"}, "unencrypted"),
-        ({"api_url": "ftp://x"}, "http"),
-        ({"comments_per_second": 0}, "greater than 0"),
         ({"labels": True}, "Extra"),
     ],
     ids=str,

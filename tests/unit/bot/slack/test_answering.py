@@ -104,16 +104,6 @@ async def test_refusal_in_a_modal_is_shown_on_top_of_it(bot: Bot) -> None:
     assert "guest" in str(bot.ws.views(GIO)[1].payload["blocks"])
 
 
-async def test_modal_that_slack_does_not_take_is_told(bot: Bot) -> None:
-    _, ts = await bot.asked(kinds=("freetext",))
-    bot.ws.faults.add("views.open", "refuse:expired_trigger_id")
-
-    await bot.ws.click(ADE, AGENTS, ts, label="Answer…")
-
-    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
-    assert "again" in told
-
-
 @pytest.mark.parametrize("values", [{"freetext": {"value": "x" * 2001}}, {}])
 async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_the_modal(
     built: Start, monkeypatch: pytest.MonkeyPatch, values: dict[str, Any]
@@ -192,14 +182,6 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
         user=ADE,
     )
     return channel, ts
-
-
-async def test_press_that_was_not_recorded_is_told_before_the_acknowledgement(start: Start) -> None:
-    bot = await start(page_actions=Actions(Reaction("Busy.", recorded=False)))
-    channel, ts = await page(bot, PagePress("take", 7))
-
-    assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
-    assert bot.told(ADE) == ["Busy."]
 
 
 async def test_press_of_another_release_gets_a_word(start: Start) -> None:

@@ -154,10 +154,6 @@ async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
     assert not slow.handed
 
 
-async def test_oncall_without_policies_says_so(bot: Bot) -> None:
-    assert "No on-call policy is configured" in await command(bot, "oncall")
-
-
 async def test_oncall_take_lasts_as_said(start: Start) -> None:
     crew = Crew(ONCALL)
     bot = await start(more=ON_CALL, roster=crew)

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 import pytest
 import structlog
-from slack_sdk.signature import SignatureVerifier
 
 from bot.slack.request_url import (
     SIGNATURE,
@@ -130,13 +129,6 @@ async def send(url: RequestUrl, payload: object, **more: Any) -> Answer:
     return await url.take(headers(body, **more), body)
 
 
-def test_signature_is_what_slacks_own_sdk_makes() -> None:
-    body = text(EVENT)
-    assert signed(SECRET, str(AT), body) == SignatureVerifier(SECRET).generate_signature(
-        timestamp=str(AT), body=body
-    )
-
-
 def test_signature_of_the_documentation() -> None:
     """docs.slack.dev, "Verifying requests from Slack": the example."""
     body = (
@@ -155,21 +147,12 @@ def test_signature_of_the_documentation() -> None:
         ({}, None),
         ({TIMESTAMP: None}, "no x-slack-request-timestamp"),
         ({SIGNATURE: None}, "no x-slack-signature"),
-        ({TIMESTAMP: ""}, "no number"),
         ({TIMESTAMP: "soon"}, "no number"),
-        ({TIMESTAMP: f"{AT}.5"}, "no number"),
-        ({TIMESTAMP: f"-{AT}"}, "no number"),
-        ({TIMESTAMP: f" {AT}"}, "no number"),
         ({TIMESTAMP: f"{AT}\n"}, "no number"),
-        ({TIMESTAMP: "9" * 5000}, "no number"),
-        ({TIMESTAMP: "1e9"}, "no number"),
         ({TIMESTAMP: "１７７"}, "no number"),  # digits, but not ASCII's
-        ({TIMESTAMP: "²"}, "no number"),
         ({TIMESTAMP: str(AT - 1)}, "does not fit"),
         ({SIGNATURE: ""}, "no v0 signature"),
-        ({SIGNATURE: "v0=é"}, "no v0 signature"),
         ({SIGNATURE: "v0=" + "0" * 63}, "no v0 signature"),
-        ({SIGNATURE: "v1=" + "0" * 64}, "no v0 signature"),
         ({SIGNATURE: "v0=" + "é" * 64}, "no v0 signature"),
         ({SIGNATURE: "v0=" + "0" * 64}, "does not fit"),
     ],
@@ -217,13 +200,9 @@ async def test_bodies_that_are_no_utf8_are_refused_or_unreadable(url: RequestUrl
     ("content_type", "body"),
     [
         (JSON, b""),
-        (JSON, b"[]"),
-        (JSON, b"null"),
         (JSON, b"{"),
         (JSON, b"[" * 100_000),
         (FORM, b""),
-        (FORM, b"payload=[1]"),
-        (FORM, b"payload=%ff"),
         (FORM, b"payload=" + b"%7B%22a%22%3A" * 50_000),
         (FORM, b"&".join(b"a%d=1" % n for n in range(200))),
     ],
@@ -311,9 +290,7 @@ async def test_what_slack_sends_reaches_the_app(
     [
         ("2", Envelope(EVENT, 2, "http_timeout")),
         ("0", Envelope(EVENT)),
-        ("-1", Envelope(EVENT)),
         ("²", Envelope(EVENT)),
-        ("9" * 5000, Envelope(EVENT)),
     ],
 )
 async def test_retry_is_told_from_a_first_try(
@@ -364,16 +341,6 @@ async def test_wait_ends_with_stop(url: RequestUrl) -> None:
     assert not waiting.done()
     await url.stop()
     await asyncio.wait_for(waiting, 60)
-
-
-async def test_p10_what_was_missed_is_looked_for_after_a_silence(
-    url: RequestUrl, app: App, clock: ManualClock
-) -> None:
-    await send(url, EVENT)
-    assert app.looks == 0
-    await clock.advance(600)
-    await send(url, EVENT, at=AT + 600)
-    assert app.looks == 1
 
 
 async def test_p10_events_that_slack_leaves_out_are_looked_for(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,8 +18,6 @@ from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
 from tests.kit.until import until
 from tests.unit.bot.slack.kit import QUICK
-
-Handler = Callable[[Envelope], Awaitable[dict[str, Any] | None]]
 
 
 class Desk:
@@ -86,14 +84,6 @@ async def heard(ws: Workspace, desk: Desk, text: str) -> None:
     await until(lambda: ws.acks and ws.acks[-1].ok)
 
 
-async def test_socket_hears_and_acknowledges(ws: Workspace, desk: Desk) -> None:
-    async with connected(ws, desk) as socket:
-        await heard(ws, desk, "one")
-        assert socket.connected
-    assert not socket.connected
-    assert not ws.link.connections
-
-
 async def test_rejected_url_is_replaced_by_a_new_one(ws: Workspace, desk: Desk) -> None:
     ws.link.reject(3)
     async with connected(ws, desk):
@@ -146,15 +136,6 @@ async def test_refresh_opens_the_next_before_the_old_one_ends(ws: Workspace, des
         await heard(ws, desk, "one")
     assert open_at_once == [2]
     assert desk.returns == 0
-
-
-async def test_refused_connections_open_is_tried_again(ws: Workspace, desk: Desk) -> None:
-    ws.faults.add("apps.connections.open", "429:0.05", times=1)
-    ws.faults.add("apps.connections.open", "429", times=1)
-    ws.faults.add("apps.connections.open", "5xx:503", times=1)
-    ws.faults.add("apps.connections.open", "drop", times=1)
-    async with connected(ws, desk):
-        await heard(ws, desk, "one")
 
 
 async def test_bad_app_token_ends_the_start(ws: Workspace, desk: Desk) -> None:

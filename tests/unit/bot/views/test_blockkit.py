@@ -37,19 +37,12 @@ OPTION = {"text": plain("x"), "value": "1"}
     [
         ([], "0 blocks"),
         ([section("x")] * 51, "51 blocks"),
-        ([section("x" * 3001)], "text of section has 3001"),
         ([section("😀" * 1501)], "text of section has 3002"),
-        ([section(" ")], "text of section has 1"),
         ([{"type": "header", "text": plain("x" * 151)}], "text of header has 151"),
-        ([{"type": "context", "elements": [plain("x")] * 11}], "11 elements in context"),
         ([actions()], "0 elements in actions"),
         ([actions(button(text=plain("x" * 76)))], "text of button has 76"),
-        ([actions(button(accessibility_label="x" * 76))], "accessibility_label of button"),
         ([actions(button(), button())], "action_ids are not unique"),
         ([section("x", block_id="b"), section("y", block_id="b")], "block_ids are not unique"),
-        ([actions(select([{**OPTION, "value": "x" * 151}]))], "value of option"),
-        ([actions(select([{**OPTION, "text": plain("x" * 76)}]))], "text of option has 76"),
-        ([actions(select([OPTION] * 101))], "101 options in static_select"),
         ([section("x" * 3000)] * 4, "12001 characters in all"),
     ],
 )
@@ -93,7 +86,3 @@ def view(**more: Any) -> dict[str, Any]:
 def test_check_view_refuses_what_slack_refuses(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(RenderError, match=says):
         check_view(wrong)
-
-
-def test_check_view_passes_what_is_right() -> None:
-    check_view(view(private_metadata="1|answer|CLR-42-001|1|", callback_id="clarify.answer"))

@@ -29,14 +29,11 @@ def test_press_round_trip(verb: Verb, seq: int, number: int, arg: str) -> None:
     ("press", "packed", "action"),
     [
         (Press("choice", "CLR-42-001", 2, "3"), "1|choice|CLR-42-001|2|3", "clarify.choice"),
-        (Press("yes", "CLR-42-001", 1), "1|yes|CLR-42-001|1|", "clarify.yes"),
         (PagePress("take", 7), "1|take|7|0", "oncall.take"),
         (PagePress("notmine", 10**15 - 1, 7), "1|notmine|999999999999999|7", "oncall.notmine"),
         (ListPress("page", "#42", 3), "1|page|3|#42", "list.page"),
-        (ListPress("page", "", 1), "1|page|1|", "list.page"),
         (ListPress("take", "CLR-42-001"), "1|take|0|CLR-42-001", "list.take"),
         (HomePress("answer", "CLR-42-001", 1), "1|answer|CLR-42-001|1", "home.answer"),
-        (HomePress("view", "CLR-100001-1234", 12), "1|view|CLR-100001-1234|12", "home.view"),
         (HomePress("page", "inbox", 2), "1|page|inbox|2", "home.page"),
     ],
 )
@@ -49,37 +46,21 @@ def test_press_is_packed_as_ever_and_read_back(press: AnyPress, packed: str, act
 @pytest.mark.parametrize(
     ("kind", "text", "says"),
     [
-        (Press, "", "has 1 parts"),
         (Press, "1|yes|CLR-42-001|1", "has 4 parts"),
         (Press, "2|yes|CLR-42-001|1|", "not of version 1"),
         (Press, "1|rm|CLR-42-001|1|", "unknown verb"),
         (Press, "1|yes|42|1|", "names no clarification and round"),
-        (Press, "1|yes|CLR-42-001|one|", "names no clarification and round"),
         (Press, "1|yes|CLR-42-001|-1|", "names no clarification and round"),
-        (Press, "1|yes|CLR-42-001|1|" + "x" * 150, "169 characters"),
-        (PagePress, "1|take|1", "has 3 parts"),
         (PagePress, "1|take|1|2|3", "expected two numbers"),
-        (PagePress, "2|take|1|0", "not of version 1"),
         (PagePress, "1|steal|1|0", "unknown verb"),
-        (PagePress, "1|take|x|0", "expected two numbers"),
         (PagePress, "1|take|1|-1", "expected two numbers"),
-        (PagePress, "1|take|٣|0", "expected two numbers"),
-        (PagePress, "x" * 999, "999 characters"),
-        (ListPress, "1|page", "has 2 parts"),
         (ListPress, "2|page|1|stale", "not of version 1"),
         (ListPress, "1|drop|1|x", "unknown verb"),
         (ListPress, "1|page|x|stale", "no number"),
-        (ListPress, "1|page|1|" + "x" * 200, "209 characters"),
-        (HomePress, "1|answer|CLR-42-001", "has 3 parts"),
         (HomePress, "1|answer|CLR-42-001|1|x", "names nothing"),
-        (HomePress, "2|answer|CLR-42-001|1", "not of version 1"),
         (HomePress, "1|delete|CLR-42-001|1", "unknown verb"),
-        (HomePress, "1|answer|inbox|1", "names nothing"),
         (HomePress, "1|page|CLR-42-001|1", "names nothing"),
-        (HomePress, "1|page|nowhere|1", "names nothing"),
-        (HomePress, "1|page|inbox|-1", "names nothing"),
         (HomePress, "1|page|inbox|²", "names nothing"),
-        (HomePress, f"1|answer|CLR-{'4' * 150}-001|1", "characters"),
     ],
 )
 def test_what_is_no_press_is_refused_without_repeating_it(kind: type[AnyPress], text: str, says: str) -> None:
@@ -95,7 +76,7 @@ def test_pack_refuses_what_does_not_fit(arg: str) -> None:
         Press("which", "CLR-42-001", 1, arg).pack()
 
 
-@pytest.mark.parametrize("arg", ["", "x", "1.5", "-1"])
+@pytest.mark.parametrize("arg", ["x", "-1"])
 def test_number_refuses_what_is_none(arg: str) -> None:
     with pytest.raises(BadPress, match="has no number"):
         Press("page", "CLR-42-001", 1, arg).number()

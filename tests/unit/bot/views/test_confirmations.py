@@ -144,15 +144,6 @@ def test_reply_that_may_decide_one_of_several_is_asked_back_with_the_stakes(
             assert consent.risk_words(wanted) in item["confirm"]["text"]["text"]
 
 
-def test_several_that_wait_are_told_apart_with_their_stakes() -> None:
-    message = RENDERER.message(which_question([consent_of(action="Wipe " * 200), record_of()], "t1"))
-    for words_ in (message.text, shown(message.blocks)):
-        assert "Risk: high. Irreversible: it cannot be undone. Confirm: Wipe" in words_
-    first, second = (item for item in walk(message.blocks) if "action_id" in item)
-    assert first["confirm"]["title"]["text"] == "Does your reply decide this?"
-    assert "confirm" not in second
-
-
 @many
 @given(consents())
 def test_everything_can_be_read_in_full(record: Clarification) -> None:
@@ -213,18 +204,12 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
     [
         ({}, "Risk: high. Irreversible: it cannot be undone."),
         ({"risk_level": None}, "Risk: the agent did not say. Irreversible: it cannot be undone."),
-        ({"irreversible": None}, "Risk: high. Whether it can be undone, the agent did not say."),
         ({"irreversible": False}, "Risk: high. Reversible."),
-        (
-            {"irreversible": False, "reversibility": "reversible_with_effort"},
-            "Risk: high. Reversible, with effort.",
-        ),
         ({"irreversible": False, "reversibility": "irreversible"}, "Irreversible: it cannot be undone."),
         (
             {"reversibility": "reversible_with_effort"},
             "Irreversible: it cannot be undone (the agent also calls it reversible with effort).",
         ),
-        ({"irreversible": None, "reversibility": "hardly"}, "Reversibility: hardly."),
         ({"consequence": None}, "Consequence: (the agent did not say)"),
         ({"default_decision": None}, "If nobody answers, the agent did not say what it does"),
         ({"default_decision": "accept"}, "Warning: if nobody answers, this is carried out"),

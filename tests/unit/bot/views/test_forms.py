@@ -9,7 +9,7 @@ import pytest
 
 from bot.views.codec import Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
-from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated
+from core.clarification import Answer, Clarification, Decider, answered, escalated
 from core.matching import followed_up
 from tests.unit.bot.judges import judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
@@ -87,21 +87,11 @@ def test_modal_inputs_by_kinds(record: Clarification, elements: dict[str, str]) 
     assert {block["optional"] for block in found.values()} == {len(elements) > 1}
 
 
-def test_modal_carries_its_press_and_names_itself() -> None:
-    view = RENDERER.answer_modal(kinds("freetext"))
-    assert view["callback_id"] == "clarify.answer"
-    assert Press.unpack(view["private_metadata"]) == Press("answer", "CLR-42-001", 1)
-
-
 def test_modal_for_several_kinds_says_that_one_is_to_be_filled_in() -> None:
     view = RENDERER.answer_modal(kinds("yes_no", "numeric"))
     assert "Fill in exactly one of these." in shown(view)
     assert "None of these" in shown(view)
     assert "None of these" not in shown(RENDERER.answer_modal(kinds("yes_no")))
-
-
-def test_modal_shows_clipped_choices_in_full() -> None:
-    assert "1. " + "x" * 300 in shown(RENDERER.answer_modal(record_of(options=["x" * 300, "y"])))
 
 
 def test_modal_points_to_view_full_where_it_cannot_hold_all(largest: Clarification) -> None:
@@ -169,8 +159,6 @@ def test_submission_reads_the_one_thing_filled_in(
     ("record", "values", "errors"),
     [
         (kinds("freetext"), typed("freetext", None), {"answer.freetext": "Fill this in to answer."}),
-        (kinds("freetext"), typed("freetext", "  \n"), {"answer.freetext": "Fill this in to answer."}),
-        (kinds("freetext"), {}, {"answer.freetext": "Fill this in to answer."}),
         (
             kinds("yes_no", "numeric"),
             picked("yes_no", "none"),
@@ -198,11 +186,6 @@ def test_submission_reads_the_one_thing_filled_in(
             picked("choices", "7"),
             {"answer.choices": "That choice is not part of the question."},
         ),
-        (
-            kinds("multiple_choice", choices=CHOICES),
-            picked("choices", "x"),
-            {"answer.choices": "That choice is not part of the question."},
-        ),
     ],
 )
 def test_submission_says_what_to_mend_and_where(
@@ -217,7 +200,6 @@ def test_submission_says_what_to_mend_and_where(
     ("values", "block"),
     [
         ({}, "answer.decision"),
-        ({**picked("decision"), **typed("rationale", "because")}, "answer.decision"),
         (picked("decision", "maybe"), "answer.decision"),
         (picked("decision", "accept"), "answer.decision"),  # which this agent does not take
         ({**picked("decision", "reject"), **typed("rationale", "x" * 4097)}, "answer.rationale"),
@@ -237,11 +219,6 @@ def test_view_full_turns_pages_where_one_view_is_not_enough(largest: Clarificati
     last = re.search(r"Page 2 of (\d+)", shown(second))
     assert last is not None
     assert full(largest, 99) == full(largest, int(last[1]))
-
-
-def test_view_full_of_a_closed_question_says_all() -> None:
-    view = full(abandoned(kinds("yes_no", question="x" * 16_000), "expired", NOW))
-    assert shown(view).replace("\n", "").count("x") >= 16_000
 
 
 def test_view_full_shows_the_thread() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,6 @@ RLI, FSI, PDI = "\u2067", "\u2068", "\u2069"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("as it is <@U1> & so on", "as it is <@U1> & so on"),
         ("a\x00b\x1b[31mc\x7fd\x9be", "ab[31mcde"),
         ("a\tb\nc\r\nd\re\u0085f\u2028g\u2029h", "a\tb\nc\nd\ne\nf\ng\nh"),
         ("\u202aa\u202bb\u202cc\u202dd\u202ee", "abcde"),
@@ -30,7 +28,6 @@ RLI, FSI, PDI = "\u2067", "\u2068", "\u2069"
         ("open \u2066 never closed", "open  never closed"),
         ("\u2069 never opened", " never opened"),
         ("\u2066 ends with\nits line\u2069", " ends with\nits line"),
-        ("\u2066a\u2067b\u2069", "a\u2067b\u2069"),
         ("e\u0301 and " + FAMILY, "e\u0301 and " + FAMILY),
     ],
 )
@@ -61,22 +58,14 @@ def test_escape_leaves_no_markup(text: str, expected: str) -> None:
         ("abcd", 3, "ab…"),
         ("abcd", 1, "…"),
         ("abcd", 0, ""),
-        ("ab  cd", 4, "ab…"),
-        ("😀😀", 4, "😀😀"),
         ("😀😀😀", 4, "😀…"),
         ("ae\u0301e\u0301", 4, "ae\u0301…"),
-        ("ae\u0301e\u0301", 3, "a…"),
         ("ab" + FAMILY, 8, "ab…"),
         ("a" + FLAGS, 8, "a🇳🇬…"),
-        ("a👍🏽b", 4, "a…"),
     ],
 )
 def test_clip_never_tears_what_is_seen_as_one(text: str, limit: int, expected: str) -> None:
     assert inert.clip(text, limit) == expected
-
-
-def test_clip_tears_an_endless_cluster_rather_than_show_nothing() -> None:
-    assert len(inert.clip("a" + "\u0301" * 5000, 100)) == 100
 
 
 @pytest.mark.parametrize("limit", range(1, 14))
@@ -162,8 +151,6 @@ def test_date_has_a_fallback_in_utc() -> None:
         ("\n".join(f"line {n}" for n in range(12)), "\n".join(f"line {n}" for n in range(12))),
         ("\n".join(f"line {n}" for n in range(13)), "\n".join(f"line {n}" for n in range(10)) + "…"),
         ("word " * 400, ("word " * 180).rstrip() + "…"),
-        ("short\n" + "word " * 400, "short\n" + ("word " * 162).rstrip() + "…"),
-        ("x" * 2000, "x" * 900 + "…"),
         ("\u2067" + "א" * 2000 + "\u2069", "\u2067" + "א" * 898 + "…\u2069"),
     ],
 )
@@ -174,18 +161,14 @@ def test_clip_rows_leaves_about_ten_rows(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("text", "rtl", "expected"),
     [
-        ("as it is", False, "as it is"),
         ("as it is", True, "as it is"),
         ("naïve 你好 한글 😀 2+2", True, "naïve 你好 한글 😀 2+2"),
-        ("", True, ""),
         ("שלום", False, f"{FSI}שלום{PDI}"),
         ("مرحبا", True, f"{RLI}مرحبا{PDI}"),
-        ("API של שלום", True, f"{RLI}API של שלום{PDI}"),
         ("5 - 3", False, "5 - 3"),
         ("5 - 3", True, f"{RLI}5 - 3{PDI}"),
         ("a \u200f b", False, f"{FSI}a \u200f b{PDI}"),
         ("שלום\nas it is\n\n  עולם ", False, f"{FSI}שלום{PDI}\nas it is\n\n  {FSI}עולם{PDI} "),
-        (f"Context: {FSI}שלום{PDI}", False, f"Context: {FSI}שלום{PDI}"),
         (f"{FSI}שלום{PDI} עולם", False, f"{FSI}{FSI}שלום{PDI} עולם{PDI}"),
         (f"שלום{PDI} עולם{RLI}", False, f"{FSI}שלום עולם{PDI}"),
     ],
@@ -206,11 +189,6 @@ def test_plain_said_twice_is_plain_said_once(text: str) -> None:
         assert make(make(text)) == make(text)
 
 
-def test_override_in_a_name_reorders_no_words_of_ours() -> None:
-    said = f"Answered by {inert.line(chr(0x202E) + 'evil ' + chr(0x2067) + 'שלום')}. Reply: yes"
-    assert said == f"Answered by {FSI}evil שלום{PDI}. Reply: yes"
-
-
 @pytest.mark.parametrize("limit", range(1, 20))
 @pytest.mark.parametrize(
     "text", ["שלום עולם, שלום לכולם ועוד מילים", "abc\nשלום עולם, שלום לכולם", f"{RLI}ab\u2066cd{FSI}ef{PDI}gh{PDI}ij{PDI}kl mn"]
@@ -222,12 +200,6 @@ def test_cut_closes_what_it_tears(text: str, limit: int) -> None:
     assert inert.cleaned(cut) == cut, "an isolate without its end"
     if "ש" in cut:
         assert FSI in cut
-
-
-def test_label_of_an_option_counts_its_isolates() -> None:
-    label = inert.clip(inert.line("שלום " * 40), 75)
-    assert inert.size(label) <= 75
-    assert (label[0], label[-2:]) == (FSI, f"…{PDI}")
 
 
 @pytest.mark.parametrize(
@@ -244,10 +216,3 @@ def test_label_of_an_option_counts_its_isolates() -> None:
 )
 def test_outline_reads_as_lines(value: object, text: str) -> None:
     assert outline(value, 3000) == text
-
-
-def test_outline_survives_depth() -> None:
-    deep: Any = 1
-    for _ in range(500):
-        deep = {"x": deep}
-    assert outline(deep, 3000).endswith("…")

@@ -14,7 +14,6 @@ from bot.views.lists import (
     Offer,
     board,
     listing,
-    page_of,
     rollup,
     rollup_modal,
     row,
@@ -41,19 +40,11 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
     assert values[-1] == Press("list", "CLR-1-001", 1, "1")
 
 
-def test_rollup_of_nothing_has_no_controls() -> None:
-    message = judged(rollup([], 0, None, "planner"))
-    assert labels(message.blocks) == []
-    assert "no open questions" in message.text
-
-
 @pytest.mark.parametrize(
     ("page", "total", "turns", "note"),
     [
         (1, 7, [], "7 open questions · page 1 of 1"),
-        (1, 41, ["Next"], "41 open questions · page 1 of 3"),
         (2, 41, ["Previous", "Next"], "41 open questions · page 2 of 3"),
-        (3, 41, ["Previous"], "41 open questions · page 3 of 3"),
         (9, 41, ["Previous"], "41 open questions · page 3 of 3"),
     ],
 )
@@ -63,12 +54,6 @@ def test_rollup_modal_turns_pages(page: int, total: int, turns: list[str], note:
     assert labels(view) == ["Answer…", *turns]
     assert note in shown(view)
     assert view["callback_id"] == "clarify.list"
-
-
-def test_rollup_modal_of_nothing_says_so() -> None:
-    view = RENDERER.view(rollup_modal([], 1, 0))
-    judge_view(view)
-    assert "Nothing is open here any more." in shown(view)
 
 
 @pytest.mark.parametrize(("count", "buttons"), [(2, 2), (10, 10), (11, 0), (120, 0)])
@@ -144,11 +129,6 @@ def test_pages_have_what_turns_them(page: int, total: int, turns: list[str]) -> 
     presses = [ListPress.unpack(each["value"]) for each in buttons]
     assert all(press.arg == "#42" for press in presses)
     assert [press.number for press in presses] == [page + (1 if turn == "Next" else -1) for turn in turns]
-
-
-@pytest.mark.parametrize(("asked", "total", "page"), [(0, 0, 1), (9, 9, 2), (2, 16, 2), (3, 16, 2)])
-def test_page_of_stays_within_what_is_there(asked: int, total: int, page: int) -> None:
-    assert page_of(asked, total) == page
 
 
 def test_board_of_many_lines_is_paged() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bot.views import inert
 from bot.views.codec import PagePress
 from bot.views.forms import hand_modal
-from bot.views.page import ItemState, PageItem, left_words, outside_words, page_card
+from bot.views.page import ItemState, PageItem, outside_words, page_card
 from core.clarification import Clarification
 from tests.unit.bot.judges import judge_view, labels, shown
 from tests.unit.bot.strategies import NOW, record_of, words
@@ -92,14 +92,6 @@ def test_page_about_many_names_ten_and_counts_the_rest() -> None:
     assert labels(message.blocks)[:10] == ["Show"] * 10
 
 
-def test_outside_words_stand_alone_and_are_plain() -> None:
-    title, body = outside_words(content(asking(link="https://x.slack.com/p1")))
-    assert "\n" not in title
-    for part in ("Which retirement age", "planner: 65", "https://x.slack.com/p1"):
-        assert part in body
-    assert "<" not in body
-
-
 def test_outside_words_of_a_question_hold_its_context() -> None:
     record = told_why(record_of(context="He is 63 & <b>tired</b>.", default_response="at 67"), POSITIONS)
     _, body = outside_words(content(about(record)))
@@ -117,21 +109,6 @@ def test_outside_words_too_long_push_nothing_out(long: str) -> None:
     for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "the whole is in Slack"):
         assert part in body
     assert inert.size(body) <= 3000
-
-
-@pytest.mark.parametrize(
-    ("left", "said"),
-    [
-        (None, ""),
-        (timedelta(seconds=30), "Less than a minute was left when this was sent"),
-        (timedelta(minutes=90), "90 min left when this was sent"),
-        (timedelta(hours=5), "5 h left when this was sent"),
-        (timedelta(days=3), "3 days left when this was sent"),
-        (-timedelta(hours=1), "Less than a minute was left when this was sent"),
-    ],
-)
-def test_left_words(left: timedelta | None, said: str) -> None:
-    assert left_words(None if left is None else NOW + left, NOW) == said
 
 
 def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> None:

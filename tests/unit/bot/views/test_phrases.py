@@ -86,10 +86,6 @@ def test_edit_ignored_says_what_stands() -> None:
     assert phrases.edit_ignored(record_of()) == phrases.EDITED
 
 
-def test_unknown_clarification_is_inert() -> None:
-    assert phrases.unknown_clarification("<!here>") == "There is no clarification &lt;!here&gt;."
-
-
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(settled_records())
 def test_phrases_are_inert_and_short(record: Clarification) -> None:
@@ -101,7 +97,6 @@ def test_phrases_are_inert_and_short(record: Clarification) -> None:
 @pytest.mark.parametrize(
     ("on", "state"),
     [
-        ((), "blocked"),
         (("human",), "waiting for a person"),
         (("architect", "writer"), "blocked on architect, writer"),
         (("Human", "architect"), "blocked on architect and a person"),

@@ -115,10 +115,6 @@ async def test_page_has_a_form_for_each_operation_with_an_example_of_its_body() 
     assert json.loads(unescape(body)) == {"names": []}
 
 
-def test_page_of_no_routes_is_a_page() -> None:
-    assert "Bodies" not in Checker(page(build_app([], Callers({})).openapi())).text
-
-
 def test_prose_makes_paragraphs_and_code() -> None:
     info = {"title": "T", "version": "1", "description": "One\ntwo `a<b`.\n\nThree"}
     assert "<p>One two <code>a&lt;b</code>.</p><p>Three</p>" in page({"info": info})

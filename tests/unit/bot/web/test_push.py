@@ -197,20 +197,6 @@ async def test_event_that_cannot_be_stored_is_to_be_sent_again(door: Door, clock
     assert (await door.post(asked(clock))).status_code == 202
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [(b"{}", "type"), (b"", None), (b'{"type": "subscription.request"}', "subscriber_id")],
-)
-async def test_event_that_is_none_is_refused_with_field_and_reason(
-    door: Door, body: bytes, field: str | None
-) -> None:
-    headers = PLANNER | {"Content-Type": "application/json"}
-    response = await door.client.post(MESSAGES, content=body, headers=headers)
-    told = response.json()
-    assert (response.status_code, told["error"], told.get("field")) == (400, "BAD_INPUT", field)
-    assert len(told["message"]) > 10
-
-
 @pytest.mark.parametrize("declared", [True, False])
 async def test_event_over_the_limit_is_refused_and_told(
     door: Door, clock: ManualClock, declared: bool

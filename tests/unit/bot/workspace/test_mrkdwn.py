@@ -58,10 +58,6 @@ def test_mrkdwn_dates(form: str, seconds: int, words: str) -> None:
     assert to_words(f"<!date^{STAMP + seconds}^{form}|?>", NAMES) == words
 
 
-def test_mrkdwn_verbatim_leaves_urls() -> None:
-    assert str(to_html("https://x.org", NAMES, verbatim=True)) == "https://x.org"
-
-
 @given(st.text(alphabet=st.sampled_from("<>&;|`*_~\"'\n\\ @#!:/abxU1\ue000\ue0010=")))
 def test_mrkdwn_never_lets_markup_through(text: str) -> None:
     for html in (str(to_html(text, NAMES)), str(plain_to_html(text))):

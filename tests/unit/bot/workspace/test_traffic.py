@@ -9,7 +9,7 @@ import pytest
 
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, seeded
-from bot.workspace.traffic import PLACES, Line, Traffic, about_aaep, about_call, about_payload, redacted
+from bot.workspace.traffic import Traffic, redacted
 from tests.unit.bot.workspace.kit import App, ask
 
 STATE = seeded(lambda: 1_795_000_000.0)
@@ -86,82 +86,3 @@ def test_last_lines_are_kept_and_repetitions_folded() -> None:
 )  # fmt: skip
 def test_secrets_are_hidden_by_name_and_by_look(body: Any, shown: Any) -> None:
     assert redacted(body) == shown
-
-
-def test_words_are_without_tokens_and_bodies_of_a_readable_length() -> None:
-    kept = traffic()
-    kept.note("agent→bot", f"got {BOT_TOKEN}", "Bearer abc", failure=APP_TOKEN, body={"x": "y" * 100_000})
-    (line,) = kept.lines
-    assert (line.title, line.detail, line.failure) == ("got •••", "•••", "•••")
-    assert len(line.text()) < 9_000
-    assert Line(1, 0.0, "agent→bot", "x").text() == ""
-
-
-def event(**fields: Any) -> dict[str, Any]:
-    return {"type": "event_callback", "event": {"type": "message", "channel": AGENTS} | fields}
-
-
-def used(kind: str, **fields: Any) -> dict[str, Any]:
-    return {"type": kind, "user": {"id": ADE}} | fields
-
-
-YES = {"type": "button", "text": {"text": "Yes"}}
-ONE = {"type": "static_select", "selected_option": {"text": {"text": "One"}}}
-
-
-@pytest.mark.parametrize(
-    ("payload", "told"),
-    [
-        ({"command": "/clarify", "text": "stale", "user_id": ADE}, ("/clarify stale", "Ade")),
-        (event(user=ADE, text="a\nb"), ("message", "#agents · Ade · a b")),
-        (event(subtype="message_changed"), ("message_changed", "#agents")),
-        (used("block_actions", actions=[YES]), ("click", "Yes · Ade")),
-        (used("block_actions", actions=[ONE]), ("choice", "One · Ade")),
-        (used("view_submission", view={"title": {"text": "Answer"}}), ("view_submission", "Answer · Ade")),
-        (used("message_action", callback_id="use"), ("message_action", "use · Ade")),
-    ],
-)
-def test_about_payload(payload: Any, told: tuple[str, str]) -> None:
-    assert about_payload(payload, STATE) == told
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        (QUESTION, ("awaiting.clarification", "Go on?")),
-        ({"type": "clarification.reply", "response": True, "decided_by": "user:x"}, ("clarification.reply", "true · user:x")),
-        ({"type": "confirmation.reply", "decision": "accept"}, ("confirmation.reply", "accept")),
-        ({}, ("message", "")),
-    ],
-)  # fmt: skip
-def test_about_aaep(message: Any, told: tuple[str, str]) -> None:
-    assert about_aaep(message) == told
-
-
-@pytest.mark.parametrize(
-    ("args", "told"),
-    [
-        ({"channel": AGENTS, "text": "hi"}, "#agents · hi"),
-        ({"filename": "bars.png"}, "bars.png"),
-        ({"user_id": ADE, "view": {"type": "home"}}, "Ade · Home tab"),
-        ({"view": '{"title": {"text": "Answer"}}'}, "Answer"),
-        ({"view": "not json"}, ""),
-        ({"channel": "C0NOWHERE"}, "C0NOWHERE"),
-        ({"text": "x" * 500}, "x" * 139 + "…"),
-    ],
-)
-def test_about_call(args: Any, told: str) -> None:
-    assert about_call(args, STATE) == told
-
-
-def test_line_says_between_whom_which_way_and_how_long() -> None:
-    lines = [
-        Line(1, 0.0, way, "x", seconds=seconds)
-        for way, seconds in zip(PLACES, (None, 0.0002, 0.0123, 2.34), strict=True)
-    ]
-    assert [(line.spoken("clarify"), line.lane, line.heading, line.took) for line in lines] == [
-        ("agent to clarify", "agent", "right", ""),
-        ("clarify to agent", "agent", "left", "<1 ms"),
-        ("clarify to Slack", "slack", "right", "12 ms"),
-        ("Slack to clarify", "slack", "left", "2.3 s"),
-    ]
