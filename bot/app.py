@@ -51,6 +51,7 @@ from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
 from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
+from bot.producers.questions import Questions
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.routing import Audiences, Group
@@ -86,6 +87,7 @@ from core.workflow import Scopes
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from bot.web.callers import Callers
     from bot.web.server import HttpServer, Limits
 
 _log = structlog.get_logger("clarify")
@@ -508,6 +510,15 @@ class Bot:
 
     def _build_producers(self) -> None:
         self.inbox = Inbox(self.store, on_put=self._events_arrived)
+        self.questions = Questions(
+            {each.name: each for each in self.settings.producers},
+            inbox=self.inbox,
+            store=self.store,
+            index=self.index,
+            ledger=self.ledger,
+            router=self.router,
+            clock=self.clock,
+        )
         self.producers = Producers(
             self.settings.producers,
             token_of=self.settings.producer_token,
@@ -777,7 +788,7 @@ class Bot:
 
     def http_app(self, limits: Limits) -> FastAPI:
         """The app of the HTTP server, with all routes of this bot."""
-        from bot.web import clarifications, health, push, slack
+        from bot.web import clarifications, health, push, questions, slack
         from bot.web.callers import Callers
         from bot.web.server import build_app
 
@@ -812,6 +823,12 @@ class Bot:
             health.health_routes(needed, others),
             health.metrics_routes(sources, callers),
             push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
+            questions.question_routes(
+                questions=self.questions,
+                callers=self._askers(),
+                link_of=self.permalinks.link,
+                most_waiting=limits.waiting,
+            ),
             clarifications.clarification_routes(
                 hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
             ),
@@ -819,6 +836,16 @@ class Bot:
         if self.slack.request_url is not None:
             routers.insert(0, slack.slack_routes(self.slack.request_url))
         return build_app(routers, callers)
+
+    def _askers(self) -> Callers:
+        """Who may ask directly: every producer with a token, and processes of this machine, as the one without any."""
+        from bot.web.callers import Callers
+
+        asking = [each for each in self.settings.producers if each.token_env is not None or each.pushes]
+        return Callers(
+            {each.name: self.settings.producer_token(each) for each in asking},
+            {each.name: each.speaker for each in asking},
+        )
 
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
@@ -856,6 +883,7 @@ class Bot:
         for part in self._followers:
             part.record_changed(summary)
         self.replies.record_changed(summary, record if ours else None)
+        self.questions.record_changed(record)
         self.home.record_changed(record)
 
     def _refresh(self, clarification: str) -> None:

@@ -22,7 +22,10 @@ from core.clock import iso
 # What a question takes. A clarification accepts the four of KINDS; "confirmation" is a consent's, and its alone.
 Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation"]
 KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
-Response = str | bool | int | float
+Response = str | bool | int | float | list[str] | dict[str, Any]
+"""An answer. AAEP knows the first four; several choices as a list, and forms as an object, are of questions that agents
+ask directly (`core.questions`).
+"""
 Decision = Literal["accept", "reject"]
 DECISIONS: tuple[Decision, ...] = ("accept", "reject")
 RATIONALE_LIMIT = 4096

@@ -80,7 +80,8 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
             raise AnswerRejected(
                 f"These choices together have {len(joined)} characters; an agent takes at most {TEXT_LIMIT}."
             )
-        return Answer(joined, joined)
+        values = [asked.choices[index].value for index in picked]
+        return Answer(joined if asked.direct is None else values, joined)
     if len(picked) > 1:
         raise AnswerRejected("Only one choice can be made.")
     option = asked.choices[picked[0]]
@@ -278,4 +279,6 @@ def describe(response: Response) -> str:
     """A response as people read it."""
     if isinstance(response, bool):
         return "Yes" if response else "No"
+    if isinstance(response, list):
+        return ", ".join(response)
     return str(response)

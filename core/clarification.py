@@ -21,13 +21,25 @@ from core.errors import BadInput, ClarifyError, IllegalTransition
 
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
-ReplyState = Literal["sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late"]
+ReplyState = Literal[
+    "sending", "delivered", "confirmed", "unconfirmed", "refused", "too_late", "waiting", "unclaimed"
+]
+"""Where the reply to the requester stands. `waiting`: the agent asked directly, and has to fetch the answer; `unclaimed`:
+it has not, long after the question's end.
+"""
 CloseReason = Literal[
-    "expired", "cancelled", "session ended", "requester moved on", "by hand", "changed by another program"
+    "expired",
+    "cancelled",
+    "session ended",
+    "requester moved on",
+    "by hand",
+    "changed by another program",
+    "withdrawn",
 ]
 CHANGED: CloseReason = "changed by another program"
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "by hand"]
 Via = Literal["shell", "python", "http"]
+DirectKind = Literal["yes_no", "choice", "number", "text", "approval"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
 TRANSITIONS: dict[Status, frozenset[Status]] = {
@@ -40,7 +52,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 HIGHEST_ROUND = 999_999_999  # as far as a control can name it
 LONGEST_SLA = 366 * 24 * 60  # minutes
-UNDELIVERED: frozenset[ReplyState] = frozenset({"sending"})
+UNDELIVERED: frozenset[ReplyState] = frozenset({"sending", "waiting"})
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
@@ -103,6 +115,22 @@ class Holder(Record):
     at: Moment
 
 
+class Direct(Record):
+    """What only a question has that an agent asked directly, not by an AAEP event (`core.questions`).
+
+    `default`: what the agent assumes if nobody answers, as it sent it. `person`: the only one who may answer, an e-mail
+    address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved.
+    """
+
+    kind: DirectKind
+    key: str | None = None
+    default: Any = None
+    descriptions: tuple[str | None, ...] = ()
+    person: str | None = None
+    escalate: bool = True
+    arguments: dict[str, Any] | None = None
+
+
 class Aaep(Record):
     """The fields that only this project adds to a clarification: the current round, and its answer.
 
@@ -163,11 +191,17 @@ class Aaep(Record):
     rtl: bool | None = None
     seal: str | None = None
     question_seal: str | None = None
+    direct: Direct | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
     def is_confirmation(self) -> bool:
         return "confirmation" in self.kinds
+
+    @property
+    def escalates(self) -> bool:
+        """Whether somebody is paged when nobody answers."""
+        return self.direct is None or self.direct.escalate
 
     @property
     def is_consent(self) -> bool:
@@ -234,6 +268,11 @@ class Clarification(Record):
     def expires_at(self) -> datetime | None:
         """When the latest question's time runs out, on our clock; None: never."""
         return self.asked.expires_at
+
+    @property
+    def escalates(self) -> bool:
+        """Whether somebody is paged when nobody answers it."""
+        return self.asked.escalates
 
     def sla(self, default: timedelta) -> timedelta:
         """The time to the next step: its workflow's, or `default` if that is missing or invalid."""
@@ -314,6 +353,7 @@ class Ask:
     held_back: str | None = None
     rtl: bool | None = None
     confirmation: Confirmation | None = None
+    direct: Direct | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -505,7 +545,7 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
     # Other implementations know agents by their bare role.
     who = decider.decided_by.removeprefix("agent:")
     entry = new_entry(record.round, who, "answer", answer.words, at)
-    news = given(answer, decider, at) | {"reply": "sending" if asked.reply_token else None}
+    news = given(answer, decider, at) | {"reply": first_reply_state(asked)}
     was_escalated = record.status == "escalated"
     return changed_to(
         record,
@@ -514,6 +554,13 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
         resolved_at=at if was_escalated else None,
         aaep=asked.model_copy(update=news),
     )
+
+
+def first_reply_state(asked: Aaep) -> ReplyState | None:
+    """Where the reply stands right after an answer; None: no producer waits for it."""
+    if asked.reply_token is None:
+        return None
+    return "sending" if asked.direct is None else "waiting"
 
 
 def given(answer: Answer, decider: Decider, at: datetime) -> dict[str, Any]:

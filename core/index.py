@@ -56,6 +56,8 @@ class Summary:
     max_rounds: int = 5
     via: str | None = None
     held_back: bool = False
+    is_direct: bool = False
+    escalates: bool = True
 
     @property
     def is_open(self) -> bool:
@@ -65,7 +67,9 @@ class Summary:
     def needs_something(self) -> bool:
         """Open, or its reply is on its way or not confirmed."""
         return (
-            self.status not in DONE or self.adoptable or self.reply in {"sending", "delivered", "unconfirmed"}
+            self.status not in DONE
+            or self.adoptable
+            or self.reply in {"sending", "waiting", "delivered", "unconfirmed"}
         )
 
 
@@ -106,6 +110,8 @@ def summarize(record: Clarification) -> Summary:
         max_rounds=record.max_rounds,
         via=asked.via,
         held_back=asked.held_back is not None,
+        is_direct=asked.direct is not None,
+        escalates=asked.escalates,
     )
 
 

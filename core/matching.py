@@ -34,6 +34,7 @@ from core.clarification import (
     changed_to,
     escalated,
     facts_of,
+    first_reply_state,
     given,
     new_entry,
     one_line,
@@ -91,9 +92,11 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` goes on with what an answered, not yet resolved record asked: of the same session, or, between
     agents, by the same one to the same one about the same topic.
 
-    A confirmation never does: consent is given to one action once, whatever was said before.
+    A confirmation never does: consent is given to one action once, whatever was said before. Nor does a question that
+    was asked directly: each is a clarification of its own.
     """
-    if ask.confirmation is not None or "confirmation" in record.asked.kinds:
+    stand_alone = (ask.direct, record.asked.direct, ask.confirmation, record.asked.confirmation)
+    if any(each is not None for each in stand_alone):
         return False
     if ask.reply_token is None:
         return record.status == "answered" and _is_between(record, ask)
@@ -185,7 +188,7 @@ def claim_of(record: Clarification, *, vouched: bool) -> Claim | None:
     """
     asked = record.asked
     if asked.response is not None:
-        if vouched or asked.reply != "sending" or record.status not in {"answered", "resolved"}:
+        if vouched or asked.reply not in UNDELIVERED or record.status not in {"answered", "resolved"}:
             return None
         record = record.model_copy(update={"aaep": asked.model_copy(update=_UNANSWERED)})
     elif not record.is_adoptable:
@@ -215,7 +218,7 @@ def settled_claim(claim: Claim, now: datetime, sla: timedelta) -> Clarification:
 def is_misnamed(record: Clarification, *, vouched: bool) -> bool:
     """Whether another writer names a person as who answered what no producer waits for any more, or ever did."""
     asked = record.asked
-    is_over = asked.response is not None and asked.reply != "sending" and not record.is_open
+    is_over = asked.response is not None and asked.reply not in UNDELIVERED and not record.is_open
     return not vouched and is_over and author_of(asked.decided_by or "") != asked.decided_by
 
 
@@ -244,7 +247,7 @@ def not_usable(record: Clarification) -> Clarification:
 def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarification:
     """An answer that another implementation wrote, made ready to be sent."""
     who = Decider(author_of(entry.from_), "ledger")
-    news = given(answer, who, entry.timestamp) | {"reply": "sending"}
+    news = given(answer, who, entry.timestamp) | {"reply": first_reply_state(record.asked)}
     return renewed(record, aaep=record.asked.model_copy(update=news))
 
 

@@ -71,8 +71,8 @@ def due_call(seen: Seen, sla: timedelta, now: datetime) -> Call | None:
     return call if call is not None and call.at <= now else None
 
 
-def _next_reminder(seen: Seen, sla: timedelta) -> Call:
-    """The next nudge or escalation. A record that another implementation marked `stale` counts as pending: nobody was
+def _next_reminder(seen: Seen, sla: timedelta) -> Call | None:
+    """The next nudge or escalation; None: it was nudged about, and nobody is to be paged. A record that another implementation marked `stale` counts as pending: nobody was
     nudged.
     """
     if seen.nudges == 0:
@@ -83,6 +83,8 @@ def _next_reminder(seen: Seen, sla: timedelta) -> Call:
                 nudge_limit(seen.asked_last, seen.expires_at),
             ),
         )
+    if not seen.escalates:
+        return None
     stale = seen.stale_after or _later(seen.asked_last, 2 * sla)
     return Call("escalate", _earlier(stale, escalation_limit(seen.asked_last, seen.expires_at)))
 
@@ -311,7 +313,7 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
         if record.asked.session_id is not None:
             sessions[record.asked.producer, record.asked.session_id].append(record)
     for session in sessions.values():
-        waiting = [record for record in session if record.status in {"pending", "stale"}]
+        waiting = [record for record in session if _may_be_stuck(record)]
         if not waiting:
             continue
         reported = {record.id: record for record in sorted(filter(_was_reported, session), key=_answered_at)}
@@ -323,6 +325,15 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
             before = (e for e in first if _answered_at(e) <= record.asked_last and _may_repeat(record, e))
             if (match := next(before, None)) is not None:
                 yield record, match
+
+
+def _may_be_stuck(record: Clarification) -> bool:
+    """Whether it waits, and repeating it would mean anything: what is asked directly pages only if it may, and each
+    approval is of one action.
+    """
+    direct = record.asked.direct
+    may_page = direct is None or (direct.escalate and direct.kind != "approval")
+    return record.status in {"pending", "stale"} and may_page
 
 
 def _may_repeat(record: Clarification, earlier: Clarification) -> bool:

@@ -74,13 +74,23 @@ _ASKED = frozenset(
         "extra_context",
         "held_back",
         "rtl",
+        "direct",
     }
 )
 
 FORGOTTEN = "(forgotten)"
 _MARK = "forgotten"
 _REASONS = frozenset(
-    {"expired", "cancelled", "session ended", "requester moved on", "by hand", "resolved elsewhere", CHANGED}
+    {
+        "expired",
+        "cancelled",
+        "session ended",
+        "requester moved on",
+        "by hand",
+        "withdrawn",
+        "resolved elsewhere",
+        CHANGED,
+    }
 )
 _RECORD = (
     "id",
@@ -451,8 +461,7 @@ class Seals:
 def _seal(key: bytes, record: Clarification) -> str:
     """A seal over who answered what, with numbers and times as all writers of the file leave them."""
     asked, response = record.asked, record.asked.response
-    if isinstance(response, float) and response.is_integer():
-        response = int(response)
+    response = _as_written_by_all(response)
     by = asked.answered_by
     said = [
         record.id,
@@ -467,7 +476,7 @@ def _seal(key: bytes, record: Clarification) -> str:
         iso(asked.answered_at) if asked.answered_at else None,
         [by.surface, by.team, by.user] if by else None,
     ]
-    return hmac.new(key, json.dumps(said).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, json.dumps(said, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def _question_seal(key: bytes, record: Clarification) -> str:
@@ -523,7 +532,7 @@ class Subject:
 
 def is_unsettled(record: Clarification) -> bool:
     """Whether somebody still waits: for an answer, or for the delivery of one."""
-    return record.is_open or record.asked.reply == "sending" or record.is_adoptable
+    return record.is_open or record.asked.reply in UNDELIVERED or record.is_adoptable
 
 
 def forgotten(item: object) -> Raw:
@@ -554,7 +563,7 @@ def forget_in(raw: Raw, wanted: Iterable[int]) -> bool:
 
 def _aaep(asked: Mapping[str, Any]) -> Raw:
     kept = _only(asked, _AAEP) | {_MARK: True}
-    if kept.get("reply") == "sending":
+    if kept.get("reply") in UNDELIVERED:
         kept["reply"] = "unconfirmed"  # it may have been sent; it will not be sent again
     for name in ("response", "label"):
         if asked.get(name) is not None:

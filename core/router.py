@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 from core.clarification import (
     DONE,
     US,
+    AlreadyAnswered,
     Answer,
     Ask,
     Clarification,
@@ -285,6 +286,23 @@ class Router:
             return abandoned(record, "by hand", self._clock.now(), decider.decided_by, words)
 
         return await self._change_record(clarification_id, change)
+
+    async def withdraw(self, clarification_id: str, words: str = "") -> Clarification:
+        """Its asker needs no answer any more; `words` say why. One that was closed before is returned as it is.
+
+        Raises:
+            NotFound: no such record. AlreadyAnswered: an answer came first.
+        """
+
+        def decide(book: Book, record: Clarification) -> Clarification:
+            if not record.is_open and record.asked.closed is None:
+                raise AlreadyAnswered(record)
+            if not record.is_open:
+                return record
+            now = self._clock.now()
+            return book.put(abandoned(record, "withdrawn", now, record.from_, words))
+
+        return await self._decide(clarification_id, decide)
 
     async def hold_back(self, clarification_id: str, reason: str) -> None:
         """Have people see a question that its target may not be asked, while it is open."""

@@ -37,6 +37,7 @@ from core.errors import (
 from core.hub import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
 from core.index import Index
 from core.matching import SessionNews, concerns
+from core.questions import ask_of
 from core.router import BODY_LIMIT, Router
 from core.workflow import Scopes
 
@@ -267,6 +268,14 @@ def _runs(items: list[Item]) -> list[list[Item]]:
 def _ask(item: Item) -> Ask:
     """A question event as the router takes it. Consent is people's: a confirmation is never put to an agent."""
     event, question = item.event, item.event.question
+    if item.asked is not None and item.expires_at is not None:
+        return ask_of(
+            item.asked,
+            producer=item.producer,
+            token=event.event_id,
+            at=item.received_at,
+            expires_at=item.expires_at,
+        )
     if question is None:
         raise ClarifyError(f"event {event.event_id} asks nothing")
     agentx = event.extension("agentx")

@@ -21,6 +21,7 @@ from bot.storage.sweeping import Sweep
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
 from core.ledger import FIRST_RESERVED, HIGHEST
+from core.questions import AskedQuestion, event_of
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
@@ -40,7 +41,7 @@ class Incoming:
     `at` and `expires_at`: when it was sent, and when its question runs out, on our clock. `cursor` is the SSE `id` to
     resume after, where the producer sends ids. `live`: the event was just emitted, not replayed from a backlog; only
     live events show how far the producer's clock is off. `refusable`: the producer waits for our response, so we can
-    refuse the event.
+    refuse the event. `asked`: the question, where it was asked directly, not by an event.
     """
 
     producer: str
@@ -51,12 +52,13 @@ class Incoming:
     cursor: str | None = None
     live: bool = False
     refusable: bool = False
+    asked: AskedQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """A stored event to be processed. `at`: when it was sent; `expires_at`: when its question runs out; both on our
-    clock.
+    clock. `asked`: see `Incoming`.
     """
 
     id: int
@@ -67,6 +69,7 @@ class Item:
     at: datetime
     expires_at: datetime | None
     live: bool
+    asked: AskedQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,19 @@ class Inbox:
         """
         if self._on_put is not None:
             self._on_put(incoming)
-        arrived = await self._store.write(lambda tx: [_take(tx, each) for each in incoming])
+        arrived = await self._store.write(lambda tx: [take(tx, each) for each in incoming])
         if "new" in arrived:
             self.news.set()
         for each, how in zip(incoming, arrived, strict=True):
             if how != "new":
                 _log.info(how, producer=each.producer, event_id=each.event.event_id)
         return arrived
+
+    def announce(self, incoming: Incoming) -> None:
+        """A question was stored by `take` in a transaction of its own: have it processed."""
+        if self._on_put is not None:
+            self._on_put([incoming])
+        self.news.set()
 
     async def reserve_above(self, issue: int) -> None:
         """Never give out numbers up to `issue`: their ledgers exist already (the storage is newer than they are)."""
@@ -234,7 +243,8 @@ def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionF
     return [_session_fact(row) for row in reversed(rows)]
 
 
-def _take(tx: Tx, incoming: Incoming) -> Arrived:
+def take(tx: Tx, incoming: Incoming) -> Arrived:
+    """Store one event in this transaction, unless it is known; see `Inbox.put`."""
     arrived = _insert(tx, incoming)
     if incoming.cursor is not None:
         tx.run(
@@ -256,9 +266,9 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
         return arrived
     tx.run(
         """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at, expires_at,
-             live, body)
+             live, body, kind)
            values (:producer, :event_id, :session_id, :issue, :token, :words, :contents, :received_at, :at, :expires_at,
-             :live, :body)""",
+             :live, :body, :kind)""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
@@ -270,7 +280,8 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
         at=incoming.at.timestamp(),
         expires_at=incoming.expires_at.timestamp() if incoming.expires_at else None,
         live=int(incoming.live),
-        body=_body(event),
+        body=_body(event) if incoming.asked is None else incoming.asked.model_dump_json(),
+        kind="event" if incoming.asked is None else "question",
     )
     return "new"
 
@@ -449,7 +460,12 @@ def _session_fact(row: Row) -> SessionFact:
 
 def _item(row: Row) -> Item:
     received = datetime.fromtimestamp(row["received_at"], UTC)
-    event = parse_event(json.loads(row["body"]), received)
+    asked = AskedQuestion.model_validate_json(row["body"]) if row["kind"] == "question" else None
+    event = (
+        parse_event(json.loads(row["body"]), received)
+        if asked is None
+        else event_of(asked, row["event_id"], received)
+    )
     return Item(
         id=row["id"],
         producer=row["producer"],
@@ -459,6 +475,7 @@ def _item(row: Row) -> Item:
         at=datetime.fromtimestamp(row["at"], UTC),
         expires_at=datetime.fromtimestamp(row["expires_at"], UTC) if row["expires_at"] is not None else None,
         live=bool(row["live"]),
+        asked=asked,
     )
 
 

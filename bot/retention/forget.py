@@ -17,7 +17,7 @@ from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
 from bot.github import sync as github
 from bot.oncall import incidents, pages
-from bot.producers import inbox, push
+from bot.producers import inbox, push, questions
 from bot.storage import beside
 from bot.storage.store import Tx
 from core.clarification import DONE, ID, Clarification
@@ -157,6 +157,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     incidents.forget(tx, raised)
     inbox.forget(tx, subject)
     push.forget(tx, subject)
+    questions.forget(tx, subject)
     replies.forget(tx, subject.clarifications)
     webhooks.forget(tx, subject.clarifications)
     return traces

@@ -13,7 +13,7 @@ import structlog
 from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster
-from bot.producers import inbox, push
+from bot.producers import inbox, push, questions
 from bot.storage.store import Row, Store
 from bot.storage.sweeping import Sweep, sweep
 from core.clock import Clock
@@ -31,6 +31,7 @@ _SWEEPS = (
     messages.SWEEP_NEVER_SHOWN,
     replies.SWEEP,
     push.SWEEP,
+    questions.SWEEP,
     *memory.SWEEPS,
     incidents.SWEEP,
     pages.SWEEP,

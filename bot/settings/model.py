@@ -117,6 +117,14 @@ def glob(value: str) -> str:
     return value
 
 
+def regular_expression(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise ValueError(f"expected a regular expression: {error}") from error
+    return value
+
+
 def time_zone(value: str) -> str:
     if value == "UTC":
         return value
@@ -381,11 +389,17 @@ class ShellTable(Table):
 
 
 class ProducerSettings(Table):
+    """A producer. `max_open`: how many questions may wait that it asked directly; `redact`: what is replaced in those before
+    anything is stored or shown.
+    """
+
     name: Name
     url: HttpUrl | None = None
     token_env: EnvironmentName | None = None
     dialect: Literal["auto", "standard", "minimal", "push"] = "auto"
     agents: tuple[Annotated[str, AfterValidator(glob)], ...] | None = None
+    max_open: Annotated[int, Field(ge=1)] = 100
+    redact: tuple[Annotated[str, AfterValidator(regular_expression)], ...] = ()
 
     @model_validator(mode="after")
     def _fits_together(self) -> ProducerSettings:

@@ -36,12 +36,15 @@ _REPLY_WORDS = {
     "unconfirmed": "Sent, not confirmed",
     "refused": "The agent refused the answer",
     "too_late": "Too late: the agent no longer waited for this answer",
+    "waiting": "Not picked up yet by the agent",
+    "unclaimed": "The agent never picked it up",
 }
 _CLOSED_WORDS = {
     "cancelled": "Cancelled: the agent needs no answer any more",
     "session ended": "Closed: the agent's session ended",
     "requester moved on": "Closed: the agent moved on without an answer",
     "by hand": "Closed by hand: the agent gets no answer",
+    "withdrawn": "Withdrawn: the agent needs no answer any more",
     CHANGED: "Closed: another program changed this question, so nobody can answer it. "
     "What stands here may not be what the agent asked",
 }

@@ -25,6 +25,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot.errors import StorageError
+from bot.producers.questions import QuestionRefused
 from core.clarification import MaxRoundsExceeded, NotOpen
 from core.errors import (
     AgentError,
@@ -38,6 +39,7 @@ from core.errors import (
     NotFound,
     ScopeViolation,
 )
+from core.questions import BadField
 
 _log = structlog.get_logger("clarify.http")
 _QUIET = {b"/livez", b"/healthz", b"/readyz", b"/metrics"}  # asked every few seconds
@@ -48,6 +50,7 @@ _RETRY_AFTER = {"Retry-After": "1"}
 _CODES = {400: "BAD_REQUEST", 413: "TOO_LARGE", 422: "BAD_INPUT"}
 _STATUSES: tuple[tuple[type[ClarifyError], int], ...] = (
     (NotFound, 404),
+    (BadField, 422),
     (BadInput, 400),
     (AnswerRejected, 400),
     (ScopeViolation, 403),
@@ -108,9 +111,17 @@ def answer_to(error: Exception) -> Response:
         case StorageError():
             return _body(503, "STORAGE_UNAVAILABLE", str(error), headers=_RETRY_AFTER)
         case ClarifyError():
-            status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
-            return _body(status, error.code, str(error), headers=_RETRY_AFTER if status == 503 else None)
+            return _domain(error)
     return _body(500, "INTERNAL_ERROR", "Something went wrong here; the log says what.")
+
+
+def _domain(error: ClarifyError) -> Response:
+    if isinstance(error, QuestionRefused):
+        wait = {"Retry-After": str(error.retry_after)} if error.retry_after else None
+        return _body(error.status, error.code, str(error), error.field, wait)
+    field = error.field if isinstance(error, BadField) else None
+    status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
+    return _body(status, error.code, str(error), field, _RETRY_AFTER if status == 503 else None)
 
 
 def answer_errors(app: FastAPI) -> None:

@@ -1,0 +1,404 @@
+"""Takes in the questions that agents ask directly, and finds them again: for their askers, by id or by key.
+
+A question is stored in the inbox, together with its key, in one transaction; the asker is told once it is in the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+import structlog
+
+from bot.producers.inbox import Inbox, Incoming, take
+from bot.settings.model import ProducerSettings
+from bot.storage.store import Row, Store, Tx
+from bot.storage.sweeping import Sweep
+from core.clarification import Clarification, parse_id
+from core.clock import Clock
+from core.errors import ClarifyError, NotFound
+from core.index import Index
+from core.ledger import FileLedger
+from core.questions import AskedQuestion, NewQuestion, event_of, read_question
+from core.records import Subject, parse
+from core.router import Router
+from core.workflow import Speaker
+
+KEYS_KEPT = timedelta(days=7)  # after a question's time is over
+_MOST_OPEN = 100
+_MOST_LISTED = 100
+_REDACTED = "[redacted]"
+_GONE = "forgotten"  # in place of a digest
+_WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "default", "topic")
+_PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
+_log = structlog.get_logger("clarify.questions")
+
+
+class QuestionRefused(ClarifyError):
+    """A question is not taken, or is not to be had. `status`: of HTTP; `field`: which is at fault, if one is."""
+
+    status: ClassVar = 400
+    field: ClassVar[str | None] = None
+    retry_after: ClassVar[int | None] = None  # seconds
+
+
+class KeyReused(QuestionRefused):
+    """The key came with another question before."""
+
+    code, status, field = "KEY_REUSED", 409, "key"
+
+    def __init__(self) -> None:
+        super().__init__("This key came with another question before.")
+
+
+class TooManyOpen(QuestionRefused):
+    """So many questions of this producer wait already that it may ask no more."""
+
+    code, status, retry_after = "TOO_MANY_OPEN", 429, 5
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"{most} questions of yours wait for an answer already; `max_open` allows no more.")
+
+
+class NotRecordedYet(QuestionRefused):
+    """The question is stored and will be asked, but it is in no ledger yet."""
+
+    code, status, retry_after = "NOT_RECORDED_YET", 503, 5
+
+    def __init__(self) -> None:
+        super().__init__("The question is stored and will be asked, but its ledger cannot be written yet.")
+
+
+class Forgotten(QuestionRefused):
+    """Nothing is known any more of what was asked and answered."""
+
+    code, status = "FORGOTTEN", 410
+
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(f"What {clarification_id} asked and was answered was forgotten.")
+
+
+class OtherAgent(QuestionRefused):
+    """The producer may not speak for the agent that the question names."""
+
+    code, status, field = "OTHER_AGENT", 403, "agent"
+
+    def __init__(self) -> None:
+        super().__init__("You may not ask as that agent; `agents` of your [[producers]] table says as which.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a question is: its token, its issue, and its clarification, once that is known."""
+
+    token: str
+    issue: int
+    clarification: str | None
+    is_new: bool
+
+
+class Questions:
+    """Ask, find, wait, withdraw, and take note of what was picked up.
+
+    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable where its storage or ledger
+    cannot be used now.
+    """
+
+    def __init__(
+        self,
+        producers: Mapping[str, ProducerSettings],
+        *,
+        inbox: Inbox,
+        store: Store,
+        index: Index,
+        ledger: FileLedger,
+        router: Router,
+        clock: Clock,
+    ) -> None:
+        self._producers = producers
+        self._inbox = inbox
+        self._store = store
+        self._index = index
+        self._ledger = ledger
+        self._router = router
+        self._clock = clock
+        self._on_the_way: Counter[str] = Counter()  # producer → being stored, not in the ledger yet
+        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+
+    def record_changed(self, record: Clarification) -> None:
+        """A record was written: who waits for it is woken."""
+        if record.asked.direct is None:
+            return
+        for name in (record.id, record.asked.event_id or ""):
+            for event in self._waiting.get(name, ()):
+                event.set()
+
+    async def ask(self, new: NewQuestion, speaker: Speaker) -> tuple[Clarification, bool]:
+        """The question's record, and whether it was asked just now: with a known key it was before.
+
+        Raises:
+            BadField: it makes no sense.
+            OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: as they say. After the last one it will be asked.
+        """
+        token = f"q_{secrets.token_hex(12)}"
+        asked = self._redacted(read_question(new, producer=speaker.producer, token=token), speaker.producer)
+        if not speaker.may_be(asked.agent):
+            raise OtherAgent
+        self._on_the_way[speaker.producer] += 1
+        try:
+            # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
+            place = await asyncio.shield(asyncio.ensure_future(self._stored(asked, speaker.producer, token)))
+            record = await self._recorded(place)
+        finally:
+            self._on_the_way[speaker.producer] -= 1
+        if record.asked.direct is None:
+            raise Forgotten(record.id)
+        return record, place.is_new
+
+    async def find(self, clarification_id: str, producer: str) -> Clarification:
+        """A question of this producer, as it stands.
+
+        Raises:
+            NotFound: there is none of that id. Forgotten: its content is gone.
+        """
+        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+        if record.asked.producer != producer:
+            raise NotFound(clarification_id)
+        if record.asked.direct is None:
+            if (record.asked.model_extra or {}).get("forgotten"):
+                raise Forgotten(clarification_id)
+            raise NotFound(clarification_id)
+        return record
+
+    async def until_settled(
+        self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]
+    ) -> Clarification:
+        """The question, once it does not wait any more, or as it is after so many seconds, or at one of `ends`."""
+        over = [asyncio.ensure_future(each) for each in (self._clock.sleep(seconds), *ends)]
+        try:
+            with self._woken(clarification_id) as changed:
+                while True:
+                    record = await self.find(clarification_id, producer)
+                    if not record.is_open or any(each.done() for each in over):
+                        return record
+                    await _first(changed, over)
+        finally:
+            for each in over:
+                each.cancel()
+            await asyncio.gather(*over, return_exceptions=True)
+
+    async def listed(self, producer: str, session: str | None = None) -> list[Clarification]:
+        """The newest questions of a producer, and of one session, if that is named; at most 100."""
+        rows = await self._store.read(
+            """select token, issue, clarification from questions
+               where producer = :producer and (:session is null or session_id = :session)
+               order by created_at desc limit :most""",
+            producer=producer,
+            session=session,
+            most=_MOST_LISTED,
+        )
+        found: list[Clarification] = []
+        for row in rows:
+            try:
+                found.append(await self._at(_place(row)))
+            except (NotFound, NotRecordedYet):
+                continue  # it was moved away with its ledger, or is on its way there
+        return found
+
+    async def withdraw(self, clarification_id: str, producer: str, words: str = "") -> Clarification:
+        """Close a question that needs no answer any more; again, or once it is over without one, changes nothing.
+
+        Raises:
+            NotFound, Forgotten: see `find`. AlreadyAnswered: an answer came first.
+        """
+        await self.find(clarification_id, producer)
+        return await self._router.withdraw(clarification_id, words)
+
+    async def picked_up(self, record: Clarification) -> None:
+        """The asker has the answer. Where that cannot be noted, it is logged: the asker gets the same answer again."""
+        if record.asked.reply not in {"waiting", "unclaimed"} or record.asked.reply_token is None:
+            return
+        try:
+            await self._router.settle_reply(record.id, record.asked.reply_token, "confirmed", resolve=True)
+        except ClarifyError as error:
+            _log.warning("that an answer was picked up cannot be noted", id=record.id, reason=str(error))
+
+    async def _stored(self, asked: AskedQuestion, producer: str, token: str) -> _Place:
+        now = self._clock.now()
+        expires_at = now + timedelta(seconds=asked.timeout)
+        incoming = Incoming(
+            producer=producer,
+            event=event_of(asked, token, now),
+            received_at=now,
+            at=now,
+            expires_at=expires_at,
+            live=True,
+            asked=asked,
+        )
+        most = self._producers[producer].max_open if producer in self._producers else _MOST_OPEN
+        waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self._index)
+        waiting += self._on_the_way[producer] - 1
+
+        def work(tx: Tx) -> _Place:
+            if (known := _known(tx, asked, producer, now)) is not None:
+                return known
+            if waiting >= most:
+                raise TooManyOpen(most)
+            take(tx, incoming)
+            (row,) = tx.rows(
+                "select issue from inbox where producer = :producer and event_id = :token",
+                producer=producer,
+                token=token,
+            )
+            tx.run(
+                """insert into questions (token, producer, agent, session_id, key, digest, issue, created_at, expires_at)
+                   values (:token, :producer, :agent, :session, :key, :digest, :issue, :now, :expires_at)""",
+                token=token,
+                producer=producer,
+                agent=asked.agent,
+                session=asked.session,
+                key=asked.key,
+                digest=asked.digest,
+                issue=row["issue"],
+                now=now.timestamp(),
+                expires_at=expires_at.timestamp(),
+            )
+            return _Place(token, row["issue"], None, is_new=True)
+
+        place = await self._store.write(work)
+        if place.is_new:
+            self._inbox.announce(incoming)
+        return place
+
+    @contextmanager
+    def _woken(self, name: str) -> Iterator[asyncio.Event]:
+        """An event that is set by each change of a clarification, by its id or its token."""
+        changed = asyncio.Event()
+        self._waiting[name].add(changed)
+        try:
+            yield changed
+        finally:
+            self._waiting[name].discard(changed)
+            if not self._waiting[name]:
+                del self._waiting[name]
+
+    async def _recorded(self, place: _Place) -> Clarification:
+        """The record of a stored question, once it is in its ledger.
+
+        Raises:
+            NotRecordedYet: it is not there in time.
+        """
+        with self._woken(place.token) as changed:
+            late = [asyncio.ensure_future(self._clock.sleep(_PATIENCE))]
+            try:
+                while True:
+                    try:
+                        return await self._at(place)
+                    except NotRecordedYet:
+                        if late[0].done():
+                            raise
+                        await _first(changed, late)
+            finally:
+                late[0].cancel()
+
+    async def _at(self, place: _Place) -> Clarification:
+        """The record of a stored question.
+
+        Raises:
+            NotRecordedYet: it is not in its ledger yet. NotFound: it is there no more.
+        """
+        if place.clarification is not None:
+            return await self._ledger.find(place.clarification, place.issue)
+        for item in await self._ledger.read(place.issue):
+            record = parse(item)
+            if record is not None and record.asked.event_id == place.token:
+                await self._store.run(
+                    "update questions set clarification = :id where token = :token",
+                    id=record.id,
+                    token=place.token,
+                )
+                return record
+        raise NotRecordedYet
+
+    def _redacted(self, asked: AskedQuestion, producer: str) -> AskedQuestion:
+        patterns = self._producers[producer].redact if producer in self._producers else ()
+        if not patterns:
+            return asked
+        said = asked.model_dump(mode="json")
+        compiled = [re.compile(each) for each in patterns]
+        return AskedQuestion.model_validate(said | {name: _replaced(said[name], compiled) for name in _WORDS})
+
+
+async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) -> None:
+    """Returns at a change, or when one of the others is done."""
+    news = asyncio.ensure_future(changed.wait())
+    try:
+        await asyncio.wait({news, *over}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        news.cancel()
+    changed.clear()
+
+
+def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place | None:
+    """The question that came with this key before; None: none did, or its time has long been over.
+
+    Raises:
+        KeyReused: it was another one.
+    """
+    if asked.key is None:
+        return None
+    row = tx.one(
+        "select * from questions where producer = :producer and agent = :agent and key = :key",
+        producer=producer,
+        agent=asked.agent,
+        key=asked.key,
+    )
+    if row is None:
+        return None
+    if row["expires_at"] < (now - KEYS_KEPT).timestamp():
+        tx.run("update questions set key = null where token = :token", token=row["token"])
+        return None
+    if row["digest"] not in {asked.digest, _GONE}:
+        raise KeyReused
+    return _place(row)
+
+
+def _place(row: Row) -> _Place:
+    return _Place(row["token"], row["issue"], row["clarification"], is_new=False)
+
+
+def _replaced(value: Any, patterns: list[re.Pattern[str]]) -> Any:
+    """A value with all that matches replaced."""
+    if isinstance(value, str):
+        for pattern in patterns:
+            value = pattern.sub(_REDACTED, value)
+        return value
+    if isinstance(value, list):
+        return [_replaced(each, patterns) for each in value]
+    if isinstance(value, dict):
+        return {_replaced(key, patterns): _replaced(each, patterns) for key, each in value.items()}
+    return value
+
+
+# Keys are known for as long as a question could be asked again with them.
+SWEEP = Sweep(
+    "questions",
+    """select token as name, clarification from questions
+       where token > :after and expires_at < :horizon - 604800 order by token limit :most""",
+    ("delete from questions where token in :names",),
+)
+
+
+def forget(tx: Tx, subject: Subject) -> None:
+    """Forget what questions said; their keys stay, so that they are not asked again."""
+    tx.many(
+        "update questions set digest = :gone where producer = :producer and token = :name",
+        [{"producer": producer, "name": name, "gone": _GONE} for producer, name in subject.tokens],
+    )

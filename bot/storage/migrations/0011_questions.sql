@@ -1,0 +1,18 @@
+-- Questions that agents ask directly come through the inbox too, and are known by their keys.
+
+alter table inbox add column kind text not null default 'event';
+
+create table questions (
+  token text primary key,           -- its `event_id` in the inbox and in the ledger
+  producer text not null,
+  agent text not null,
+  session_id text not null,
+  key text,                         -- the agent's own name for it; null: it has none, or it may be used again
+  digest text not null,             -- of all that it says
+  issue integer not null,
+  clarification text,               -- its id, once it is in the ledger
+  created_at real not null,
+  expires_at real not null
+);
+create unique index questions_keys on questions (producer, agent, key) where key is not null;
+create index questions_of_producers on questions (producer, created_at);

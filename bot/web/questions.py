@@ -1,0 +1,193 @@
+"""Agents ask people over HTTP: `/questions`. Ask, wait, withdraw."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from bot.producers.questions import Questions
+from bot.web.callers import BEARER, Callers
+from bot.web.guard import ErrorBody, hung_up, stopping_of
+from core.clarification import AlreadyAnswered, Clarification, DirectKind
+from core.questions import BadField, NewQuestion, Status, state_of
+from core.workflow import Speaker
+
+LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
+_RETRY = {"Retry-After": "5"}
+_LINK_PATIENCE = 0.2  # seconds that an answer waits for the address of its card
+_Id = Annotated[str, Path(pattern=r"^CLR-[0-9]{1,15}-[0-9]{3,15}$", examples=["CLR-100001-001"])]
+_Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait until it is decided")]
+_Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[ -~]+$",
+        description="The same as `key`: asking again with it is the same question",
+    ),
+]
+LinkOf = Callable[[str], Awaitable[str | None]]
+
+
+class QuestionState(BaseModel):
+    """How a question stands. Times are RFC 3339."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str
+    kind: DirectKind
+    agent: str
+    session: str | None
+    key: str | None
+    status: Status = Field(
+        description="`expired`: assume `default`; `closed`: a person closed it, see `comment`"
+    )
+    escalated: bool = Field(description="Whether the person on call was told")
+    answer: Any = Field(description="Once answered: as its kind has it; null where there are only own words")
+    label: str | None = Field(description="The answer as people read it")
+    other: str | None = Field(description="Own words in place of the choices")
+    comment: str | None = Field(description="Why it was rejected or closed")
+    decided_by: str | None
+    decided_at: str | None
+    default: Any = Field(description="What to assume if nobody answers")
+    approved_by: list[str]
+    approvals_needed: int
+    created_at: str
+    expires_at: str | None
+    link: str | None = Field(description="Its card in Slack, once it is there")
+
+
+class QuestionList(BaseModel):
+    """One's own questions, the newest first, at most 100."""
+
+    questions: list[QuestionState]
+
+
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {"model": QuestionState, "description": "How it stands"},
+    404: {"model": ErrorBody, "description": "No question of yours has this id"},
+    410: {"model": ErrorBody, "description": "It was forgotten"},
+}
+_ASKED: dict[int | str, dict[str, Any]] = {
+    200: {"model": QuestionState, "description": "It was asked before, with this key"},
+    201: {"model": QuestionState, "description": "It is asked"},
+    403: {"model": ErrorBody, "description": "Not as that agent"},
+    409: {"model": ErrorBody, "description": "The key came with another question"},
+    422: {"model": ErrorBody, "description": "A field is wrong: which, and what was expected"},
+    429: {"model": ErrorBody, "description": "Too many of yours wait already"},
+}
+
+
+def question_routes(
+    *, questions: Questions, callers: Callers, link_of: LinkOf, most_waiting: int
+) -> APIRouter:
+    """The routes; `most_waiting` callers may wait at once, others are answered at once. `link_of`: the address of a card."""
+    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=[Security(BEARER)])
+    places = asyncio.Semaphore(most_waiting)
+    caller = Depends(callers.speaker)
+
+    async def settled(
+        record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200
+    ) -> Response:
+        """How it stands once it is decided, at the latest after `wait` seconds; sent, an answer counts as picked up."""
+        headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if status == 201 else {}
+        link = asyncio.ensure_future(link_of(record.id))
+        try:
+            if wait and record.is_open and places.locked():
+                headers |= _RETRY
+            elif wait and record.is_open:
+                ends = stopping_of(request).wait(), hung_up(request.receive)
+                async with places:
+                    record = await questions.until_settled(record.id, who.producer, wait, *ends)
+            await asyncio.wait({link}, timeout=_LINK_PATIENCE)
+            known = link.result() if link.done() else None
+        finally:
+            link.cancel()
+        return _Handed(state_of(record, known), status, headers, lambda: questions.picked_up(record))
+
+    @router.post("", response_class=Response, status_code=201, responses=_ASKED)
+    async def ask(
+        body: NewQuestion, request: Request, wait: _Wait = 0, key: _Key = None, who: Speaker = caller
+    ) -> Response:
+        """Ask a person in Slack. Returns once the question is stored for good; with `wait`, once it is decided, or as it
+        stands then. The same `key` again is the same question.
+        """
+        if key is not None and body.key not in {None, key}:
+            raise BadField(
+                "key", "Another one than the header Idempotency-Key: expected the same, or one of them."
+            )
+        new = body if key is None else body.model_copy(update={"key": key})
+        record, is_new = await questions.ask(new, who)
+        return await settled(record, who, wait, request, 201 if is_new else 200)
+
+    @router.get("/{question_id}", response_class=Response, responses=_ANSWERS)
+    async def look(question_id: _Id, request: Request, wait: _Wait = 0, who: Speaker = caller) -> Response:
+        """How it stands; with `wait`, once it is decided, or as it stands then. An answer that was sent counts as
+        picked up.
+        """
+        return await settled(await questions.find(question_id, who.producer), who, wait, request)
+
+    @router.get("")
+    async def listed(
+        status: Status | None = None,
+        session: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+        who: Speaker = caller,
+    ) -> QuestionList:
+        """One's own questions, for an agent that was started again. It picks up no answer: `GET` the question does."""
+        states = [state_of(each) for each in await questions.listed(who.producer, session)]
+        shown = [each for each in states if status in {None, each["status"]}]
+        return QuestionList.model_validate({"questions": shown})
+
+    @router.delete(
+        "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
+    )
+    async def withdraw(question_id: _Id, who: Speaker = caller) -> Response:
+        """Take a question back: its card loses its controls and says so. One that is over already stays as it is; of one
+        that was answered first, the answer is returned (409).
+        """
+        try:
+            record = await questions.withdraw(question_id, who.producer)
+        except AlreadyAnswered as error:
+            record = error.record
+            return _Handed(state_of(record), 409, {}, lambda: questions.picked_up(record))
+        return JSONResponse(state_of(record))
+
+    return router
+
+
+class _Handed(JSONResponse):
+    """A response after which something follows, if it was written to a caller who is still there."""
+
+    def __init__(
+        self,
+        content: dict[str, Any],
+        status: int,
+        headers: dict[str, str],
+        written: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__(content, status, headers)
+        self._written = written
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+        left = asyncio.ensure_future(hung_up(receive))
+        try:
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
+            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
+            gone = left.done()
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            left.cancel()
+            await asyncio.gather(left, return_exceptions=True)
+        if not gone:
+            await self._written()

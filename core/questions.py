@@ -1,0 +1,477 @@
+"""Reads the questions that agents ask directly, over HTTP, MCP or a hook, and tells how they stand.
+
+All ways in make the same question; from the ledger on it is a clarification like any other. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
+from core.answers import describe
+from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
+from core.clock import iso
+from core.errors import BadInput
+
+TYPE = "clarify.question"
+QUESTION_LIMIT = 16_384
+CONTEXT_LIMIT = 65_536
+ARGUMENTS_LIMIT = 262_144
+LONGEST_TIMEOUT = 30 * 86_400
+DEFAULT_TIMEOUT = 3600
+_HIGHEST_ISSUE = 100_000
+_NAME = 256
+_PERSON = re.compile(r"[UW][A-Z0-9]{2,20}|[^\s@<>]{1,64}@[^\s@<>]{1,190}")
+_NUMBER = 2**53
+_DEEPEST = 20
+_RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
+    "yes_no": ("yes_no",),
+    "choice": ("multiple_choice",),
+    "number": ("numeric",),
+    "text": ("freetext",),
+    "approval": ("confirmation",),
+}
+_ONLY: dict[str, tuple[DirectKind, ...]] = {
+    "choices": ("choice",),
+    "multiple": ("choice",),
+    "other": ("choice",),
+    "action": ("approval",),
+    "consequence": ("approval",),
+    "risk": ("approval",),
+    "irreversible": ("approval",),
+    "arguments": ("approval",),
+}
+Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
+
+
+class BadField(BadInput):
+    """A field of a question is wrong. `field`: its path; the message says what was expected, and repeats nothing."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _whole_number(value: object) -> object:
+    """JSON does not tell 42.0 from 42."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Whole = Annotated[int, BeforeValidator(_whole_number)]
+_Seen = r"\S"
+
+
+class GivenChoice(BaseModel):
+    """A choice. `label`: what people read; without one, its value."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    value: str = Field(min_length=1, max_length=1000, pattern=_Seen)
+    label: str | None = Field(default=None, min_length=1, max_length=1000, pattern=_Seen)
+    description: str | None = Field(default=None, max_length=2000)
+
+
+def _by_value(value: object) -> object:
+    return {"value": value} if isinstance(value, str) else value
+
+
+_Choice = Annotated[GivenChoice, BeforeValidator(_by_value, json_schema_input_type=str | GivenChoice)]
+
+
+class NewQuestion(BaseModel):
+    """A question as an agent asks it. `kind` may be left out: `choice` with `choices`, `approval` with `action`, else
+    `text`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    question: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=QUESTION_LIMIT,
+        pattern=_Seen,
+        description="What is asked; required, but for an approval, which has `action`",
+        examples=["Which database?"],
+    )
+    kind: DirectKind | None = Field(default=None, description="What kind of answer is wanted")
+    choices: list[_Choice] | None = Field(
+        default=None, min_length=1, max_length=100, examples=[["PostgreSQL", "SQLite"]]
+    )
+    multiple: bool = Field(default=False, description="Several choices may be made")
+    other: bool = Field(default=False, description="Own words are allowed beside the choices")
+    context: str | None = Field(
+        default=None, max_length=CONTEXT_LIMIT, description="What whoever answers should know"
+    )
+    agent: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=_NAME,
+        pattern=_Seen,
+        description="Who asks: the producer's name",
+    )
+    session: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=_NAME,
+        pattern=_Seen,
+        description="What belongs in one Slack thread; without it, the question has a thread of its own",
+    )
+    to: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=_NAME,
+        description="The only person who may answer: an e-mail address or a Slack user id",
+    )
+    action: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=QUESTION_LIMIT,
+        pattern=_Seen,
+        description="What the agent is about to do, and waits for approval of",
+    )
+    consequence: str | None = Field(default=None, min_length=1, max_length=QUESTION_LIMIT, pattern=_Seen)
+    risk: Literal["low", "medium", "high"] | None = Field(default=None, description="Default: medium")
+    irreversible: bool = False
+    arguments: dict[str, Any] | None = Field(default=None, description="What the action is done with")
+    timeout: Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT, strict=False)] = Field(
+        default=DEFAULT_TIMEOUT, description="Seconds until the question expires"
+    )
+    default: Any = Field(default=None, description="What the agent assumes if nobody answers: a valid answer")
+    escalate: bool = Field(default=True, description="Whether the person on call is paged if nobody answers")
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        pattern=r"^[ -~]+$",
+        description="Asking again with the same key is the same question",
+    )
+    issue: _Whole | None = Field(default=None, ge=1, le=_HIGHEST_ISSUE, description="The ledger's number")
+    topic: str | None = Field(default=None, min_length=1, max_length=200, pattern=_Seen)
+
+
+class AskedQuestion(BaseModel):
+    """A question that is complete and makes sense: as it is stored, and told apart from others.
+
+    `agent` and `session` are filled in; texts are plain, choices have labels.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    kind: DirectKind
+    question: str | None
+    agent: str
+    session: str
+    own_session: bool
+    choices: tuple[GivenChoice, ...] = ()
+    multiple: bool = False
+    other: bool = False
+    context: str | None = None
+    to: str | None = None
+    action: str | None = None
+    consequence: str | None = None
+    risk: Literal["low", "medium", "high"] = "medium"
+    irreversible: bool = False
+    arguments: dict[str, Any] | None = None
+    timeout: float = DEFAULT_TIMEOUT
+    default: Any = None
+    escalate: bool = True
+    key: str | None = None
+    issue: int | None = None
+    topic: str | None = None
+
+    @property
+    def digest(self) -> str:
+        """The same for the same question: all but its key and its times. A session of its own tells nothing."""
+        said = self.model_dump(mode="json", exclude={"timeout", "key"})
+        if self.own_session:
+            del said["session"]
+        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+
+def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuestion:
+    """Fill in what was left out, and check that it makes sense.
+
+    Args:
+        new: the question as it came.
+        producer: who asks; stands in for `agent`.
+        token: a name that no other question has; stands in for `session`.
+
+    Raises:
+        BadField: which field is wrong, and what is expected.
+    """
+    kind = _kind(new)
+    for name, kinds in _ONLY.items():
+        if name in new.model_fields_set and getattr(new, name) not in (None, False) and kind not in kinds:
+            raise BadField(name, f"Only for the kind {kinds[0]}; this question's kind is {kind}.")
+    if kind == "approval" and new.action is None:
+        raise BadField("action", "Missing: expected what the agent is about to do.")
+    if kind != "approval" and new.question is None:
+        raise BadField("question", "Missing: expected what is asked.")
+    if new.to is not None and not _PERSON.fullmatch(new.to):
+        raise BadField("to", "Expected an e-mail address or a Slack user id.")
+    risk = new.risk or "medium"
+    if new.irreversible and risk == "low":
+        raise BadField(
+            "irreversible", "What cannot be undone is no low risk: expected a risk of medium or high."
+        )
+    if new.arguments is not None:
+        _check_arguments(new.arguments)
+    asked = AskedQuestion(
+        kind=kind,
+        question=_text(new.question),
+        agent=_text(new.agent) or producer,
+        session=_text(new.session) or token,
+        own_session=new.session is None,
+        choices=_choices(new),
+        multiple=new.multiple,
+        other=new.other,
+        context=_text(new.context) or None,
+        to=new.to,
+        action=_text(new.action),
+        consequence=_text(new.consequence),
+        risk=risk,
+        irreversible=new.irreversible,
+        arguments=_whole(new.arguments),
+        timeout=new.timeout,
+        default=_whole(new.default),
+        escalate=new.escalate,
+        key=new.key,
+        issue=new.issue,
+        topic=_text(new.topic),
+    )
+    if asked.default is not None:
+        _check_default(asked)
+    return asked
+
+
+def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
+    """The question as the router takes it."""
+    kinds = (*_RECORD_KINDS[question.kind], *(("freetext",) if question.other else ()))
+    wanted = _confirmation(question)
+    return Ask(
+        agent_id=question.agent,
+        question=wanted.words if wanted else question.question or "",
+        to="human",
+        topic=question.topic,
+        blocking=True,
+        received_at=at,
+        producer=producer,
+        session_id=question.session,
+        event_id=token,
+        reply_token=token,
+        asked_at=at,
+        expires_at=expires_at,
+        kinds=kinds,
+        choices=tuple(Choice(each.value, each.label or each.value) for each in question.choices),
+        multi_select=question.multiple,
+        context=None if wanted else question.context,
+        default_response=None if question.default is None else _default_words(question),
+        confirmation=wanted,
+        direct=Direct(
+            kind=question.kind,
+            key=question.key,
+            default=question.default,
+            descriptions=tuple(each.description for each in question.choices)
+            if any(each.description for each in question.choices)
+            else (),
+            person=question.to,
+            escalate=question.escalate,
+            arguments=question.arguments,
+        ),
+    )
+
+
+def event_of(question: AskedQuestion, token: str, at: datetime) -> Event:
+    """The question as the event that passes through the inbox: its envelope, for what all events have in common."""
+    agentx = {} if question.issue is None else {"issue": question.issue}
+    return Event(
+        type=TYPE,
+        event_id=token,
+        session_id=question.session,
+        timestamp=at,
+        agent_id=question.agent,
+        agent_name=None,
+        critical=True,
+        sequence_number=None,
+        correlation_id=None,
+        question=Question(
+            text=question.question or question.action or "",
+            reply_token=token,
+            timeout_seconds=int(question.timeout),
+            kinds=_RECORD_KINDS[question.kind],
+        ),
+        problems=(),
+        raw={"type": TYPE, "extensions": {"agentx": agentx}},
+    )
+
+
+def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
+    """How a question stands, as every way in tells it. `link`: its card."""
+    asked, direct = record.asked, record.asked.direct
+    if direct is None:
+        raise BadInput(f"{record.id} was not asked directly.")
+    status = _status(record)
+    answer, other = answer_in(asked) if status == "answered" else (None, None)
+    closing = record.thread[-1] if status == "closed" and record.thread else None
+    return {
+        "id": record.id,
+        "kind": direct.kind,
+        "agent": record.from_,
+        "session": asked.session_id,
+        "key": direct.key,
+        "status": status,
+        "escalated": record.status == "escalated",
+        "answer": answer,
+        "label": asked.label if status == "answered" else None,
+        "other": other,
+        "comment": asked.rationale if status == "answered" else _closing_words(record),
+        "decided_by": asked.decided_by if status == "answered" else closing.from_ if closing else None,
+        "decided_at": iso(asked.answered_at)
+        if status == "answered" and asked.answered_at
+        else iso(record.resolved_at)
+        if closing and record.resolved_at
+        else None,
+        "default": direct.default,
+        "approved_by": [asked.decided_by] if asked.is_consent and status == "answered" else [],
+        "approvals_needed": 1,
+        "created_at": iso(record.created),
+        "expires_at": iso(asked.expires_at) if asked.expires_at else None,
+        "link": link,
+    }
+
+
+def answer_in(asked: Aaep) -> tuple[Any, str | None]:
+    """The answer as its kind has it, and the own words where choices were asked."""
+    direct, response = asked.direct, asked.response
+    if direct is None or response is None:
+        return None, None
+    if direct.kind == "approval":
+        return {"decision": response, "arguments": direct.arguments or {}}, None
+    if (
+        direct.kind == "choice"
+        and isinstance(response, str)
+        and response not in {o.value for o in asked.choices}
+    ):
+        return ([] if asked.multi_select else None), response
+    if direct.kind == "choice" and asked.multi_select and isinstance(response, str):
+        return [response], None
+    return response, None
+
+
+def _kind(new: NewQuestion) -> DirectKind:
+    if new.kind is not None:
+        if new.kind == "choice" and not new.choices:
+            raise BadField("choices", "Missing: expected 1 to 100 choices.")
+        return new.kind
+    if new.choices is not None:
+        return "choice"
+    return "approval" if new.action is not None else "text"
+
+
+def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
+    found: dict[str, GivenChoice] = {}
+    for place, each in enumerate(new.choices or ()):
+        value = whole_characters(each.value)
+        if value in found:
+            raise BadField(f"choices.{place}", "This value is there before: expected each value once.")
+        label = whole_characters(each.label or each.value)
+        found[value] = GivenChoice(value=value, label=label, description=_text(each.description))
+    return tuple(found.values())
+
+
+def _check_arguments(arguments: dict[str, Any]) -> None:
+    if _depth(arguments) > _DEEPEST:
+        raise BadField("arguments", f"Nested too deeply: expected at most {_DEEPEST} levels.")
+    size = len(json.dumps(arguments).encode())
+    if size > ARGUMENTS_LIMIT:
+        raise BadField("arguments", f"{size} bytes of JSON: expected at most {ARGUMENTS_LIMIT}.")
+
+
+def _depth(value: Any, level: int = 0) -> int:
+    if level > _DEEPEST or not isinstance(value, (dict, list)):
+        return level
+    inner = value.values() if isinstance(value, dict) else value
+    return max((_depth(each, level + 1) for each in inner), default=level + 1)
+
+
+def _check_default(question: AskedQuestion) -> None:
+    """Whether the default is an answer that a person could give."""
+    values, default = [each.value for each in question.choices], question.default
+    match question.kind:
+        case "yes_no":
+            fits, expected = isinstance(default, bool), "true or false"
+        case "number":
+            fits = isinstance(default, (int, float)) and not isinstance(default, bool)
+            fits, expected = fits and abs(default) <= _NUMBER, "a number"
+        case "text":
+            fits, expected = isinstance(default, str) and bool(default.strip()), "a text"
+        case "approval":
+            fits, expected = default == "reject", '"reject": silence is never consent'
+        case "choice" if question.multiple:
+            fits = isinstance(default, list) and all(each in values for each in default)
+            expected = "a list of the choices' values"
+        case "choice":
+            fits, expected = default in values, "one of the choices' values"
+    if not fits:
+        raise BadField("default", f"No answer to this question: expected {expected}.")
+
+
+def _default_words(question: AskedQuestion) -> str:
+    default = question.default
+    if isinstance(default, list):
+        labels = {each.value: each.label or each.value for each in question.choices}
+        return ", ".join(labels[each] for each in default)
+    return ("yes" if default else "no") if isinstance(default, bool) else describe(default)
+
+
+def _confirmation(question: AskedQuestion) -> Confirmation | None:
+    if question.kind != "approval" or question.action is None:
+        return None
+    said = {"question": question.question, "context": question.context, "arguments": question.arguments}
+    return Confirmation(
+        action=question.action,
+        consequence=question.consequence,
+        risk_level=question.risk,
+        irreversible=question.irreversible,
+        default_decision=None if question.default is None else "reject",
+        extra_context={name: each for name, each in said.items() if each},
+    )
+
+
+def _status(record: Clarification) -> Status:
+    if record.is_open:
+        return "waiting"
+    match record.asked.closed:
+        case None | "resolved elsewhere" if record.asked.response is not None:
+            return "answered"
+        case "expired" | "withdrawn" as reason:
+            return reason
+    return "closed"
+
+
+def _closing_words(record: Clarification) -> str | None:
+    """Why somebody closed it, in their own words."""
+    last = record.thread[-1].body if record.thread and not record.is_open else ""
+    said = last.removeprefix(f"Abandoned: {record.asked.closed}.").strip()
+    return said or None
+
+
+def _text(text: str | None) -> str | None:
+    return None if text is None else whole_characters(text)
+
+
+def _whole(value: Any) -> Any:
+    """A value that every reader of JSON takes: no half characters."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    if isinstance(value, dict):
+        return {whole_characters(key): _whole(each) for key, each in value.items()}
+    return value

@@ -1,0 +1,164 @@
+"""Agents ask people over HTTP: asked, answered, waited for, withdrawn, asked again with the same key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.clocks import LeapClock
+from tests.kit.world import World, controls, said, scene, url_of
+
+
+class Asker:
+    """A caller of `/questions`."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+
+    async def ask(self, status: int = 201, **fields: Any) -> dict[str, Any]:
+        return self.body(await self.http.post("/questions", json=fields), status)
+
+    async def look(self, asked: dict[str, Any], wait: int = 0, status: int = 200) -> dict[str, Any]:
+        return self.body(await self.http.get(f"/questions/{asked['id']}", params={"wait": wait}), status)
+
+    async def withdraw(self, asked: dict[str, Any], status: int = 200) -> dict[str, Any]:
+        return self.body(await self.http.delete(f"/questions/{asked['id']}"), status)
+
+    def body(self, answer: httpx.Response, status: int) -> dict[str, Any]:
+        assert answer.status_code == status, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+
+@pytest.fixture
+async def asker(stage: World) -> AsyncIterator[Asker]:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        yield Asker(http)
+
+
+async def test_question_is_answered_while_the_caller_waits(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Which age?", choices=["65", "67"], context="For the plan")
+    assert (asked["status"], asked["kind"], asked["agent"]) == ("waiting", "choice", "local")
+    card = await stage.card("Which age?")
+    assert controls(card) == ["65", "67"]
+    waiting = asyncio.create_task(asker.look(asked, wait=30))
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="67")
+    state = await waiting
+    assert (state["status"], state["answer"], state["label"]) == ("answered", "67", "67")
+    assert state["decided_by"].startswith("user:slack/")
+    assert "Not picked up" not in said(await stage.now_says(card, "Delivered and confirmed"))
+    assert stage.record()["status"] == "resolved"
+
+
+async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Go on?", kind="yes_no")
+    card = await stage.card("Go on?")
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    await stage.now_says(card, "Not picked up yet")
+    assert stage.record()["status"] == "answered"
+    assert (await asker.look(asked))["answer"] is True
+    await stage.now_says(card, "Delivered and confirmed")
+
+
+async def test_same_key_is_the_same_question(stage: World, asker: Asker) -> None:
+    first = await asker.ask(question="Which one?", key="k 1", agent="planner")
+    again = await asker.ask(question="Which one?", key="k 1", agent="planner", timeout=60, status=200)
+    assert again["id"] == first["id"]
+    problem = await asker.ask(question="Which other?", key="k 1", agent="planner", status=409)
+    assert problem["error"] == "KEY_REUSED"
+    assert "one?" not in problem["message"]
+    other = await asker.ask(question="Which other?", key="k 1", agent="reviewer")
+    assert other["id"] != first["id"]
+    await stage.card("Which other?")
+    assert len(stage.cards()) == 2
+
+
+async def test_withdrawn_question_loses_its_controls(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Still needed?", kind="yes_no")
+    card = await stage.card("Still needed?")
+    assert (await asker.withdraw(asked))["status"] == "withdrawn"
+    assert not controls(await stage.now_says(card, "Withdrawn"))
+    assert (await asker.withdraw(asked))["status"] == "withdrawn"
+
+
+async def test_withdrawal_after_an_answer_gets_the_answer(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="How many?", kind="number")
+    card = await stage.card("How many?")
+    await stage.workspace.post(FOLAKE, AGENTS, "12.5", card.ts)
+    await stage.now_says(card, "Answer: 12.5")
+    state = await asker.withdraw(asked, status=409)
+    assert (state["status"], state["answer"]) == ("answered", 12.5)
+
+
+async def test_approval_is_rejected_with_a_reason(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(
+        action="Drop the table customers",
+        consequence="All are gone",
+        risk="high",
+        irreversible=True,
+        arguments={"table": "customers", "rows": 1204},
+    )
+    assert asked["kind"] == "approval"
+    card = await stage.card("Drop the table customers")
+    assert "1204" in said(card)
+    await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
+    state = await asker.look(asked, wait=30)
+    assert state["answer"] == {"decision": "reject", "arguments": {"table": "customers", "rows": 1204}}
+    assert state["comment"] == "not on a Friday"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({}, "question"),
+        ({"question": " "}, "question"),
+        ({"question": "x", "kind": "choice"}, "choices"),
+        ({"question": "x", "choices": []}, "choices"),
+        ({"question": "x", "choices": ["a", "a"]}, "choices.1"),
+        ({"question": "x", "choices": ["a", 7]}, "choices.1"),
+        ({"question": "x", "kind": "yes_no", "default": "yes"}, "default"),
+        ({"question": "x", "choices": ["a"], "default": "b"}, "default"),
+        ({"question": "x", "kind": "approval"}, "action"),
+        ({"question": "x", "action": "y", "kind": "text"}, "action"),
+        ({"action": "y", "risk": "low", "irreversible": True}, "irreversible"),
+        ({"action": "y", "default": "accept"}, "default"),
+        ({"question": "x", "timeout": 0}, "timeout"),
+        ({"question": "x", "to": "somebody"}, "to"),
+        ({"question": "x", "key": ""}, "key"),
+        ({"question": "x", "colour": "red"}, "colour"),
+    ],
+)
+async def test_wrong_field_is_named(asker: Asker, fields: dict[str, Any], field: str) -> None:
+    problem = await asker.ask(status=422, **fields)
+    assert (problem["error"], problem["field"]) == ("BAD_INPUT", field)
+
+
+async def test_expired_question_says_what_to_assume(tmp_path: Path) -> None:
+    async with (
+        scene(tmp_path, clock=LeapClock(600)) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        asked = await Asker(http).ask(question="Which?", choices=["a", "b"], default="b", timeout=60)
+        await stage.now_says(await stage.card("Which?"), "Expired")
+        state = await Asker(http).look(asked)
+        assert (state["status"], state["answer"], state["default"]) == ("expired", None, "b")
+
+
+async def test_question_outlives_a_restart(stage: World) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot)) as http:
+        asked = await Asker(http).ask(question="Before?", key="one", session="s")
+        card = await stage.card("Before?")
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker = Asker(http)
+        assert (await asker.ask(question="Before?", key="one", session="s", status=200))["id"] == asked["id"]
+        listed = (await http.get("/questions", params={"status": "waiting", "session": "s"})).json()
+        assert [each["id"] for each in listed["questions"]] == [asked["id"]]
+        await stage.workspace.post(FOLAKE, AGENTS, "after", card.ts)
+        assert (await asker.look(asked, wait=30))["answer"] == "after"
