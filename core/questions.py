@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -27,7 +26,7 @@ LONGEST_TIMEOUT = 30 * 86_400
 DEFAULT_TIMEOUT = 3600
 _HIGHEST_ISSUE = 100_000
 _NAME = 256
-_PERSON = re.compile(r"[UW][A-Z0-9]{2,20}|[^\s@<>]{1,64}@[^\s@<>]{1,190}")
+_PERSON = r"^([UW][A-Z0-9]{2,20}|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,190})$"
 _NUMBER = 2**53
 _DEEPEST = 20
 _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
@@ -84,12 +83,43 @@ def _by_value(value: object) -> object:
 _Choice = Annotated[GivenChoice, BeforeValidator(_by_value, json_schema_input_type=str | GivenChoice)]
 
 
+def _by_kind(schema: dict[str, Any]) -> None:
+    """What goes together, for the OpenAPI document: `read_question` checks it."""
+    nothing: dict[str, Any] = {"enum": [None, False]}
+
+    def shape(
+        kind: DirectKind, required: list[str], default: dict[str, Any], *, implied: bool
+    ) -> dict[str, Any]:
+        named = {} if implied else {"kind": {"const": kind}}
+        fixed: dict[str, Any] = {
+            "kind": {"enum": [kind, None]} if implied else named["kind"],
+            "default": default,
+        }
+        fixed |= {name: {"type": "array" if name == "choices" else "string"} for name in required}
+        fixed |= {name: nothing for name, kinds in _ONLY.items() if kind not in kinds}
+        return {"title": kind, "required": required + list(named), "properties": fixed}
+
+    text: dict[str, Any] = {"type": ["string", "null"], "pattern": _Seen}
+    schema["anyOf"] = [
+        shape("text", ["question"], text, implied=True),
+        shape("choice", ["question", "choices"], {}, implied=True),
+        shape("approval", ["action"], {"enum": ["reject", None]}, implied=True),
+        shape("yes_no", ["question"], {"type": ["boolean", "null"]}, implied=False),
+        shape(
+            "number",
+            ["question"],
+            {"type": ["number", "null"], "minimum": -_NUMBER, "maximum": _NUMBER},
+            implied=False,
+        ),
+    ]
+
+
 class NewQuestion(BaseModel):
     """A question as an agent asks it. `kind` may be left out: `choice` with `choices`, `approval` with `action`, else
     `text`.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_by_kind)
 
     question: str | None = Field(
         default=None,
@@ -124,9 +154,9 @@ class NewQuestion(BaseModel):
     )
     to: str | None = Field(
         default=None,
-        min_length=1,
-        max_length=_NAME,
+        pattern=_PERSON,
         description="The only person who may answer: an e-mail address or a Slack user id",
+        examples=["U0FOLAKE"],
     )
     action: str | None = Field(
         default=None,
@@ -213,8 +243,6 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         raise BadField("action", "Missing: expected what the agent is about to do.")
     if kind != "approval" and new.question is None:
         raise BadField("question", "Missing: expected what is asked.")
-    if new.to is not None and not _PERSON.fullmatch(new.to):
-        raise BadField("to", "Expected an e-mail address or a Slack user id.")
     risk = new.risk or "medium"
     if new.irreversible and risk == "low":
         raise BadField(
