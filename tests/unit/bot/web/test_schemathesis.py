@@ -160,7 +160,8 @@ def check(operation: Operation, mode: GenerationMode, *, known: bool) -> None:
             of_this_world(case)
         if mode is POSITIVE and isinstance(case.body, dict) and case.path == "/questions":
             make_sense(case.body)
-            (case.headers or {}).pop("Idempotency-Key", None)  # may differ from the key in the body
+            if case.headers is not None:
+                case.headers.pop("Idempotency-Key", None)  # may differ from the key in the body
             case.query.pop("wait", None)  # nobody answers
         case.call_and_validate(headers=AUTHORIZED, timeout=LONG)
 
