@@ -120,11 +120,6 @@ class Prompt:
         path = self.path(issue)
         path.rename(self.ledgers / "archive" / (name or path.name))
 
-    def statuses(self, content: object) -> None:
-        """The agent-status file: as JSON, or as the text that is given."""
-        text = content if isinstance(content, str) else json.dumps(content)
-        (self.ledgers.parent / "agent-status.json").write_text(text)
-
     def event(self, issue: int = 42, **fields: Any) -> Clarification:
         """An agent's question as a producer's event brings it."""
         now = datetime.now(UTC)

@@ -88,60 +88,14 @@ def test_boards_words_are_inert(prompt: Prompt, command: str) -> None:
     assert not set(shown) & set("\x1b\u202e")
 
 
-@pytest.mark.parametrize(
-    ("said", "asks", "shown"),
-    [
-        ("working", False, "working"),
-        ("blocked-clarification", False, "working"),  # left behind: the ledgers know of nothing
-        ("working", True, "blocked"),
-        ("blocked-clarification", True, "blocked"),
-    ],
-)
-def test_agents_with_a_status_file(prompt: Prompt, said: str, asks: bool, shown: str) -> None:
-    prompt.statuses({"Engineer": {"status": said, "issue": 7, "lastActivity": "2026-05-24T14:22:00Z"}})
-    if asks:
-        prompt.ask(42, "engineer", "architect")
-    row = next(row for row in prompt.json("agents") if row["agent"].casefold() == "engineer")
-    assert (row["status"], row["lastActivity"]) == (shown, "2026-05-24T14:22:00Z")
-    assert row["issues"] == ([42] if asks else [7])
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "[" * 100_000,
-    ],
-)
-def test_agents_with_a_status_file_that_is_none(prompt: Prompt, content: str) -> None:
-    prompt.ask(42, "engineer", "architect")
-    prompt.statuses(content)
-    done = prompt("agents")
-    assert (done.code, len(done.out.splitlines())) == (0, 2)
-    assert "agent-status.json" in done.err
-
-
-def test_agents_leaves_out_what_is_no_entry_of_the_status_file(prompt: Prompt) -> None:
-    prompt.statuses(
-        {"a": 7, "b": {"status": 1}, " ": {"status": "working"}, "c": {"status": "working", "issue": "x"}}
-    )
-    assert [row["agent"] for row in prompt.json("agents")] == ["c"]
-
-
 def test_ready_says_who_can_go_on_and_who_is_blocked_by_what(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
     answered = prompt.ask(44, "planner", "architect")
     prompt.answer(answered, "yes")
-    prompt.statuses(
-        {
-            "planner": {"status": "working", "issue": 44},
-            "writer": {"status": "done", "issue": 9},
-            "engineer": {"status": "working"},
-        }
-    )
+    asyncio.run(_heard_and_closed(prompt.folder, "planner"))
     items = prompt.json("ready")
     assert [(item["agent"], item["ready"], item["issue"]) for item in items] == [
-        ("planner", True, 44),
+        ("planner", True, None),
         ("engineer", False, 42),
     ]
     assert items[1]["blockedBy"] == [{"clarification": "CLR-42-001", "agent": "architect"}]
@@ -225,11 +179,3 @@ def test_boards_name_a_ledger_that_cannot_be_read_and_show_the_rest(prompt: Prom
     assert "issue-43.json" in done.err
     assert "CLR-44-001" in done.err
     assert {"engineer", "dev"} <= {line.split("\t")[0] for line in done.out.splitlines()}
-
-
-@pytest.mark.parametrize("heard", ["0001-01-01T00:00:00+23:00", "soon"])
-def test_boards_with_a_time_that_no_calendar_has_show_the_agent(prompt: Prompt, heard: str) -> None:
-    prompt.statuses({"scribe": {"status": "working", "issue": 7, "lastActivity": heard}})
-    assert [each["lastActivity"] for each in prompt.json("ready")] == [None]
-    assert [each["agent"] for each in prompt.json("agents")] == ["scribe"]
-    assert prompt("ready").code == 0
