@@ -28,7 +28,6 @@ _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "20
 _PER_PAGE = 50  # comments may be long
 _MOST_PAGES = 1000
 _MAX_BODY = 32 * 1024 * 1024
-_LARGE = 256 * 1024
 _FIRST_TROUBLE, _LONGEST_TROUBLE = 2.0, 300.0  # seconds, after failures; half of it by chance
 _FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # the same, after limits that do not say how long
 _LONGEST_RESET = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
@@ -81,16 +80,6 @@ class Label:
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """A comment with one of our keys; `author` is the id of the account that wrote it."""
-
-    key: str
-    comment: int
-    author: int | None
-    by_app: bool
-
-
 def patience(failures: int, rng: random.Random) -> float:
     """Seconds before the try that follows so many failures."""
     return backoff(failures, first=_FIRST_TROUBLE, longest=_LONGEST_TROUBLE, spread=0.5, chance=rng.random())
@@ -113,39 +102,24 @@ class GithubApi:
         self._pace = Pace(settings.comments_per_second)
         self._limits = 0  # in a row
 
-    async def account(self) -> int | None:
-        """The id of the token's user; None: it belongs to an app, which may not ask for that."""
-        try:
-            found = _json(await self._ask("GET", f"{self._base}/user"))
-        except Refused as refused:
-            if refused.status in (403, 404):
-                return None
-            raise
-        return _id_of(found)
-
-    async def marked(self, issue: int, key_in: Callable[[str], str | None]) -> list[Marked]:
-        """All comments of an issue, by anybody, in which `key_in` finds a key."""
-        found: list[Marked] = []
+    async def marked(self, issue: int, key_in: Callable[[str], str | None]) -> dict[str, int]:
+        """The comments of an issue in which `key_in` finds a key: the key, and the comment's id."""
+        found: dict[str, int] = {}
         async for answer in self._pages(f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"):
-            large = len(answer.body) > _LARGE
-            found += await asyncio.to_thread(_marked, answer, key_in) if large else _marked(answer, key_in)
+            for each in _listed(answer):
+                comment, key = _id_of(each), key_in(str(each.get("body") or ""))
+                if comment is not None and key is not None:
+                    found.setdefault(key, comment)
         return found
 
-    async def labelled(self, name: str) -> set[int]:
-        """The numbers of all issues with this label, open or closed."""
-        url = f"{self._repo}/issues?labels={quote(name, safe='')}&state=all&per_page={_PER_PAGE}"
-        return {number async for answer in self._pages(url) for number in _numbers(answer)}
-
-    async def comment(
-        self, issue: int, body: str, begin: Callable[[], Awaitable[None]]
-    ) -> tuple[int, int | None]:
-        """Post a comment; returns its id, and who it is by. `begin` is called right before it is sent."""
+    async def comment(self, issue: int, body: str, begin: Callable[[], Awaitable[None]]) -> int:
+        """Post a comment; returns its id. `begin` is called right before it is sent."""
         await self._turn(write=True)
         await begin()
         made = _json(await self._asked("POST", f"{self._issue(issue)}/comments", {"body": body}))
         if (comment := _id_of(made)) is None:
             raise NotNow("GitHub's answer names no comment", unsure=True)
-        return comment, _id_of(made.get("user"))
+        return comment
 
     async def labels(self, issue: int) -> frozenset[str]:
         """The names of an issue's labels, of which GitHub allows 100."""
@@ -303,23 +277,6 @@ def _spent(headers: httpx.Headers, now: datetime) -> float | None:
     if not (reset.isascii() and reset.isdigit() and len(reset) <= 12):
         return None
     return min(_LONGEST_RESET, max(0.0, int(reset) - now.timestamp()) + _RESET_MARGIN)
-
-
-def _marked(answer: _Answer, key_in: Callable[[str], str | None]) -> list[Marked]:
-    found = []
-    for each in _listed(answer):
-        comment = _id_of(each)
-        key = key_in(str(each.get("body") or "")) if comment is not None else None
-        if comment is not None and key is not None:
-            user = each.get("user")
-            by_app = isinstance(user, dict) and user.get("type") == "Bot"
-            found.append(Marked(key, comment, _id_of(user), by_app))
-    return found
-
-
-def _numbers(answer: _Answer) -> list[int]:
-    numbers = [each.get("number") for each in _listed(answer)]
-    return [number for number in numbers if isinstance(number, int)]
 
 
 def _listed(answer: _Answer) -> list[dict[str, Any]]:

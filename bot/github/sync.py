@@ -22,7 +22,7 @@ import structlog
 from pydantic import SecretStr
 
 from bot.errors import StorageUnavailable
-from bot.github.api import GithubApi, Label, Marked, NotNow, Refused, patience
+from bot.github.api import GithubApi, Label, NotNow, Refused, patience
 from bot.http import open_client
 from bot.settings.model import GithubSettings
 from bot.storage.store import Store, Tx
@@ -88,7 +88,7 @@ class GithubSync:
         Raises:
             StorageUnavailable: what was begun is not known now.
         """
-        self._repository = await self._memory.begin(self._clock.now().timestamp())
+        self._since = await self._memory.begin(self._clock.now().timestamp())
         for summary in summaries:
             self._add(summary.issue)
         for issue in await self._memory.unsettled():
@@ -107,7 +107,7 @@ class GithubSync:
             reconciler = _Reconciler(
                 GithubApi(http, self._settings, self._clock, self._rng),
                 self._memory,
-                self._repository,
+                self._since,
                 ledger=self._ledger,
                 clock=self._clock,
                 mention=self._settings.mention,
@@ -164,13 +164,15 @@ class GithubSync:
 
 
 class _Reconciler:
-    """Brings one issue at a time in line with its ledger. `mention`: whom to mention in escalations."""
+    """Brings one issue at a time in line with its ledger. `since`: when mirroring began; `mention`: whom to mention in
+    escalations.
+    """
 
     def __init__(
         self,
         api: GithubApi,
         memory: _Memory,
-        repository: _Repository,
+        since: datetime,
         *,
         ledger: FileLedger,
         clock: Clock,
@@ -178,16 +180,12 @@ class _Reconciler:
     ) -> None:
         self._api = api
         self._memory = memory
-        self._since = datetime.fromtimestamp(repository.since, UTC)
-        self._author = repository.author
-        self._searched = repository.searched
+        self._since = since
         self._ledger = ledger
         self._clock = clock
         self._mention = mention
         self._listed: set[int] = set()  # issues whose comments we know
         self._created: set[str] = set()  # labels
-        self._account: int | None = None
-        self._asked_account = False
         self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
         self._reported: dict[int, str] = {}
 
@@ -205,7 +203,6 @@ class _Reconciler:
             return True
         self._alone.pop(issue, None)
         try:
-            await self._search()
             done = await self._step(issue, raw)
         except Refused as refused:
             self._alone[issue] = state
@@ -214,19 +211,6 @@ class _Reconciler:
         if done:
             self._reported.pop(issue, None)
         return done
-
-    async def _search(self) -> None:
-        """Once per repository: find the labels that an earlier storage knew of, so that they are removed in time.
-
-        Only of issues that we have a ledger of: others may use the repository, too.
-        """
-        if self._searched:
-            return
-        numbers = {number for name in LABELS for number in await self._api.labelled(name)}
-        if numbers:
-            numbers &= await asyncio.to_thread(lambda: set(self._ledger.issues()))
-        await self._memory.found(numbers)
-        self._searched = True
 
     async def _step(self, issue: int, raw: list[Raw]) -> bool:
         shown = await self._memory.shown(issue)
@@ -248,13 +232,10 @@ class _Reconciler:
         wait = open_since + SETTLED_AFTER - now
         if 0.0 < wait <= SETTLED_AFTER:  # more: the clock was set back, so this means nothing
             raise NotNow("whether a comment arrived is not settled yet", wait)
-        if not self._asked_account:
-            self._account = await self._api.account()
-            self._asked_account = True
-        accounts = {account for account in (self._account, self._author) if account is not None}
-        for found in await self._api.marked(issue, key_in):
-            if _is_ours(found, accounts) and not _is_there(shown, found.key):
-                await self._memory.posted(issue, found.key, found.comment, now)
+        # A key holds a digest of what the entry says, so nobody else can have written it before we did.
+        for key, comment in (await self._api.marked(issue, key_in)).items():
+            if not _is_there(shown, key):
+                await self._memory.posted(issue, key, comment, now)
         self._listed.add(issue)
 
     async def _post(self, issue: int, due: Due) -> None:
@@ -262,7 +243,7 @@ class _Reconciler:
         now = self._clock.now().timestamp()
         self._listed.discard(issue)  # until it is known what became of it
         try:
-            made, author = await self._api.comment(issue, body, partial(self._begin, issue, due.key))
+            made = await self._api.comment(issue, body, partial(self._begin, issue, due.key))
         except (NotNow, Refused) as trouble:
             if not (isinstance(trouble, NotNow) and trouble.unsure):
                 await self._memory.never_began(issue, due.key)
@@ -271,9 +252,6 @@ class _Reconciler:
         await self._memory.posted(issue, due.key, made, now)
         self._listed.add(issue)
         _log.info("mirrored", issue=issue, entry=due.key, comment=made)
-        if author is not None and author != self._author:
-            self._account = self._author = author
-            await self._memory.written_by(author)
 
     async def _begin(self, issue: int, key: str) -> None:
         await self._memory.begin_post(issue, key, self._clock.now().timestamp())
@@ -319,11 +297,6 @@ class _Reconciler:
 def _is_there(shown: _Shown, key: str) -> bool:
     post = shown.posts.get(key)
     return post is not None and post.comment is not None
-
-
-def _is_ours(found: Marked, accounts: Collection[int]) -> bool:
-    """An app's token cannot look up its account: until a comment shows it, any app's marker counts, but no person's."""
-    return found.author in accounts if accounts else found.by_app
 
 
 # What an issue should show (pure)
@@ -477,17 +450,6 @@ def _stand_in(match: re.Match[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Repository:
-    """Since when it is mirrored to (seconds since 1970), the account that our comments are by, if known, and
-    whether labels of an earlier storage were searched for.
-    """
-
-    since: float
-    author: int | None
-    searched: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Post:
     """A comment that was begun at `begun_at` (seconds since 1970); `comment` is its id once it is known."""
 
@@ -517,43 +479,20 @@ class _Memory:
         self._store = store
         self._repo = repo.casefold()
 
-    async def begin(self, now: float) -> _Repository:
-        """What is known of the repository; mirroring to it begins `now` if it did not yet."""
+    async def begin(self, now: float) -> datetime:
+        """Since when the repository is mirrored to: from `now` on, if it was not before."""
 
-        def work(tx: Tx) -> _Repository:
+        def work(tx: Tx) -> datetime:
             tx.run(
                 """insert into github_repositories (repo, since) values (:repo, :now)
                    on conflict (repo) do nothing""",
                 repo=self._repo,
                 now=now,
             )
-            (row,) = tx.rows(
-                "select since, author, searched from github_repositories where repo = :repo", repo=self._repo
-            )
-            return _Repository(float(row["since"]), row["author"], bool(row["searched"]))
+            (row,) = tx.rows("select since from github_repositories where repo = :repo", repo=self._repo)
+            return datetime.fromtimestamp(row["since"], UTC)
 
         return await self._store.write(work)
-
-    async def written_by(self, author: int) -> None:
-        """A comment of ours turned out to be by this account."""
-        await self._store.run(
-            "update github_repositories set author = :author where repo = :repo",
-            author=author,
-            repo=self._repo,
-        )
-
-    async def found(self, issues: Collection[int]) -> None:
-        """These have labels of ours from before, and no others. What is known of them already stays."""
-
-        def work(tx: Tx) -> None:
-            tx.many(
-                """insert into github_issues (repo, issue) values (:repo, :issue)
-                   on conflict (repo, issue) do nothing""",
-                [{"repo": self._repo, "issue": issue} for issue in issues],
-            )
-            tx.run("update github_repositories set searched = 1 where repo = :repo", repo=self._repo)
-
-        await self._store.write(work)
 
     async def unsettled(self) -> list[int]:
         """The issues that have, or may have, a label of ours, or a comment whose outcome is not known."""

@@ -50,7 +50,6 @@ class Github:
         self.known_labels: dict[str, dict[str, str]] = {}
         self.missing: set[int] = set()
         self.page = 50
-        self.app = False
         self.user: dict[str, Any] = {"id": BOT, "login": "clarify", "type": "User"}
         self.faults: dict[str, list[Fault]] = defaultdict(list)  # "POST comments" → the next ones
         self.always: dict[str, str] = {}  # headers of every answer
@@ -105,15 +104,10 @@ class Github:
 
     def _done(self, request: web.Request, body: Any) -> web.Response:
         parts = request.rel_url.raw_path.removeprefix(f"{PREFIX}/").split("/")
-        if parts == ["user"]:
-            return self._said(403, {"message": "no"}) if self.app else self._said(200, self.user)
         if parts[:3] != ["repos", "acme", "app"]:
             return self._said(404, {"message": "Not Found"})
         if parts[3:] == ["labels"]:
             return self._created(body)
-        if parts[3:] == ["issues"]:
-            numbers = [n for n, names in self.labels.items() if request.query["labels"] in names]
-            return self._said(200, [{"number": number} for number in sorted(numbers)])
         return self._of_issue(request, int(parts[4]), parts[5], body)
 
     def _of_issue(self, request: web.Request, issue: int, what: str, body: Any) -> web.Response:
