@@ -94,8 +94,6 @@ class WebApi:
 
     def _scopes(self, request: web.Request, method: Method, values: Json) -> frozenset[str]:
         """What the token may do: it stands in the `Authorization` header or in the `token` argument."""
-        if not method.auth:
-            return frozenset()
         scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
         token = bearer.strip() if scheme.lower() == "bearer" else str(values.get("token") or "")
         if not token:

@@ -17,7 +17,7 @@ from . import rules
 from .board import Board
 from .context import Context
 from .delivery import Link
-from .payloads import channel_json, file_json, group_json, message_json, user_json, view_json
+from .payloads import channel_json, file_json, message_json, user_json, view_json
 from .state import Channel, Ephemeral, File, Json, Message, Trigger, User, View
 
 POST_CUT = 40_000
@@ -25,7 +25,6 @@ METADATA_BYTES = 16_000
 MOST_BYTES = 5 * 1024 * 1024  # of a file; ours, Slack takes a gigabyte
 ALT_MOST = 1000
 MOST_VIEWS = 3
-_TYPES = {"public_channel": "channels", "private_channel": "groups", "im": "im", "mpim": "mpim"}
 
 
 class ApiError(Exception):
@@ -116,8 +115,8 @@ class ApiCall:
             raise ApiError("not_in_channel")
         return channel
 
-    def person(self, name: str = "user", default: str | None = None) -> User:
-        user = self.state.users.get(self.text(name, default))
+    def person(self, name: str = "user") -> User:
+        user = self.state.users.get(self.text(name))
         if user is None:
             raise ApiError("user_not_found")
         return user
@@ -178,7 +177,6 @@ class Method:
     handler: Callable[[ApiCall], Json]
     scope: str | None
     tier: str
-    auth: bool
     app_token: bool
 
 
@@ -187,10 +185,10 @@ _Handler = Callable[[ApiCall], Json]
 
 
 def method(
-    name: str, scope: str | None = None, tier: str = "tier3", *, auth: bool = True, app_token: bool = False
+    name: str, scope: str | None = None, tier: str = "tier3", *, app_token: bool = False
 ) -> Callable[[_Handler], _Handler]:
     def add(handler: _Handler) -> _Handler:
-        METHODS[name] = Method(handler, scope, tier, auth, app_token)
+        METHODS[name] = Method(handler, scope, tier, app_token)
         return handler
 
     return add
@@ -365,19 +363,6 @@ def members(call: ApiCall) -> Json:
     return call.page("members", channel.members)
 
 
-@method("conversations.list", tier="tier2")
-def conversations_list(call: ApiCall) -> Json:
-    """Public channels, and what else the bot is in, by `types`."""
-    return call.page("channels", [call.channel_json(c) for c in _visible(call)])
-
-
-@method("users.conversations")
-def users_conversations(call: ApiCall) -> Json:
-    """Those that the bot (or `user`) is a member of."""
-    member = call.person(default=call.me).id
-    return call.page("channels", [call.channel_json(c) for c in _visible(call) if member in c.members])
-
-
 @method("conversations.open")
 def open_conversation(call: ApiCall) -> Json:
     call.need("im:write")
@@ -395,22 +380,6 @@ def open_conversation(call: ApiCall) -> Json:
     channel = call.board.open_direct(person.id)
     body: Json = {"channel": call.channel_json(channel) if call.flag("return_im") else {"id": channel.id}}
     return body | ({"no_op": True, "already_open": True} if was_open else {})
-
-
-def _visible(call: ApiCall) -> list[Channel]:
-    names = [name.strip() for name in call.text("types", "public_channel").split(",")]
-    if any(name not in _TYPES for name in names):
-        raise ApiError("invalid_types")
-    kinds = {_TYPES[name] for name in names}
-    for kind in sorted(kinds):
-        call.need(f"{kind}:read")
-    return [
-        c
-        for c in call.state.channels.values()
-        if c.kind in kinds
-        and (c.kind == "channels" or call.me in c.members)
-        and not (c.is_archived and call.flag("exclude_archived"))
-    ]
 
 
 def _readable(call: ApiCall) -> Channel:
@@ -501,14 +470,6 @@ def _uploaded(call: ApiCall) -> list[tuple[File, str]]:
 # The app, people, groups
 
 
-@method("api.test", None, "special", auth=False)
-def api_test(call: ApiCall) -> Json:
-    sent = {name: value for name, value in call.values.items() if name != "token"}
-    if "error" in call:
-        raise ApiError(call.text("error"), args=sent)
-    return {"args": sent}
-
-
 @method("auth.test", None, "special")
 def auth_test(call: ApiCall) -> Json:
     """With an org-wide installation `team_id` is the organization's."""
@@ -541,50 +502,14 @@ def users_info(call: ApiCall) -> Json:
     user = call.person()
     if user.hidden:
         raise ApiError(user.hidden)
-    return {"user": _user(call, user)}
-
-
-@method("users.list", "users:read", "tier2")
-def users_list(call: ApiCall) -> Json:
-    rows = [_user(call, user) for user in call.state.users.values()]
-    return call.page("members", rows, default=len(rows) or 1) | {"cache_ts": int(call.context.now())}
-
-
-@method("users.lookupByEmail", "users:read.email")
-def lookup_by_email(call: ApiCall) -> Json:
-    email = call.text("email").lower()
-    for user in call.state.users.values():
-        if user.email.lower() == email and user.team_id == call.state.team["id"] and not user.deleted:
-            return {"user": _user(call, user)}
-    raise ApiError("users_not_found")
-
-
-def _user(call: ApiCall, user: User) -> Json:
-    return user_json(call.state, user, email="users:read.email" in call.scopes)
+    return {"user": user_json(call.state, user, email="users:read.email" in call.scopes)}
 
 
 @method("users.getPresence", "users:read")
 def get_presence(call: ApiCall) -> Json:
-    """Of others no more than `presence`; the caller's own with how it came about."""
-    user = call.person(default=call.me)
-    presence = "away" if user.deleted else user.presence
-    if user.id != call.me:
-        return {"presence": presence}
-    return {
-        "presence": presence,
-        "online": presence == "active",
-        "auto_away": False,
-        "manual_away": presence == "away",
-        "connection_count": len(call.link.connections),
-        "last_activity": int(call.context.now()),
-    }
-
-
-@method("usergroups.list", "usergroups:read", "tier2")
-def usergroups_list(call: ApiCall) -> Json:
-    groups = [g for g in call.state.groups.values() if not g.disabled or call.flag("include_disabled")]
-    users = call.flag("include_users")
-    return {"usergroups": [group_json(call.state, g, users=users) for g in groups]}
+    """Of others: `presence`, and no more."""
+    user = call.person()
+    return {"presence": "away" if user.deleted else user.presence}
 
 
 @method("usergroups.users.list", "usergroups:read", "tier2")

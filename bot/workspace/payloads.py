@@ -219,9 +219,9 @@ def channel_json(state: State, channel: Channel, *, viewer: str) -> Json:
     }
 
 
-def group_json(state: State, group: UserGroup, *, users: bool) -> Json:
-    """A user group as `usergroups.list` gives it."""
-    body: Json = {
+def group_json(state: State, group: UserGroup) -> Json:
+    """A user group as `subteam_updated` tells of it."""
+    return {
         "id": group.id,
         "team_id": state.team["id"],
         "is_usergroup": True,
@@ -231,8 +231,8 @@ def group_json(state: State, group: UserGroup, *, users: bool) -> Json:
         "is_external": False,
         "date_delete": 1 if group.disabled else 0,
         "user_count": len(group.users),
+        "users": list(group.users),
     }
-    return body | ({"users": list(group.users)} if users else {})
 
 
 def view_json(state: State, view: View, values: Json | None = None) -> Json:

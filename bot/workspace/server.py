@@ -284,7 +284,7 @@ class Workspace:
         """Disable a user group, as its owner or an admin may; the app gets `subteam_updated`."""
         changed = self.state.groups[group]
         changed.disabled = not undo
-        body = group_json(self.state, changed, users=True)
+        body = group_json(self.state, changed)
         self.emit({"type": "subteam_updated", "subteam": body, "event_ts": self.state.next_ts()})
 
     def join_enterprise(self, enterprise: str, *, org_wide: bool = False) -> None:

@@ -88,10 +88,8 @@ REFUSED: list[tuple[str, Json, str]] = [
     ("conversations.history", {"channel": RANDOM}, "not_in_channel"),
     ("conversations.replies", {"channel": AGENTS, "ts": "1.0"}, "thread_not_found"),
     ("conversations.info", {"channel": "C0NOWHERE"}, "channel_not_found"),
-    ("conversations.list", {"types": "im"}, "missing_scope"),
     ("conversations.open", {"users": GONE}, "user_disabled"),
     ("users.info", {"user": "U0NOBODY"}, "user_not_found"),
-    ("users.lookupByEmail", {"email": "nobody@local.example"}, "users_not_found"),
     ("usergroups.users.list", {"usergroup": "S0NONE"}, "no_such_subteam"),
     ("views.open", {"trigger_id": "1", "view": modal(text_input())}, "invalid_trigger_id"),
     ("views.update", {"view_id": "V1", "view": modal(text_input())}, "not_found"),
@@ -261,37 +259,33 @@ async def test_replies_page_oldest_first_with_the_root_once(ws: Workspace, clien
 # People and groups
 
 
-async def test_people_groups_and_where_the_bot_is(ws: Workspace, client: AsyncWebClient) -> None:
+async def test_people_and_groups(ws: Workspace, client: AsyncWebClient) -> None:
     auth = await client.auth_test()
     assert (auth["team_id"], auth["user_id"], auth["bot_id"]) == (TEAM, BOT_USER, BOT_ID)
     assert "chat:write" in auth.headers["x-oauth-scopes"]
     eva = (await client.users_info(user=EVA))["user"]
     assert (eva["team_id"], eva["is_stranger"], "email" in eva["profile"]) == (EXTERNAL_TEAM, True, False)
     assert (await client.users_info(user=GONE))["user"]["deleted"] is True
-    assert (await client.users_lookupByEmail(email="folake@local.example"))["user"]["id"] == FOLAKE
     ws.change_user(GIO, hidden="user_not_visible")
     assert (await ask(client, "users.info", user=GIO))["error"] == "user_not_visible"
     assert (await client.usergroups_users_list(usergroup=PLATFORM))["users"] == [ONCALL, ADE]
     ws.disable_group(PLATFORM)
     assert (await ask(client, "usergroups.users.list", usergroup=PLATFORM))["error"] == "no_such_subteam"
-    assert (await client.usergroups_list())["usergroups"] == []
     members = (await client.conversations_members(channel=AGENTS))["members"]
     assert (ADE in members, GONE in members) == (True, False)
-    first = await client.users_list(limit=2)
-    second = await client.users_list(limit=100, cursor=first["response_metadata"]["next_cursor"])
-    assert [len(page["members"]) for page in (first, second)] == [2, len(ws.state.users) - 2]
-    mine = (await client.users_conversations())["channels"]
-    assert {c["name"] for c in mine} == {"agents", "clarify-fallback", "old-questions"}
+    first = await client.conversations_members(channel=AGENTS, limit=2)
+    following = first["response_metadata"]["next_cursor"]
+    second = await client.conversations_members(channel=AGENTS, limit=100, cursor=following)
+    assert [len(page["members"]) for page in (first, second)] == [2, len(members) - 2]
 
 
-async def test_presence_of_others_and_ones_own(ws: Workspace, client: AsyncWebClient) -> None:
+async def test_presence_of_others(ws: Workspace, client: AsyncWebClient) -> None:
     assert (await client.users_getPresence(user=ADE)).data == {"ok": True, "presence": "active"}
     ws.set_presence(ADE, "away")
     assert (await client.users_getPresence(user=ADE))["presence"] == "away"
     ws.set_presence(ADE, "active")
     ws.change_user(ADE, deleted=True)
     assert (await client.users_getPresence(user=ADE))["presence"] == "away"
-    assert {"online", "auto_away", "manual_away"} <= set((await client.users_getPresence(user=BOT_USER)).data)
 
 
 # views
