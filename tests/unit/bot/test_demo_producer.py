@@ -245,38 +245,3 @@ async def test_producer_wants_its_token() -> None:
         assert (await http.get("/healthz")).status_code == 200
         http.headers["Authorization"] = "Bearer sesame"
         await subscribe(http)
-
-
-async def test_producer_refuses_on_demand(producer: DemoProducer, http: httpx.AsyncClient) -> None:
-    subscription, _ = await subscribe(http)
-    await producer.emit(QUESTION)
-    producer.refuse_next(429, times=2, headers={"Retry-After": "1"})
-    responses = [await http.post("/aaep/v1/replies", json=answer(subscription)) for _ in range(3)]
-    assert [response.status_code for response in responses] == [429, 429, 204]
-    assert responses[0].headers["Retry-After"] == "1"
-
-
-async def test_producer_loses_a_response_though_it_took_the_reply(
-    producer: DemoProducer, http: httpx.AsyncClient
-) -> None:
-    subscription, _ = await subscribe(http)
-    await producer.emit(QUESTION)
-    producer.lose_next_response()
-    with pytest.raises(httpx.TransportError):
-        await http.post("/aaep/v1/replies", json=answer(subscription))
-    assert len(producer.replies) == 1
-
-
-async def test_producer_comes_up_where_it_was_and_keeps_what_it_emitted(
-    producer: DemoProducer, http: httpx.AsyncClient
-) -> None:
-    url = producer.url
-    subscription, where = await subscribe(http)
-    await producer.down()
-    with pytest.raises(httpx.TransportError):
-        await http.get("/healthz")
-    sent = await producer.emit(QUESTION)
-    await producer.up()
-    assert producer.url == url
-    assert await read(http, where, 1) == [sent]
-    assert (await http.post("/aaep/v1/replies", json=answer(subscription))).status_code == 204

@@ -247,17 +247,6 @@ async def test_writes_at_most_once_a_second(world: World) -> None:
     assert all(later - earlier >= 0.999 for earlier, later in pairwise(times))
 
 
-async def test_lets_issues_take_turns(world: World) -> None:
-    for number in range(5):
-        await world.ask(question=f"Question {number}?")
-    await world.ask(43)
-    await world.start()
-    await world.shows(5)
-
-    order = [call.path.split("/")[-2] for call in world.github.of("POST", "/comments")]
-    assert order[:3] in (["42", "43", "42"], ["43", "42", "42"])
-
-
 async def test_after_a_restart_posts_nothing_twice_and_lists_nothing_needlessly(world: World) -> None:
     await world.start()
     await world.ask()

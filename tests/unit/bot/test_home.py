@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -43,7 +43,7 @@ from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.index import Index, Summary, summarize
+from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
@@ -231,20 +231,6 @@ async def test_home_in_a_storm_publishes_at_most_once_per_person_and_second_and_
     assert all(gap >= 1 / 1.5 - 1e-6 for gap in gaps(world.slack.times()))
     assert 85 <= storm <= 91  # the pace is used, and kept
     assert world.snapshots <= 125  # twice a second, for all
-
-
-async def test_home_in_a_storm_gives_everybody_their_share(world: World) -> None:
-    for user in VIEWERS:
-        await world.home.opened(user)
-    for _ in range(600):
-        world.change()
-        if world.clock.now().second % 2:
-            await world.home.press(HomePress("page", "inbox", 1), Person("", VIEWERS[0]))
-        await world.clock.advance(0.1)
-
-    counts = {user: len(world.slack.times(user)) for user in VIEWERS}
-    assert min(counts.values()) >= 2
-    assert counts[VIEWERS[0]] > max(count for user, count in counts.items() if user != VIEWERS[0])
 
 
 async def test_home_takes_snapshots_seldom_where_they_take_long(world: World) -> None:
@@ -580,89 +566,6 @@ async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_wa
     assert snapshot.paged == {"CLR-42-004": {"U04"}}
     assert snapshot.audiences == {Audience("planner"), Audience("engineer")}
     assert [each.agent for each in snapshot.agents] == ["engineer", "planner"]
-
-
-async def test_fleet_is_flattened_with_those_that_wait_below_whom_they_wait_for() -> None:
-    async def sessions() -> Sequence[SessionFact]:
-        return [SessionFact("p", "s9", "reviewer", "Rae", 1, ended=False, last_event_at=None)]
-
-    known = [
-        summary(1, from_="engineer", to="architect", agent_id="engineer", asked_last=START),
-        summary(2, from_="tester", to="engineer", agent_id="tester", session_id="s2", asked_last=START),
-        summary(3, from_="writer", agent_id="writer", session_id="s3", asked_last=START),
-    ]
-
-    fleet = await gathering(known, sessions=sessions).snapshot(1)
-
-    lines = {line.agent: line for line in fleet.agents}
-    assert [(line.agent, line.depth) for line in fleet.agents if line.agent in {"architect", "engineer"}] == [
-        ("architect", 0),
-        ("engineer", 1),
-    ]
-    assert lines["tester"] == AgentLine("tester", None, "blocked", 2, ("engineer",), START, ("CLR-42-002",))
-    assert lines["writer"].on == ("human",)
-    assert lines["architect"].clarifications == ("CLR-42-001",)
-    assert (lines["reviewer"].name, lines["reviewer"].status) == ("Rae", "working")
-    assert [
-        (each.agent, each.name, each.blocked_by) for each in fleet.ready if each.session_id in {"s9", "s2"}
-    ] == [
-        ("reviewer", "Rae", ()),
-        ("tester", None, ("CLR-42-002",)),
-    ]
-
-
-def many(count: int) -> Index:
-    index = Index()
-    for n in range(count):
-        agent = f"agent-{n % 300}"
-        escalated: Summary = summary(
-            1,
-            id=f"CLR-{n}-001",
-            issue=n,
-            from_=agent,
-            agent_id=agent,
-            session_id=f"s{n}",
-            status="escalated" if n % 10 == 0 else "pending",
-            expires_at=START + timedelta(seconds=n * 37 % 100_000),
-            asked_last=START + timedelta(seconds=n * 7919 % 100_003),
-        )
-        index.put(escalated)
-    return index
-
-
-async def test_snapshot_of_ten_thousand_lets_others_have_their_turn() -> None:
-    count = 10_000
-    known = many(count)
-    turns = 0
-    while_listed: set[int] = set()
-    while_paged: set[int] = set()
-
-    class Watched:
-        def __iter__(self) -> Iterator[Summary]:
-            for each in known:
-                while_listed.add(turns)
-                yield each
-
-    def paged(_: str) -> frozenset[str]:
-        while_paged.add(turns)
-        return frozenset({"U0ADE"})
-
-    facts = gathering(Watched(), paged=paged)
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    ticking = asyncio.create_task(others())
-    snapshot = await facts.snapshot(1)
-    ticking.cancel()
-
-    assert len(snapshot.questions) == count
-    assert len(snapshot.paged) == count // 10
-    assert len(while_listed) >= count // 500
-    assert len(while_paged) >= count // 500
 
 
 PLANNER = Admitted(frozenset({Audience("planner")}))

@@ -167,20 +167,6 @@ async def test_session_that_moved_on_voids_its_question_if_it_has_only_one(
     assert [each for _, each in found] == [status] * len(issues)
 
 
-async def test_end_of_a_session_closes_its_questions_in_every_ledger(world: World) -> None:
-    await world.put(raw(**IN_42))
-    await world.put(
-        raw(event_id="e2", reply_token="r2", question="Other?", extensions={"agentx": {"issue": 43}})
-    )
-    await world.put(other("session.cancelled", timestamp="2026-11-21T09:00:01Z"))
-    await world.worked_off()
-    assert (await world.records(), await world.records(43)) == (
-        [("CLR-42-001", "abandoned")],
-        [("CLR-43-001", "abandoned")],
-    )
-    assert world.notices.events[-1] == "evt_session.cancelled"
-
-
 async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
     await world.put(raw(**IN_42))
     await world.worked_off()

@@ -53,31 +53,6 @@ def test_answer_to_a_further_question_is_timed_from_that_question(telemetry: Tel
     assert telemetry.answers.total == 30.0
 
 
-def test_statuses_are_counted_when_they_change(telemetry: Telemetry) -> None:
-    asked, answered = summary(), summary("answered")
-    telemetry.record_changed(None, asked)
-    telemetry.record_changed(asked, replace(asked, taken_by="U1"))  # written to, and still what it was
-    telemetry.record_changed(asked, answered)
-    telemetry.record_changed(answered, summary(round=2))
-    telemetry.record_changed(None, summary("resolved"))  # long over
-    assert telemetry.changes == {"pending": 2, "answered": 1}
-
-
-@pytest.mark.parametrize(
-    ("outcome", "retries"),
-    [
-        ("sent", 0),
-        ("later", 1),
-        ("unknown", 1),
-        ("try_again", 1),
-    ],
-)
-def test_try_that_has_to_be_made_again_is_a_retry(telemetry: Telemetry, outcome: str, retries: int) -> None:
-    telemetry.delivered("card", outcome)
-    assert telemetry.deliveries == {("card", outcome): 1}
-    assert telemetry.retries["card"] == retries
-
-
 def test_distribution_counts_what_is_at_most_a_bound() -> None:
     figures = Distribution((1.0, 5.0))
     for figure in (0.0, 1.0, 1.1, 5.0, 60.0):

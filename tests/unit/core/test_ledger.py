@@ -109,13 +109,6 @@ async def test_records_of_any_shape_are_left_as_they_are_or_can_be_used(
         assert parse(json.loads(json.dumps(dump(readable)))) == readable
 
 
-async def test_file_keeps_its_mode(ledger: FileLedger) -> None:
-    path = write(ledger, FOREIGN)
-    path.chmod(0o664)
-    await ledger.transact(7, add)
-    assert path.stat().st_mode & 0o777 == 0o664
-
-
 async def test_nothing_is_written_when_the_decision_fails_or_changes_nothing(ledger: FileLedger) -> None:
     path = write(ledger, FOREIGN)
     before = path.stat()

@@ -29,13 +29,10 @@ DELIVERED = reply_settled(answered(record(topic="db"), YES, ADE, NOW), "delivere
         (DELIVERED, {"question": "deploy  to\nPRODUCTION?"}, True),
         (DELIVERED, {"question": "Deploy to staging?"}, False),
         (DELIVERED, {"session_id": "sess_2"}, False),
-        (DELIVERED, {"producer": "other"}, False),
         (reply_settled(DELIVERED, "unconfirmed", None), {}, True),
         (reply_settled(DELIVERED, "refused", None), {}, True),
         (answered(record(), YES, ADE, NOW), {}, False),  # its reply is still on its way
-        (record(), {}, False),
         (resolved(DELIVERED, NOW), {}, False),
-        (abandoned(record(), "expired", NOW), {}, False),
     ],
 )
 def test_same_matter(first: Clarification, again: dict[str, str], same: bool) -> None:
@@ -100,9 +97,7 @@ def test_adoptable_is_an_answer_nobody_sent(first: Clarification, adoptable: boo
         ("architect", "agent:architect"),
         ("agent:architect", "agent:architect"),
         ("user:folake", "ledger:user:folake"),
-        ("ledger:somebody", "ledger:somebody"),
         ("folake@example.com", "ledger:folake@example.com"),
-        ("human", "ledger:human"),
         ("a" * 300, ("agent:" + "a" * 300)[:256]),
     ],
 )

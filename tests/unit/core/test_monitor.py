@@ -129,21 +129,6 @@ def test_suspects_what_blocks_nobody_is_no_deadlock(monitor: Monitor, change: di
     assert monitor.suspects() == []
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        "escalated",
-        "answered",
-    ],
-)
-def test_suspects_circle_that_was_ended_is_none(monitor: Monitor, after: Any) -> None:
-    first = between(1, "engineer", "architect")
-    monitor.record_changed(first)
-    monitor.record_changed(replace(first, status=after))
-    monitor.record_changed(between(2, "architect", "engineer"))
-    assert monitor.suspects() == []
-
-
 def test_suspects_one_that_expired_blocks_nobody(monitor: Monitor) -> None:
     """After a long downtime a circle may have ended by itself: nobody is woken for it."""
     monitor.record_changed(between(1, "engineer", "architect"))
@@ -170,12 +155,6 @@ def test_suspects_flipped_and_deadlocked_is_told_once_each(monitor: Monitor) -> 
     monitor.record_changed(between(1, "engineer", "architect", question=DB))
     monitor.record_changed(between(2, "architect", "engineer", question=DB))
     assert sorted(told(monitor.suspects())) == [("stuck", "CLR-42-001"), ("stuck", "CLR-42-002")]
-
-
-def test_suspects_asking_back_after_an_answer_is_not_stuck(monitor: Monitor) -> None:
-    monitor.record_changed(replace(between(1, "engineer", "architect", question=DB), status="answered"))
-    monitor.record_changed(between(2, "architect", "engineer", question=DB, blocking=False))
-    assert monitor.suspects() == []
 
 
 YES = Answer("yes", "yes")
@@ -372,22 +351,6 @@ def test_late_nudge_renews_from_now(timeout: float | None, nudged_after: float, 
     )
 
 
-@pytest.mark.parametrize(
-    ("status", "call"),
-    [
-        ("pending", "nudge"),
-        ("stale", "nudge"),
-        ("escalated", "expire"),
-        ("answered", None),
-        ("resolved", None),
-        ("abandoned", None),
-    ],
-)
-def test_only_open_ones_call(status: Status, call: str | None) -> None:
-    found = next_call(record().model_copy(update={"status": status}), SLA)
-    assert (found and found.kind) == call
-
-
 @pytest.mark.parametrize(("status", "nudges"), list(product(["pending", "stale"], [0, 1])))
 @pytest.mark.parametrize("stale_after", [None, 10, -10, 500])
 def test_foreign_record_is_chased_like_ours(status: Status, nudges: int, stale_after: int | None) -> None:
@@ -431,14 +394,6 @@ def test_follow_up_is_chased_anew() -> None:
     )
     assert (second.nudges, second.asked.taken_by) == (0, None)
     assert next_call(second, SLA) == next_call(summarize(second), SLA) == Call("nudge", later + SLA)
-
-
-def test_expired_before_it_was_seen_is_not_nudged() -> None:
-    gone = asked_with(60)
-    assert due_call(gone, SLA, NOW + 59 * MINUTE) == Call("nudge", NOW + 30 * MINUTE)
-    assert due_call(gone, SLA, NOW + 60 * MINUTE) == Call("expire", NOW + 60 * MINUTE)
-    assert minutes(next_call(asked_with(-10), SLA)) == ("expire", -10)
-    assert minutes(next_call(asked_with(0), SLA)) == ("expire", 0)
 
 
 def test_the_end_of_time_is_no_error() -> None:

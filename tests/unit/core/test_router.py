@@ -487,16 +487,6 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
     assert hub.changed[-1].asked.closed == "expired"
 
 
-async def test_attend_decides_on_what_is_there_under_the_lock(hub: Hub) -> None:
-    await hub.router.open(42, ask())
-    await hub.router.answer(ID, yes, ADE, NOW)
-    hub.clock.jump(NOW + 300 * MINUTE)
-    assert await hub.router.apply_due(ID) is None
-    assert (await hub.get()).status == "answered"
-    with pytest.raises(NotFound):
-        await hub.router.apply_due("CLR-42-009")
-
-
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
     foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
     raw = dump(foreign) | {"priority": "high"}
@@ -614,28 +604,6 @@ async def test_resolve_with_what_does_not_fit_changes_nothing(hub: Hub) -> None:
     with pytest.raises(AnswerRejected):
         await hub.router.resolve(ID, lambda found: from_text(found.asked, "soon"), "soon", ADE, NOW)
     assert (await hub.get()).status == "pending"
-
-
-@pytest.mark.parametrize("answered_before", [False, True])
-async def test_resolution_between_agents_has_2000_characters_at_most(hub: Hub, answered_before: bool) -> None:
-    hub.write(record().model_copy(update={"aaep": None}))
-    if answered_before:
-        await hub.router.answer(ID, yes, ADE, NOW)
-    before = await hub.get()
-    with pytest.raises(TooLong, match="resolution" if answered_before else "answer"):
-        await hub.router.resolve(ID, yes, "x" * 2001, ADE, NOW)
-    assert await hub.get() == before
-    assert (await hub.router.resolve(ID, yes, "x" * 2000, ADE, NOW)).status == "resolved"
-
-
-async def test_abandon_by_hand_says_who(hub: Hub) -> None:
-    await hub.router.open(42, ask())
-    after = await hub.router.abandon(ID, BEA)
-    assert (after.status, after.asked.closed, after.thread[-1].from_) == (
-        "abandoned",
-        "by hand",
-        BEA.decided_by,
-    )
 
 
 Act = Callable[[Router, str], Any]

@@ -61,11 +61,6 @@ def test_answer_fits_the_question(
     assert "the agent gets its reply when `clarify run` is started" in said.err
 
 
-def test_answer_shows_what_was_answered_inert(prompt: Prompt) -> None:
-    prompt.asked()
-    assert prompt.fine("answer", "42", "\x1b[31m[red]x\ny") == "CLR-42-001 is answered: “[31m[red]x y”.\n"
-
-
 def test_resolve_an_open_one_and_an_answered_one(prompt: Prompt) -> None:
     prompt.asked("one", issue=1)
     prompt.asked("two", issue=2)

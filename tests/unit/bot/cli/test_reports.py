@@ -8,9 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from bot.cli.reports import export_to, trail
+from bot.cli.reports import export_to
 from core.clock import iso
-from core.records import parse
 from tests.unit.bot.cli.kit import ARCHITECT, FOLAKE, Prompt, long_ago
 
 
@@ -94,14 +93,6 @@ def test_export_of_others_records_says_what_they_wrote(prompt: Prompt) -> None:
     question, answer = prompt.lines()
     assert (question["surface"], answer["surface"], answer["decidedBy"]) == ("ledger", "ledger", None)
     assert (answer["by"], answer["response"]) == ("architect", "a")
-
-
-def test_trail_is_in_the_order_of_time() -> None:
-    written = long_ago(5, 1)
-    written["thread"].reverse()
-    record = parse(written)
-    assert record is not None
-    assert [line["type"] for line in trail(record)] == ["question", "answer"]
 
 
 def test_earlier_rounds_that_others_broke_are_shown_and_exported(prompt: Prompt) -> None:

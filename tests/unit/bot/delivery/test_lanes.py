@@ -70,17 +70,6 @@ async def test_posts_go_in_the_order_of_sending_at_the_channels_pace(
     assert [at for _, at in wire.sent] == pytest.approx([0, 1, 2, 3, 4, 5, 6])
 
 
-async def test_a_page_overtakes_while_the_lane_waits_for_its_slot(
-    lanes: Lanes, wire: Wire, clock: ManualClock
-) -> None:
-    for number in range(3):
-        lanes.put("C1", f"card {number}", post=True, priority=(CARD, float(number)))
-    await clock.advance(0.5)
-    lanes.put("C1", "page", post=True, priority=(PAGE, 0.0))
-    await clock.advance(5)
-    assert wire.order == ["card 0", "page", "card 1", "card 2"]
-
-
 async def test_an_update_never_waits_behind_paced_posts(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     for number in range(10):
         lanes.put("C1", f"card {number}", post=True, priority=(CARD, float(number)))
@@ -90,21 +79,6 @@ async def test_an_update_never_waits_behind_paced_posts(lanes: Lanes, wire: Wire
     await clock.advance(0)
     assert wire.order[-1] == "dead"
     assert wire.sent[-1][1] == pytest.approx(0.1)
-
-
-async def test_channels_do_not_wait_for_each_other(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
-    for channel in ("C1", "C2", "C3"):
-        lanes.put(channel, channel, post=True, priority=(CARD, 0.0))
-    await clock.advance(0)
-    assert sorted(wire.sent) == [("C1", 0), ("C2", 0), ("C3", 0)]
-
-
-async def test_what_posts_nothing_uses_no_slot(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
-    wire.script = {"a": [Done()], "b": [Done()]}
-    for key in "abc":
-        lanes.put("C1", key, post=True, priority=(CARD, 0.0))
-    await clock.advance(0)
-    assert wire.sent == [("a", 0), ("b", 0), ("c", 0)]
 
 
 @pytest.mark.parametrize(("told", "wait"), [(30.0, 30.0), (1.5, 1.5), (None, 1.0)])

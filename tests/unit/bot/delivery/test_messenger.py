@@ -340,14 +340,6 @@ async def page(world: Room, target: str) -> str:
     return "page:1"
 
 
-async def test_page_goes_to_a_person_by_direct_message_once(world: Room) -> None:
-    key = await page(world, "U0ONCALL")
-    await world.until_done(key)
-    await world.until_done(key)
-    assert world.slack.calls == ["open U0ONCALL", "post D1"]
-    assert (await world.row(key)).final
-
-
 async def test_page_to_somebody_who_cannot_be_written_to_is_given_up(world: Room) -> None:
     key = await page(world, "U0GONE")
     world.slack.dm = Never("user_disabled", "place")

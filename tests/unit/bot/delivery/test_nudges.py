@@ -263,6 +263,7 @@ async def test_nudges_goes_on_while_one_has_to_wait(world: Stage) -> None:
     world.note(second)
     await until(lambda: len(world.keys) == 2)
     assert world.keys == ["nudge:CLR-42-002:1:1", "nudge:CLR-42-001:1:1"]
+    assert world.clock.slept == [0.5]
 
 
 @pytest.mark.parametrize("trouble", ["broken", "gone"])

@@ -44,13 +44,6 @@ async def sessions(world: Room) -> list[tuple[str, str, str, int, str | None]]:
     return [(r["producer"], r["session_id"], r["agent_id"], r["issue"], r["thread_ts"]) for r in rows]
 
 
-async def test_session_is_there_with_the_first_message_and_once(world: Room) -> None:
-    nudge = Fresh("nudge:x", "nudge", CHANNEL, ID, 1, "", ID, body={}, wanted="n", asker="engineer")
-    for _ in range(2):
-        await world.messages.want([ASKED, nudge])
-    assert await sessions(world) == [("", ID, "engineer", 42, None)]
-
-
 async def test_thread_that_was_begun_is_kept_when_more_is_wanted(world: Room) -> None:
     await world.messages.want([ASKED])
     await world.messages.landed(await world.row(CARD), CHANNEL, "1.1", "d", final=False, opens_thread=True)
@@ -60,11 +53,6 @@ async def test_thread_that_was_begun_is_kept_when_more_is_wanted(world: Room) ->
     assert thread is not None
     assert (thread.producer, thread.session_id, thread.issue) == ("", ID, 42)
     assert await world.messages.open_threads() == [thread]
-
-
-async def test_message_of_a_producers_session_makes_none(world: Room) -> None:
-    await world.messages.want([Fresh(CARD, "card", CHANNEL, ID, 1, "planner", "sess_1")])
-    assert await sessions(world) == []
 
 
 async def test_page_waits_for_the_card_that_begins_its_thread(world: Room) -> None:

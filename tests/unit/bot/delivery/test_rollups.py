@@ -46,36 +46,6 @@ def world() -> World:
     return World()
 
 
-def test_the_21st_question_is_held(world: World) -> None:
-    for seq in range(1, 24):
-        world.ask(seq)
-    assert world.carded(23) == list(range(1, 21))
-    assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-021", "CLR-42-022", "CLR-42-023"]
-    assert world.rollups.next_card(AGENT) is None
-
-
-def test_a_place_that_gets_free_goes_to_the_oldest_held(world: World) -> None:
-    for seq in range(1, 24):
-        world.ask(seq)
-    world.carded(23)
-    world.answer(5)
-    promoted = world.rollups.next_card(AGENT)
-    assert promoted is not None
-    assert promoted.id == "CLR-42-021"
-    assert world.rollups.claim_card("CLR-42-021")
-    assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-022", "CLR-42-023"]
-    assert world.rollups.next_card(AGENT) is None
-
-
-def test_held_one_that_is_answered_in_the_rollup_leaves_it(world: World) -> None:
-    for seq in range(1, 23):
-        world.ask(seq)
-    world.carded(22)
-    world.answer(21)
-    assert [held.id for held in world.rollups.held(AGENT)] == ["CLR-42-022"]
-    assert world.rollups.claim_card("CLR-42-021"), "a closed one is shown as it ended"
-
-
 def test_agents_do_not_take_each_others_places(world: World) -> None:
     for seq in range(1, 21):
         world.ask(seq)

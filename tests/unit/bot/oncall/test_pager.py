@@ -19,7 +19,7 @@ from core.escalation import NewIncident
 from tests.kit.clocks import START
 from tests.kit.until import until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World, said
+from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, FALLBACK, ONCALL, SECOND, World
 
 GROUP, HERE = ("errored", "platform"), Destination("slack", ONCALL)
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
@@ -38,22 +38,6 @@ async def test_first_page_goes_at_once(world: World) -> None:
     assert "planner stopped 1" in page.text
     assert "Error category permanent" in page.text
     assert labels(page.blocks) == CONTROLS
-
-
-async def test_escalated_question_is_paged_with_its_controls(world: World) -> None:
-    record = await world.escalated(context="Nobody is at the office.")
-    (page,) = await world.paged(1)
-    assert record.id in page.text
-    assert "Deploy to production?" in page.text
-    assert "Nobody is at the office." in said(page)
-    assert labels(page.blocks)[:2] == ["Yes", "No"]
-    assert labels(page.blocks)[-4:] == CONTROLS
-
-
-async def test_raised_twice_is_one_incident(world: World) -> None:
-    for _ in range(2):
-        await world.raised(key="ledger:issue-1.json")
-    await world.paged(1)
 
 
 async def test_repeats_until_taken_and_older_page_loses_its_controls(world: World) -> None:
@@ -96,26 +80,6 @@ async def test_taken_in_the_ledger_by_others_stops_the_pages(world: World) -> No
     await world.pass_by(600)
     await world.paged(1)
     assert (await world.log())[-1] == "taken"
-
-
-async def test_not_mine_takes_the_next_step_now(world: World) -> None:
-    await world.raised()
-    await world.paged(1)
-    await world.actions.press(PagePress("notmine", 1), ADE)
-    await world.paged(1, BOSSES)
-
-
-async def test_handed_over_person_is_paged_at_once(world: World) -> None:
-    record = await world.escalated()
-    await world.paged(1)
-    reaction = await world.actions.submit_hand(PagePress("hand", 1), SECOND, ADE)
-    assert reaction.recorded
-    (page,) = await world.paged(1, DM_SECOND)
-    assert labels(page.blocks)[:2] == ["Yes", "No"]
-    found = await world.ledger.find(record.id, 42)
-    assert found.asked.handed_to is not None
-    assert found.asked.handed_to.user == SECOND
-    assert world.incidents.paged(record.id) == {ONCALL, SECOND}
 
 
 @pytest.mark.parametrize("how", ["refused", "nobody", "late", "broken", "outside"])

@@ -11,7 +11,7 @@ import pytest
 from bot.delivery.messages import Messages
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Incident, Incidents
-from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending, SendingState
+from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending
 from bot.storage.store import Store
 from core.escalation import Failed, NewIncident
 from tests.kit.clocks import START, ManualClock
@@ -64,31 +64,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     store = await Store.open(tmp_path / "clarify.db")
     yield World(store)
     await store.close()
-
-
-@pytest.mark.parametrize(
-    ("states", "failures"),
-    [
-        ([("U0ONCALL", "failed"), ("C0BOSSES", "failed")], 1),
-        ([("U0ONCALL", "late"), ("U0ONCALL", "failed")], 1),
-        ([("U0ONCALL", "sent"), ("U0ONCALL", "late")], 0),
-        ([("U0ONCALL", "dropped"), ("U0ONCALL", "failed")], 0),
-    ],
-)
-async def test_failure_is_written_once_a_page(
-    world: World, states: list[tuple[str, SendingState]], failures: int
-) -> None:
-    one, other, over = [await world.raised(f"errored:{n}") for n in range(3)]
-    await world.sent(one, other, over)
-    await world.incidents.take([over.id], "U1")
-    for target, state in states:
-        await world.pages.settle(Sending(1, 0, Destination("slack", target)), state)
-    for incident in (one, other):
-        assert await world.failures(incident) == failures
-        each = world.incidents.open(incident.id)
-        assert each is not None
-        assert sum(isinstance(happening, Failed) for happening in each.history) == failures
-    assert await world.failures(over) == 0
 
 
 @pytest.mark.parametrize(

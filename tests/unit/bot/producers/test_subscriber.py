@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -379,46 +378,9 @@ async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int
     await waiting
 
 
-async def test_backlog_gives_the_oldest_until_it_is_done() -> None:
-    backlog = ReadBuffer()
-    await backlog.drained()
-    first = asyncio.ensure_future(backlog.first())
-    one, two = arrival(1), arrival(2)
-    backlog.add(one)
-    backlog.add(two)
-    assert await first == [one]
-    assert await backlog.first(9) == [one, two]
-    backlog.done()
-    assert await backlog.first() == [two]
-    drained = asyncio.ensure_future(backlog.drained())
-    await asyncio.sleep(0)
-    assert not drained.done()
-    backlog.done()
-    await drained
-    assert len(backlog) == 0
-
-
 @pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
 def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
     waits = [reconnect_delay(attempt, seeded(seed)) for seed in range(200)]
     top = min(60.0, 0.5 * 2 ** min(attempt, 20))
     assert 0 <= min(waits) < top * 0.1
     assert top * 0.9 < max(waits) <= top
-
-
-@pytest.mark.parametrize(
-    ("given_", "low", "high"),
-    [
-        ({}, 0, 0.5),
-        ({"unauthorized": True}, 60, 60.5),
-        ({"retry_after": 7.5}, 7.5, 7.5),
-        ({"sse_retry": 3.0}, 3, 3),
-        ({"retry_after": 1e9}, 86400, 86400),
-        ({"retry_after": 0.0}, 0, 0.5),
-    ],
-)
-def test_reconnect_delay_keeps_what_the_producer_asked_for(
-    given_: dict[str, Any], low: float, high: float
-) -> None:
-    delay = reconnect_delay(0, seeded(1), **given_)
-    assert low <= delay <= high

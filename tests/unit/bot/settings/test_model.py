@@ -59,27 +59,6 @@ def test_settings_page_errors(configured: str | None, category: str | None, page
     assert settings.monitor.pages_error(category) is pages
 
 
-def test_settings_on_call_of_a_group() -> None:
-    settings = parse(
-        """
-        [slack]
-        fallback_channel = "C1"
-        [[on_call]]
-        name = "p"
-        group = "S1"
-        pick = "first_present"
-        take_timeout = "5m"
-        [[on_call]]
-        name = "q"
-        users = ["U1"]
-        """
-    )
-    first, second = settings.on_call
-    assert (first.pick, first.take_timeout) == ("first_present", timedelta(minutes=5))
-    assert (second.pick, second.take_timeout) == ("all", timedelta(minutes=15))
-    assert (settings.monitor.heartbeat_every, settings.heartbeat_url) == (timedelta(minutes=1), None)
-
-
 def test_settings_rotation_starts_at_midnight_of_a_date() -> None:
     settings = parse(
         """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -17,7 +16,7 @@ from bot.slack.socket import Envelope, Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, PLATFORM, TEAM
 from core.errors import LedgerUnwritable
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import SECRET, Bot, locked
+from tests.unit.bot.slack.kit import SECRET, Bot
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:
@@ -108,27 +107,6 @@ async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(
     assert "could not be stored" in told
     assert (await bot.find(record)).is_open
     assert "Deploy" not in caplog.text
-
-
-async def test_click_while_the_ledger_is_locked_is_told_and_never_applied(bot: Bot) -> None:
-    record, ts = await bot.asked()
-    async with locked(bot):
-        clicking = asyncio.create_task(bot.ws.click(ADE, AGENTS, ts, label="Yes"))
-        (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
-    await clicking
-
-    assert "try again" in told
-    assert (await bot.find(record)).is_open
-
-
-async def test_click_on_a_question_that_expired_is_told(bot: Bot) -> None:
-    record, ts = await bot.asked(expires_at=datetime.now(UTC) - timedelta(seconds=1))
-
-    await bot.ws.click(ADE, AGENTS, ts, label="Yes")
-
-    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
-    assert "expired" in told
-    assert (await bot.find(record)).asked.closed == "expired"
 
 
 async def test_somebody_who_just_joined_is_not_refused_on_old_facts(bot: Bot) -> None:

@@ -184,20 +184,6 @@ async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Star
     assert await bot.memory.watermark(AGENTS) is not None
 
 
-async def test_socket_that_returns_brings_what_was_missed(built: Start) -> None:
-    bot = await built()
-    bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=3.0, retry_delays=())
-    bot.app.look_back()
-    await bot.start()
-    record, ts = await bot.asked()
-    await bot.ws.refuse_connections()
-    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-    await bot.ws.wait_for(lambda: any(not ack.ok for ack in bot.ws.acks))
-    await bot.ws.accept_connections()
-
-    assert (await bot.until_answered(record)).asked.response is True
-
-
 async def paged(bot: Bot, paging: Paging, **more: object) -> tuple[Clarification, str]:
     """An escalated question, and its page in Ade's direct messages."""
     record = await escalated(bot, **more)

@@ -14,13 +14,10 @@ from bot.people import PEOPLE_UNKNOWN, Person
 from bot.slack.payloads import Click, Spot
 from bot.slackapi import Place
 from bot.views.codec import ListPress
-from bot.views.phrases import BUSY
-from bot.workspace.interactions import Outcome
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, RANDOM, TEAM
-from core.clarification import Clarification
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import AGENT, Bot, locked
+from tests.unit.bot.slack.kit import AGENT, Bot
 
 ON_CALL = f"""
 [[on_call]]
@@ -67,26 +64,6 @@ def said(bot: Bot, user: str = ADE) -> str:
     return f"{last.text}\n{shown(blocks)}" if blocks else last.text
 
 
-async def press(bot: Bot, label: str, user: str = ADE) -> Outcome:
-    return await bot.ws.press_ephemeral(user, bot.ws.ephemerals(user)[-1], label)
-
-
-async def escalated(bot: Bot, **more: Any) -> Clarification:
-    record, _ = await bot.asked(**more)
-    return await bot.router.escalate(record.id, "by hand", "Nobody knows.")
-
-
-async def test_second_answer_is_told_who_was_first(bot: Bot) -> None:
-    record, _ = await bot.asked()
-    await command(bot, f"answer {record.id} no")
-
-    told = await command(bot, f"answer {record.id} yes", FOLAKE)
-
-    assert f"<@{ADE}>" in told
-    assert (await bot.find(record)).asked.response is False
-    assert bot.refreshed == [record.id]
-
-
 async def test_reading_that_takes_long_is_acknowledged_at_once(bot: Bot) -> None:
     record, _ = await bot.asked()
     bot.ws.faults.add("conversations.members", "delay:1.2")
@@ -97,36 +74,6 @@ async def test_reading_that_takes_long_is_acknowledged_at_once(bot: Bot) -> None
     (ack,) = [ack for ack in bot.ws.acks if ack.kind == "slash_commands"]
     assert ack.seconds is not None
     assert ack.seconds < 1.0
-
-
-async def test_stale_row_tells_through_the_response_url(bot: Bot) -> None:
-    record, _ = await bot.asked()
-    await command(bot, "mine", channel=RANDOM)
-    before = len(bot.ws.ephemerals(ADE))
-    await bot.router.abandon(record.id, _decider())
-
-    assert (await bot.ws.press_ephemeral(ADE, bot.ws.ephemerals(ADE)[before - 1], "Answer…")).ok
-
-    await bot.ws.wait_for(lambda: len(bot.ws.ephemerals(ADE)) > before)
-    assert "takes no answer any more" in said(bot)
-    assert not [call for call in bot.ws.calls if call.method == "chat.postEphemeral"]
-
-
-def _decider() -> Any:
-    from core.clarification import Decider
-
-    return Decider("user:folake", "slack", TEAM, FOLAKE)
-
-
-async def test_busy_take_is_told_and_not_done_later(bot: Bot) -> None:
-    record = await escalated(bot)
-    await command(bot, "stale")
-
-    async with locked(bot):
-        assert (await press(bot, "Take")).ok
-
-    assert BUSY in said(bot)
-    assert (await bot.find(record)).asked.taken_by is None
 
 
 async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> None:

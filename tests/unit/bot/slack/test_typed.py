@@ -155,20 +155,6 @@ async def test_reply_answered_but_not_noted_is_no_second_answer(built: Start) ->
     assert not bot.told(ADE)
 
 
-async def test_event_that_comes_again_is_handled_once(bot: Bot) -> None:
-    record, ts = await bot.asked(kinds=("numeric",))
-    sent = await reply(bot, ADE, ts, "unreadable")
-    message = bot.ws.message(AGENTS, sent)
-
-    heard = messages_heard(bot)
-    bot.ws.events.posted(message)
-    await bot.ws.wait_for(lambda: messages_heard(bot) > heard)
-    await bot.conversation.idle()
-
-    assert len(bot.told(ADE)) == 1
-    assert (await bot.find(record)).is_open
-
-
 @pytest.mark.parametrize(
     ("ts", "expected"),
     [

@@ -184,13 +184,6 @@ def test_card_says_what_happens_if_nobody_answers(fields: dict[str, Any], words:
     assert words in shown(card(record_of(**fields)).blocks)
 
 
-@pytest.mark.parametrize("status", ["stale", "escalated"])
-def test_card_open_shows_its_status_and_keeps_its_controls(status: Any) -> None:
-    message = card(kinds("yes_no").model_copy(update={"status": status}))
-    assert labels(message.blocks) == ["Yes", "No"]
-    assert f"CLR-42-001 · {status}" in shown(message.blocks)
-
-
 @pytest.mark.parametrize(
     ("instead_of", "words"),
     [
@@ -265,14 +258,6 @@ def test_agent_that_is_asked_too_is_named_in_blocks_and_text(verbosity: str) -> 
         assert TOO in words
     assert TOO not in card(put_to("architect")).text
     assert "was asked too" not in card(put_to("human"), asks_an_agent=True).text
-
-
-def test_answer_of_another_implementation_is_its_agents() -> None:
-    entry = Entry(round=1, from_="architect", type="answer", body="65", timestamp=LATER)
-    record = put_to("architect")
-    record = record.model_copy(update={"status": "answered", "aaep": None, "thread": (*record.thread, entry)})
-    for words in both(record):
-        assert "agent:architect" in words
 
 
 @pytest.mark.parametrize("status", ["resolved", "abandoned"])
