@@ -226,7 +226,7 @@ def _answered(record: Clarification) -> Answered | None:
         shown = round_of(record, record.round - 1)
     if shown.stage != "answered" or shown.answered_at is None:
         return None
-    agent, to = audience_of(record)
+    agent, to, _ = audience_of(record)
     return Answered(
         clarification=record.id,
         round=shown.number,

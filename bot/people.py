@@ -28,7 +28,7 @@ from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
 from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackUnreachableError
 from bot.routing import Audience
-from bot.settings.model import RouteSettings, Settings
+from bot.settings.model import PersonalRoute, RouteSettings, Settings
 from bot.settings.problems import Place, dotted
 from bot.slackapi import ask
 from bot.views import inert, phrases
@@ -37,7 +37,9 @@ from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotF
 
 _T = TypeVar("_T")
 View = dict[str, Any]
-Reason = Literal["deactivated", "bot", "external", "guest", "not in the channel", "not listed"]
+Reason = Literal[
+    "deactivated", "bot", "external", "guest", "not in the channel", "not listed", "asked of another"
+]
 MEMBERS = "members"
 PEOPLE_UNKNOWN = "Slack did not say who you are just now, so nothing was taken. Please try again in a moment."
 LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
@@ -62,6 +64,7 @@ _WHY: Mapping[Reason, str] = {
     "guest": "you are a guest in this workspace",
     "not in the channel": "you are not in the channel",
     "not listed": "you are not among those who answer this agent",
+    "asked of another": "this is asked of somebody else",
 }
 _log = logging.getLogger("clarify.slack")
 
@@ -603,6 +606,13 @@ class AccessControl:
             # Somebody of whom Slack tells us nothing, such as an external person: no address.
             return None
 
+    async def _is(self, person: Person, named: str) -> bool:
+        """Whether somebody goes by this Slack user id or e-mail address."""
+        if "@" not in named:
+            return person.user == named
+        email = await self._email(person.user)
+        return email is not None and email.casefold() == named.casefold()
+
     async def check(self) -> None:
         """For the start: every route, and every role of people, has somebody who could answer, as far as Slack tells
         at once.
@@ -637,6 +647,8 @@ class AccessControl:
         )
 
     async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
+        if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
+            return Refusal(_WHY["asked of another"], route.mentioned)
         if person.user in route.answerer_users:
             return None
         reason = await self._decide(person, route, where, fresh=False)

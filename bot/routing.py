@@ -20,10 +20,13 @@ _MOST_KEPT = 20_000
 
 
 class Audience(NamedTuple):
-    """By what it is decided who answers: the agent that asks, and whom it asks."""
+    """By what it is decided who answers: the agent that asks, the role that it asks, and the only person who may answer
+    (an e-mail address or a Slack user id; empty: anybody whom the route lets).
+    """
 
     agent: str
     to: str = HUMAN
+    person: str = ""
 
 
 class Group(NamedTuple):
@@ -48,10 +51,11 @@ class Thread:
 def audience_of(seen: Seen) -> Audience:
     """One whose target may not be asked is put to the people of the agent that asks."""
     if isinstance(seen, Summary):
-        agent, held_back = seen.agent_id, seen.held_back
+        agent, held_back, person = seen.agent_id, seen.held_back, seen.person
     else:
         agent, held_back = seen.asked.agent_id, seen.asked.held_back is not None
-    return Audience(agent or seen.from_, HUMAN if held_back else seen.to)
+        person = seen.asked.direct.person if seen.asked.direct else None
+    return Audience(agent or seen.from_, HUMAN if held_back else seen.to, person or "")
 
 
 def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
@@ -89,7 +93,7 @@ class Audiences:
         if route is None:
             if len(self._kept) >= _MOST_KEPT:
                 self._kept.clear()
-            route = self._kept[audience] = self._settings.route_for(audience.agent, audience.to)
+            route = self._kept[audience] = self._settings.route_for(*audience)
         return route
 
     def by_route(self, audiences: Iterable[Audience]) -> dict[RouteSettings, list[Audience]]:

@@ -50,6 +50,7 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
     "resolved": frozenset(),
     "abandoned": frozenset(),
 }
+UNCLAIMED_AFTER = timedelta(hours=1)
 HIGHEST_ROUND = 999_999_999  # as far as a control can name it
 LONGEST_SLA = 366 * 24 * 60  # minutes
 UNDELIVERED: frozenset[ReplyState] = frozenset({"sending", "waiting"})
@@ -273,6 +274,13 @@ class Clarification(Record):
     def escalates(self) -> bool:
         """Whether somebody is paged when nobody answers it."""
         return self.asked.escalates
+
+    @property
+    def unclaimed_at(self) -> datetime | None:
+        """When people are told that its asker never fetched the answer; None: it does not wait to be fetched."""
+        asked = self.asked
+        waits = asked.reply == "waiting" and asked.answered_at is not None
+        return asked.answered_at + UNCLAIMED_AFTER if waits and asked.answered_at else None
 
     def sla(self, default: timedelta) -> timedelta:
         """The time to the next step: its workflow's, or `default` if that is missing or invalid."""

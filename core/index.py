@@ -57,6 +57,8 @@ class Summary:
     via: str | None = None
     held_back: bool = False
     is_direct: bool = False
+    person: str | None = None
+    unclaimed_at: datetime | None = None
     escalates: bool = True
 
     @property
@@ -66,6 +68,8 @@ class Summary:
     @property
     def needs_something(self) -> bool:
         """Open, or its reply is on its way or not confirmed."""
+        if self.reply == "unclaimed":
+            return self.is_open
         return (
             self.status not in DONE
             or self.adoptable
@@ -111,6 +115,8 @@ def summarize(record: Clarification) -> Summary:
         via=asked.via,
         held_back=asked.held_back is not None,
         is_direct=asked.direct is not None,
+        person=asked.direct.person if asked.direct else None,
+        unclaimed_at=record.unclaimed_at,
         escalates=asked.escalates,
     )
 

@@ -45,14 +45,14 @@ _NOT_TAKEN = frozenset({"sending", "refused", "too_late"})
 class Call:
     """What is due, and when."""
 
-    kind: Literal["nudge", "escalate", "expire"]
+    kind: Literal["nudge", "escalate", "expire", "unclaimed"]
     at: datetime
 
 
 def next_call(seen: Seen, sla: timedelta) -> Call | None:
     """What is due next, if nothing else happens; None: nothing ever."""
     if not seen.is_open:
-        return None
+        return None if seen.unclaimed_at is None else Call("unclaimed", seen.unclaimed_at)
     expires = seen.expires_at
     reminder = None if seen.status == "escalated" else _next_reminder(seen, sla)
     if expires is not None and (reminder is None or expires <= reminder.at):

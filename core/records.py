@@ -339,7 +339,12 @@ def _decode_oddly(content: bytes) -> Any:
 
 def closed_at(record: Clarification) -> datetime | None:
     """When a record was finished, by its latest change of any kind; None: it is open, or its reply is not sent yet."""
-    if record.status not in DONE or record.asked.reply in UNDELIVERED or record.is_adoptable:
+    unclaimed = record.asked.reply == "unclaimed"
+    if (
+        (record.status not in DONE and not unclaimed)
+        or record.asked.reply in UNDELIVERED
+        or record.is_adoptable
+    ):
         return None
     moments = [record.created, record.resolved_at, *(entry.timestamp for entry in record.thread)]
     return max(moment for moment in (*moments, record.asked.went_on_at) if moment is not None)
@@ -348,7 +353,7 @@ def closed_at(record: Clarification) -> datetime | None:
 def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
     """Whether all that a ledger holds is closed, and has been for `after`. One that cannot be read may be open."""
     for item in items:
-        if not isinstance(item, dict) or item.get("status") not in list(DONE):
+        if not isinstance(item, dict) or item.get("status") not in [*DONE, "answered"]:
             return False  # without reading the rest of it: so it is with nearly all that are not over
         record = parse(item)
         over = closed_at(record) if record is not None else None

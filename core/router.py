@@ -506,4 +506,6 @@ def done(record: Clarification, call: Call, now: datetime, sla: timedelta) -> Cl
         return abandoned(record, "expired", now)
     if call.kind == "nudge":
         return nudged(record, now, sla)
+    if call.kind == "unclaimed":
+        return reply_settled(record, "unclaimed", None)
     return escalated(record, "stale", escalation_words(record, "stale"), now)

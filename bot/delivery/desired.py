@@ -141,7 +141,10 @@ class DesiredState:
             metadata={"event_type": CARD_EVENT, "event_payload": about | {"revision": record.revision}},
             matches={"event_type": CARD_EVENT, "event_payload": about},
             thread_ts=thread_ts,
-            broadcast=thread_ts is not None and record.is_open,
+            # A session that asks directly may ask much: the channel sees its first card, and those that escalate.
+            broadcast=thread_ts is not None
+            and record.is_open
+            and (record.asked.direct is None or record.status == "escalated"),
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
         )

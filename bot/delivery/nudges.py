@@ -15,7 +15,7 @@ from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
-from bot.views.notices import nudge, rollup_nudge
+from bot.views.notices import nudge, rollup_nudge, unclaimed_notice
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock
@@ -28,6 +28,8 @@ _RETRY = 0.5  # seconds
 
 
 class _Owed(NamedTuple):
+    """What is to be said: the nudge of that number; 0: that the agent never fetched the answer."""
+
     clarification: str
     issue: int
     round: int
@@ -62,11 +64,10 @@ class Nudges:
 
     def record_changed(self, seen: Summary) -> None:
         """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
-        if not self._is_owed(seen):
+        owed = self._owed(seen)
+        if owed is None:
             self._known.pop(seen.id, None)
-            return
-        owed = _Owed(seen.id, seen.issue, seen.round, seen.nudges)
-        if self._known.get(seen.id) != owed:
+        elif self._known.get(seen.id) != owed:
             self._known[seen.id] = owed
             self._queue.put_nowait(owed)
 
@@ -94,9 +95,19 @@ class Nudges:
 
     async def _say(self, owed: _Owed) -> None:
         record = await self._ledger.find(owed.clarification, owed.issue)
-        if not self._is_owed(summarize(record)) or (record.round, record.nudges) != (owed.round, owed.nudges):
+        if self._owed(summarize(record)) != owed:
             return
-        fresh = await self._shared(record) if await self._is_held(record) else self._own(record)
+        if not owed.nudges:
+            key, draft = f"unclaimed:{record.id}:{record.round}", unclaimed_notice(record)
+            fresh = self._own(record, key, self._renderer.message(draft), "notice")
+        elif await self._is_held(record):
+            fresh = await self._shared(record)
+        else:
+            key, draft = (
+                f"nudge:{record.id}:{record.round}:{record.nudges}",
+                nudge(record, self._audiences.route(record).mentioned),
+            )
+            fresh = self._own(record, key, self._renderer.message(draft), "nudge")
         if await self._messages.get(fresh.key) is None:
             await self._notify(fresh)
 
@@ -107,21 +118,20 @@ class Nudges:
         cards = await self._messages.cards_of([record.id])
         return not any(card.ts or card.intent_at for card in cards)
 
-    def _own(self, record: Clarification) -> Fresh:
+    def _own(self, record: Clarification, key: str, message: Message, kind: str) -> Fresh:
         route, (producer, session_id) = self._audiences.route(record), self._audiences.thread(record)
-        message = self._renderer.message(nudge(record, route.answerers))
         # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
-        body = _body(message) | {"opens_thread": True}
+        body = _body(message) | {"opens_thread": True, "broadcast": kind == "nudge"}
         return Fresh(
-            key=f"nudge:{record.id}:{record.round}:{record.nudges}",
-            kind="nudge",
+            key=key,
+            kind=kind,
             target=route.channel,
             clarification=record.id,
             round=record.round,
             producer=producer,
             session_id=session_id,
             body=body,
-            wanted="nudge",
+            wanted=kind,
             asker=self._rollups.group(record).agent if producer == OWN_THREAD else None,
         )
 
@@ -151,12 +161,13 @@ class Nudges:
             wanted="nudge",
         )
 
-    def _is_owed(self, seen: Summary) -> bool:
-        """Nudged, and nothing has come of it yet. What people are not shown they are not reminded of: whatever is
-        asked instead is asked again.
+    def _owed(self, seen: Summary) -> _Owed | None:
+        """Nudged, and nothing has come of it yet; or answered in vain. What people are not shown they are not reminded
+        of: whatever is asked instead is asked again.
         """
-        waits = seen.is_open and seen.status != "escalated"
-        return bool(seen.nudges and waits and self._audiences.shows(seen))
+        waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
+        owed = _Owed(seen.id, seen.issue, seen.round, seen.nudges if waits else 0)
+        return owed if (waits or seen.reply == "unclaimed") and self._audiences.shows(seen) else None
 
 
 def _body(message: Message) -> dict[str, object]:

@@ -442,12 +442,27 @@ class RouteSettings(Table):
         return answerers
 
     @property
+    def mentioned(self) -> tuple[str, ...]:
+        """Who is reminded of a question."""
+        return self.answerers
+
+    @property
     def answerer_users(self) -> tuple[str, ...]:
         return tuple(answerer for answerer in self.answerers if answerer[0] in "UW")
 
     @property
     def answerer_groups(self) -> tuple[str, ...]:
         return tuple(answerer for answerer in self.answerers if answerer[0] == "S")
+
+
+class PersonalRoute(RouteSettings):
+    """A route for the questions that only one of its answerers may answer: an e-mail address or a Slack user id."""
+
+    only: str
+
+    @property
+    def mentioned(self) -> tuple[str, ...]:
+        return self.answerers if "@" in self.only else (self.only,)
 
 
 class StepSettings(Table):
@@ -678,9 +693,13 @@ class Settings(Configuration):
         key = agent_key(role)
         return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
 
-    def route_for(self, agent_id: str, to: str = HUMAN) -> RouteSettings:
-        """Where an agent's question goes, and who answers it there; one put to people who answer for a role: to them."""
+    def route_for(self, agent_id: str, to: str = HUMAN, person: str = "") -> RouteSettings:
+        """Where an agent's question goes, and who answers it there; one put to people who answer for a role: to them.
+        `person`: the only one of them who may answer.
+        """
         route = self._route_of(agent_id)
+        if person:
+            route = PersonalRoute(**dict(route), only=person)
         responder = self.responder_for(to) if to != HUMAN else None
         if responder is None or responder.kind != "people":
             return route

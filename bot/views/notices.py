@@ -182,6 +182,12 @@ def session_notice(event: Event) -> Draft:
     return _notice(f"{agent_of(event)} {verb}", texts, facts)
 
 
+def unclaimed_notice(record: Clarification) -> Draft:
+    """The answer waits in vain: whoever gave it should know that nothing came of it."""
+    told = "The agent never picked up the answer. It may have ended, or lost its question; the answer stays here for it."
+    return _notice(f"Not picked up · {inert.clip(record.id, ID_LIMIT)}", [told])
+
+
 def consent_notice(record: Clarification, by: str) -> Draft:
     """Another program wrote an acceptance into a ledger: it does not count, and who waits for it should know."""
     told = (

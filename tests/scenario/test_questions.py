@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, controls, said, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
 
 
 class Asker:
@@ -162,3 +162,98 @@ async def test_question_outlives_a_restart(stage: World) -> None:
         assert [each["id"] for each in listed["questions"]] == [asked["id"]]
         await stage.workspace.post(FOLAKE, AGENTS, "after", card.ts)
         assert (await asker.look(asked, wait=30))["answer"] == "after"
+
+
+async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Path) -> None:
+    async with (
+        scene(tmp_path, clock=LeapClock(600)) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        asked = await Asker(http).ask(question="Go on?", kind="yes_no")
+        card = await stage.card("Go on?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        told = await stage.message("never picked up the answer")
+        assert told.thread_ts == card.ts
+        await stage.now_says(card, "The agent never picked it up")
+        assert (await Asker(http).look(asked))["answer"] is True
+        await stage.now_says(card, "Delivered and confirmed")
+
+
+async def test_only_the_person_asked_answers(stage: World, asker: Asker) -> None:
+    await asker.ask(question="Your view?", kind="yes_no", to=ADE)
+    card = await stage.card("Your view?")
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+    await stage.whisper(FOLAKE, "asked of somebody else")
+    assert stage.record()["status"] == "pending"
+    await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
+    await stage.now_says(card, f"<@{ADE}>")
+
+
+async def test_session_is_one_thread_and_its_first_card_is_in_the_channel(stage: World, asker: Asker) -> None:
+    await asker.ask(question="First?", session="s1")
+    first = await stage.card("First?")
+    await asker.ask(question="Second?", session="s1")
+    second = await stage.card("Second?")
+    assert (second.thread_ts, second.broadcast) == (first.ts, False)
+    await asker.ask(question="Elsewhere?")
+    assert (await stage.card("Elsewhere?")).thread_ts is None
+
+
+async def test_question_that_may_not_escalate_pages_nobody(tmp_path: Path) -> None:
+    async with (
+        scene(tmp_path, clock=LeapClock(600)) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        await Asker(http).ask(question="Quietly?", escalate=False)
+        await stage.now_says(await stage.card("Quietly?"), "Expired")
+        assert stage.record()["aaep"]["nudges"] == 1
+        assert not stage.workspace.direct(ONCALL)
+
+
+OWNED = """
+[[producers]]
+name = "builder"
+token_env = "BUILDER_TOKEN"
+max_open = 2
+redact = ["hunter[0-9]"]
+agents = ["builder-*"]
+"""
+
+
+async def test_caller_sees_its_own_questions_only(stage: World) -> None:
+    stage.environ["BUILDER_TOKEN"] = "t-builder"
+    text = config(stage.producer.url, more=OWNED + '[[producers]]\nname = "other"\n')
+    async with (
+        stage.bot(text) as bot,
+        httpx.AsyncClient(base_url=url_of(bot), headers={"Authorization": "Bearer t-builder"}) as builder,
+        httpx.AsyncClient(base_url=url_of(bot)) as other,
+    ):
+        mine = await Asker(builder).ask(question="The password is hunter2?")
+        assert mine["agent"] == "builder"
+        card = await stage.card("The password is [redacted]?")
+        assert "hunter" not in (stage.folder / "ledgers/issue-100001.json").read_text() + said(card)
+        assert (await Asker(other).look(mine, status=404))["error"] == "NOT_FOUND"
+        assert (await Asker(other).withdraw(mine, status=404))["error"] == "NOT_FOUND"
+        assert (await Asker(other).ask(question="And mine?"))["agent"] == "other"
+        problem = await Asker(builder).ask(question="As whom?", agent="planner", status=403)
+        assert (problem["error"], problem["field"]) == ("OTHER_AGENT", "agent")
+        await Asker(builder).ask(question="Two?", agent="builder-2")
+        busy = await builder.post("/questions", json={"question": "Three?"})
+        assert (busy.status_code, busy.json()["error"], busy.headers["Retry-After"]) == (
+            429,
+            "TOO_MANY_OPEN",
+            "5",
+        )
+        builder.headers.pop("Authorization")
+        assert (await Asker(builder).ask(question="Mine, too?"))["agent"] == "other"
+
+
+async def test_caller_without_a_token_is_refused_where_all_have_one(stage: World) -> None:
+    stage.environ["BUILDER_TOKEN"] = "t-builder"
+    async with (
+        stage.bot(config(stage.producer.url, more=OWNED)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot)) as http,
+    ):
+        assert (await Asker(http).ask(question="x", status=401))["error"] == "UNAUTHORIZED"
