@@ -181,7 +181,8 @@ class Questions:
         self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]
     ) -> Clarification:
         """The question, once it does not wait any more, or as it is after so many seconds, or at one of `ends`."""
-        over = [asyncio.ensure_future(each) for each in (self._clock.sleep(seconds), *ends)]
+        # The caller's seconds, whatever time it is in the ledgers.
+        over = [asyncio.ensure_future(each) for each in (asyncio.sleep(seconds), *ends)]
         try:
             with self._woken(clarification_id) as changed:
                 while True:
@@ -296,7 +297,7 @@ class Questions:
             NotRecordedYet: it is not there in time.
         """
         with self._woken(place.token) as changed:
-            late = [asyncio.ensure_future(self._clock.sleep(_PATIENCE))]
+            late = [asyncio.ensure_future(asyncio.sleep(_PATIENCE))]
             try:
                 while True:
                     try:
