@@ -43,7 +43,7 @@ from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Incidents
-from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_targets
+from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_pagers
 from bot.oncall.pager import Pager
 from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
@@ -363,7 +363,7 @@ class Bot:
 
     def _build_pager(self) -> None:
         settings, clock = self.settings, self.clock
-        outside = Outside(settings.secrets.by_variable, self.telemetry)
+        outside = Outside(outside_pagers(settings), settings.secrets.by_variable, self.telemetry)
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
         self.pager = Pager(
             incidents=self.incidents,
@@ -393,7 +393,7 @@ class Bot:
             clock=clock,
         )
         self.slack_outage = SlackOutageAlert(
-            targets=outside_targets(settings),
+            targets=outside_pagers(settings),
             send=outside.send,
             connected=lambda: self.slack.connected,
             probe=partial(ask, "auth.test", self.web.auth_test),

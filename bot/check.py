@@ -44,7 +44,7 @@ from bot.producers.dialects import (
     stream_answer,
     subscription_request,
 )
-from bot.settings.environment import SLACK_API_URL, service_of
+from bot.settings.environment import SERVICES, SLACK_API_URL
 from bot.settings.model import GithubSettings, ProducerSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, line_of
 from bot.slackapi import SlackBusyError, ask
@@ -168,12 +168,12 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
 def _pagers(settings: Settings) -> Iterator[CheckResult]:
     """Show what each notification URL is for; nothing is sent, and the URL is not shown."""
     for index, on_call in enumerate(settings.on_call):
-        for variable in on_call.pagers:
+        for variable, kind in on_call.pagers.items():
             subject = f"on_call[{index}].steps"
-            service = service_of(settings.secrets.by_variable[variable].get_secret_value())
+            service = SERVICES[kind](settings.secrets.by_variable[variable].get_secret_value())
             if service is None:
                 fix = "give it a URL as https://github.com/caronc/apprise/wiki describes"
-                yield wrong(subject, f"the value of {variable} is no URL that apprise can notify", fix)
+                yield wrong(subject, f"the value of {variable} is no URL that {kind} can notify", fix)
             else:
                 yield right(subject, f"{variable} notifies through {service}")
 

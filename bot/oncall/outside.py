@@ -4,8 +4,8 @@ Pagers outside (PagerDuty, Opsgenie, e-mail, SMS …) are reached through appris
 side lets it. Each sending therefore has a thread of its own, which is left behind when its time is over: a daemon, so
 that one that hangs never holds up the end of the process.
 
-To add a pager: name an environment variable with its apprise address in a step, as `apprise:VARIABLE`; a new kind of
-target needs a case in `notify_target` (settings), in `Policies._destinations_of`, and a way to send in `Pager`.
+To add a pager: name an environment variable with its apprise address in a step, as `apprise:VARIABLE`. To add a kind of
+pager: see `PAGERS` in `bot.settings.model`; how it sends is a row of `_SENDERS` here.
 """
 
 from __future__ import annotations
@@ -39,14 +39,21 @@ SendOutside = Callable[[str, str, str], Awaitable[None]]
 
 
 class Outside:
-    """Sends through apprise. `secrets`: the addresses by the name of their environment variable (`Secrets.by_variable`).
+    """Sends to pagers. `kinds`: of which kind each is, by the environment variable with its address; `secrets`: the
+    addresses (`Secrets.by_variable`).
 
     limit: seconds that one sending may take.
     """
 
     def __init__(
-        self, secrets: Mapping[str, SecretStr], telemetry: Telemetry, *, limit: float = _LIMIT
+        self,
+        kinds: Mapping[str, str],
+        secrets: Mapping[str, SecretStr],
+        telemetry: Telemetry,
+        *,
+        limit: float = _LIMIT,
     ) -> None:
+        self._kinds = kinds
         self._secrets = secrets
         self._telemetry = telemetry
         self._limit = limit
@@ -93,7 +100,7 @@ class Outside:
                 done.set_result(None)
 
         def work() -> None:
-            problem = _notify(variable, secret, title, body)
+            problem = _SENDERS[self._kinds[variable]](variable, secret, title, body)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(tell, problem)
 
@@ -102,7 +109,7 @@ class Outside:
         return done
 
 
-def _notify(variable: str, secret: SecretStr, title: str, body: str) -> PagerError | None:
+def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) -> PagerError | None:
     """Blocks until the service took it, or did not."""
     import apprise  # noqa: PLC0415 - takes a second: not on the event loop, and only where a pager is configured
 
@@ -122,13 +129,19 @@ def _notify(variable: str, secret: SecretStr, title: str, body: str) -> PagerErr
     return None if accepted else PagerError(f"{variable}: the service did not take it, or cannot be reached")
 
 
+_SENDERS: Mapping[str, Callable[[str, SecretStr, str, str], PagerError | None]] = {
+    "apprise": _through_apprise
+}
+"""By the kind of a pager: sends a title and a text to the address in a variable; what went wrong, if anything."""
+
+
 class SlackOutageAlert:
     """Tells the pagers outside that Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
 
     Once an outage, after minutes of it, and once more when it is over. A pager that could not be reached is tried again
     for as long as the outage lasts. Time is counted on a monotonic clock: a clock that is set must not make an outage.
 
-    targets: the environment variables with the addresses to tell, see `outside_targets`.
+    targets: the environment variables with the addresses to tell, see `outside_pagers`.
     connected: whether clicks can arrive (Socket Mode).
     probe: a cheap call to Slack; raises SlackError.
     seconds: a monotonic clock; patience and every are in its seconds.
@@ -223,9 +236,9 @@ class SlackOutageAlert:
         return True
 
 
-def outside_targets(settings: Settings) -> tuple[str, ...]:
-    """The environment variables with pagers' addresses that any policy names, each once."""
-    return tuple(dict.fromkeys(variable for policy in settings.on_call for variable in policy.pagers))
+def outside_pagers(settings: Settings) -> dict[str, str]:
+    """The environment variables with pagers' addresses that any policy names, and of which kind each is."""
+    return {variable: kind for policy in settings.on_call for variable, kind in policy.pagers.items()}
 
 
 class Heartbeat:

@@ -41,13 +41,14 @@ _BEFORE: dict[SendingState, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a page goes: a channel or user in Slack, or the environment variable with an address for apprise.
+    """Where a page goes. via: "slack", or a kind of pager outside (`PAGERS`). target: a channel or user in Slack, or the
+    environment variable with the pager's address.
 
     thread: the session (producer, id) in whose thread of the channel it is posted.
     mentions: users whom the post has to mention to reach them.
     """
 
-    via: Literal["slack", "apprise"]
+    via: str
     target: str
     thread: tuple[str, str] | None = None
     mentions: tuple[str, ...] = ()
@@ -425,7 +426,7 @@ def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
     return page
 
 
-def _destination(via: Literal["slack", "apprise"], row: StoredRow) -> Destination:
+def _destination(via: str, row: StoredRow) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
@@ -494,7 +495,7 @@ def find_about(tx: Tx, incidents: Collection[int]) -> PagesAbout:
         for row in tx.rows(
             "select page, via, state, message from page_sendings where page in :pages", pages=pages_
         ):
-            outside += row["via"] == "apprise" and row["state"] == "sent"
+            outside += row["via"] != "slack" and row["state"] == "sent"
             if row["message"] is not None:
                 (found.shared if row["page"] in others else found.alone).add(row["message"])
     return replace(found, outside=outside)

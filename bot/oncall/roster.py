@@ -19,7 +19,7 @@ from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNKNOWN_USER, People
 from bot.routing import Audiences
-from bot.settings.model import OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
+from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Tx
 from bot.storage.sweeping import Sweep
 from core.clock import Clock
@@ -257,8 +257,8 @@ class Policies:
     ) -> Sequence[Destination]:
         """The destinations behind one entry of a step's `notify`, or behind the last resort."""
         kind, name = parse_target(notify)
-        if kind == "apprise":
-            return [Destination("apprise", name)]
+        if kind in PAGERS:
+            return [Destination(kind, name)]
         if kind == "group":
             return _direct(await self._roster.members(name))
         people = await self._reached(incident, holder)

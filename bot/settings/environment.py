@@ -9,11 +9,12 @@ import os
 import pwd
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from bot.settings.model import Secrets, http_url, is_loopback, is_web_address, parse_target, url_host
+from bot.settings.model import PAGERS, Secrets, http_url, is_loopback, is_web_address, parse_target, url_host
 from bot.settings.problems import Place, Problem, tables
 
 SLACK_API_URL = "https://slack.com/api/"
@@ -129,8 +130,9 @@ def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wante
         targets = step.get("notify")
         for target in targets if isinstance(targets, list) else ():
             kind, name = parse_target(target) if isinstance(target, str) else ("", "")
-            for want in _named(name, (*place, "steps", index, "notify")) if kind == "apprise" else ():
-                yield want._replace(fits=_is_pager, expected="be a URL that apprise can notify")
+            for want in _named(name, (*place, "steps", index, "notify")) if kind in PAGERS else ():
+                fits = partial(_is_address, kind)
+                yield want._replace(fits=fits, expected=f"be a URL that {kind} can notify")
 
 
 def _named(variable: object, place: Place) -> Iterator[Wanted]:
@@ -148,8 +150,8 @@ def _begins_with(prefix: str) -> Callable[[str], bool]:
     return lambda value: value.startswith(prefix)
 
 
-def _is_pager(value: str) -> bool:
-    return service_of(value) is not None
+def _is_address(kind: str, value: str) -> bool:
+    return SERVICES[kind](value) is not None
 
 
 def signing_key(secret: str) -> bytes:
@@ -162,7 +164,7 @@ def signing_key(secret: str) -> bytes:
         return b""
 
 
-def service_of(url: str) -> str | None:
+def _apprise_service(url: str) -> str | None:
     """The name of the service that `url` notifies, such as "PagerDuty"; None: it is no such URL.
 
     Judged without sending. It holds keys and passwords: it is looked at here, and never shown.
@@ -176,3 +178,7 @@ def service_of(url: str) -> str | None:
     finally:
         logger.disabled = was
     return None if service is None else str(getattr(service, "service_name", "") or "notification service")
+
+
+SERVICES: Mapping[str, Callable[[str], str | None]] = {"apprise": _apprise_service}
+"""By the kind of a pager: the name of the service that an address is for; None: it is no address."""

@@ -135,6 +135,12 @@ def time_zone(value: str) -> str:
     return value
 
 
+PAGERS = ("apprise",)
+"""Kinds of pagers outside Slack; a step names one as `KIND:VARIABLE`, the environment variable with its address. For a new
+kind add its name here, how its address is judged to `bot.settings.environment`, how it sends to `bot.oncall.outside`.
+"""
+
+
 def parse_target(value: str) -> tuple[str, str]:
     """The kind and the name of a step's target: "apprise:PAGER" → ("apprise", "PAGER"), "dm" → ("dm", "")."""
     kind, _, name = value.partition(":")
@@ -149,10 +155,11 @@ def notify_target(value: str) -> str:
         user_group_id(rest)
     elif kind == "channel":
         channel_id(rest)
-    elif kind == "apprise":
+    elif kind in PAGERS:
         environment_name(rest)
     else:
-        raise ValueError('expected "thread", "dm", "group:S…", "channel:C…" or "apprise:VARIABLE"')
+        outside = " or ".join(f'"{each}:VARIABLE"' for each in PAGERS)
+        raise ValueError(f'expected "thread", "dm", "group:S…", "channel:C…" or {outside}')
     return value
 
 
@@ -526,10 +533,10 @@ class OnCallSettings(Table):
         return self.rotation.users if self.rotation is not None else self.users or ()
 
     @property
-    def pagers(self) -> tuple[str, ...]:
-        """The environment variables with pagers' addresses that the steps name, each once."""
+    def pagers(self) -> dict[str, str]:
+        """The environment variables with pagers' addresses that the steps name, and of which kind each is."""
         targets = [parse_target(target) for step in self.steps for target in step.notify]
-        return tuple(dict.fromkeys(name for kind, name in targets if kind == "apprise"))
+        return {name: kind for kind, name in targets if kind in PAGERS}
 
 
 Event = Literal[

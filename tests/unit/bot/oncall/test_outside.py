@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from structlog.testing import capture_logs
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
-from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_targets
+from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_pagers
 from bot.telemetry import Telemetry
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
@@ -32,7 +32,9 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 def outside(address: str, limit: float = 15.0) -> Outside:
-    return Outside({"PAGER_URL": SecretStr(address)}, Telemetry(ManualClock()), limit=limit)
+    return Outside(
+        {"PAGER_URL": "apprise"}, {"PAGER_URL": SecretStr(address)}, Telemetry(ManualClock()), limit=limit
+    )
 
 
 def address(port: int) -> str:
@@ -110,7 +112,7 @@ async def test_outside_one_that_hangs_does_not_hold_up_another(receiver: Receive
     async with receiving() as slow:
         slow.hold = asyncio.Event()
         secrets = {"SLOW": SecretStr(address(slow.port)), "GOOD": SecretStr(address(receiver.port))}
-        pager = Outside(secrets, Telemetry(ManualClock()))
+        pager = Outside(dict.fromkeys(secrets, "apprise"), secrets, Telemetry(ManualClock()))
         hanging = asyncio.create_task(pager.send("SLOW", "title", "body"))
         await until(lambda: slow.bodies)
 
@@ -175,7 +177,7 @@ async def test_outside_logs_hold_no_address(receiver: Receiver, caplog: pytest.L
 
 async def test_outside_sendings_are_counted(receiver: Receiver) -> None:
     telemetry = Telemetry(ManualClock())
-    pager = Outside({"PAGER_URL": SecretStr(address(receiver.port))}, telemetry)
+    pager = Outside({"PAGER_URL": "apprise"}, {"PAGER_URL": SecretStr(address(receiver.port))}, telemetry)
     await problem_of(pager, "OTHER")
     await pager.send("PAGER_URL", "title", "body")
     assert telemetry.pages == {("outside", "failed"): 1, ("outside", "sent"): 1}
@@ -315,12 +317,12 @@ async def test_outage_run_looks_until_cancelled() -> None:
         await task
 
 
-def test_outside_targets_are_those_of_all_policies_each_once(tmp_path: Path) -> None:
+def test_outside_pagers_are_those_of_all_policies_each_once(tmp_path: Path) -> None:
     found = settings(
         tmp_path, ON_CALL, ONE="json://127.0.0.1:1", TWO="json://127.0.0.1:2", THREE="json://127.0.0.1:3"
     )
 
-    assert outside_targets(found) == ("ONE", "TWO", "THREE")
+    assert outside_pagers(found) == dict.fromkeys(("ONE", "TWO", "THREE"), "apprise")
 
 
 MINUTE = timedelta(minutes=1)
