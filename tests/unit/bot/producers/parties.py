@@ -7,7 +7,7 @@ import json
 import random
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
@@ -25,6 +25,7 @@ from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from core.aaep import Response
 from core.clock import Clock
+from tests.kit.clocks import ManualClock
 
 NOW = datetime(2026, 5, 24, 14, 22, 11, tzinfo=UTC)
 Writer = asyncio.StreamWriter
@@ -99,41 +100,11 @@ class Box(Inbox):
             raise StorageUnavailable
 
 
-class ManualClock:
-    """Time that stands still until somebody moves it."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-        self.slept: list[float] = []
-        self._sleepers: list[tuple[datetime, asyncio.Future[None]]] = []
-
-    def now(self) -> datetime:
-        return self.time
-
-    def steady(self) -> float:
-        return (self.time - NOW).total_seconds()
-
-    async def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        waker: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sleepers.append((self.time + timedelta(seconds=seconds), waker))
-        await waker
-
-    def advance(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-        due = [one for one in self._sleepers if one[0] <= self.time]
-        self._sleepers = [one for one in self._sleepers if one[0] > self.time]
-        for _, waker in due:
-            if not waker.done():
-                waker.set_result(None)
-
-
-async def until(condition: Callable[[], object], tick: Callable[[], None] | None = None) -> None:
-    """Returns once `condition()` holds, ticking meanwhile; fails after 10 s."""
+async def until_ticking(clock: ManualClock, seconds: float, condition: Callable[[], object]) -> None:
+    """Returns once `condition()` holds, moving the clock on by `seconds` again and again."""
     async with asyncio.timeout(60):
         while not condition():
-            if tick:
-                tick()
+            await clock.advance(seconds)
             await asyncio.sleep(0.005)
 
 
@@ -155,7 +126,7 @@ class Party:
         """`box` makes the inbox; `cursor` is what the planner's stream is resumed after."""
         self.box: Box
         self.producers: Producers
-        self.clock = ManualClock()
+        self.clock = ManualClock(NOW)
         self.telemetry = Telemetry(self.clock)
         self.troubles: list[Trouble] = []
         self._configured = configured
@@ -196,10 +167,10 @@ class Party:
         return self.producers.status()[name]
 
     async def until_connected(self, name: str = "planner") -> None:
-        await until(lambda: self.state(name)["connected"], lambda: self.clock.advance(0.2))
+        await until_ticking(self.clock, 0.2, lambda: self.state(name)["connected"])
 
     async def until_got(self, *ids: str) -> None:
-        await until(lambda: set(ids) <= set(self.box.ids()), lambda: self.clock.advance(0.2))
+        await until_ticking(self.clock, 0.2, lambda: set(ids) <= set(self.box.ids()))
 
 
 def planner(

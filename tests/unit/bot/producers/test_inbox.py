@@ -18,10 +18,9 @@ from bot.producers.sse import Frame, Oversize
 from bot.storage.store import Store
 from core.aaep import parse_event
 from core.workflow import Speaker
-from tests.kit.clocks import START
+from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming, other, raw
-from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded, until
-from tests.unit.bot.producers.parties import ManualClock as Clock
+from tests.unit.bot.producers.parties import NOW, Box, event, question, seeded, until_ticking
 
 EXPIRES = START + timedelta(minutes=5)
 
@@ -266,7 +265,7 @@ class Desk:
     """A receiver with what it writes to."""
 
     def __init__(self, store: Store) -> None:
-        self.box, self.clock = Box(store), Clock()
+        self.box, self.clock = Box(store), ManualClock(NOW)
         self.troubles: list[Trouble] = []
         self.receiver = Receiver(
             Speaker("planner"),
@@ -361,7 +360,7 @@ async def test_receiver_waits_with_the_storage_and_loses_nothing(desk: Desk) -> 
     desk.box.unavailable = 4
     asked = [arrival(question(n), id=f"evt_{n}") for n in (1, 2, 3)]
     taking = asyncio.create_task(desk.receiver.take(*asked))
-    await until(taking.done, lambda: desk.clock.advance(1))
+    await until_ticking(desk.clock, 1, taking.done)
     assert [one.cursor for one in desk.box.got] == ["evt_1", "evt_2", "evt_3"]
     assert len(desk.clock.slept) == 4
 

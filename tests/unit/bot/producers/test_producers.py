@@ -13,6 +13,7 @@ from bot.demo.producer import DemoProducer
 from bot.errors import TaskDiedError
 from bot.producers.client import Accepted, Refused, Reply, TryAgain
 from core.clock import SystemClock
+from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
     NOW,
     Agent,
@@ -26,7 +27,7 @@ from tests.unit.bot.producers.parties import (
     reply,
     seeded,
     stream,
-    until,
+    until_ticking,
 )
 
 ASKED = {
@@ -107,7 +108,7 @@ async def test_producers_subscribes_anew_when_the_producer_forgot_us(demo: DemoP
         outcome = await party.producers.send("planner", yes(token))
         assert isinstance(outcome, TryAgain)
         assert not outcome.may_have_arrived
-        await until(lambda: demo.subscriptions, lambda: party.clock.advance(0.5))
+        await until_ticking(party.clock, 0.5, lambda: demo.subscriptions)
         await party.until_connected()
         assert await party.producers.send("planner", yes(token)) == Accepted(proof=True)
 
@@ -118,7 +119,7 @@ async def test_producers_does_not_subscribe_anew_for_ever(demo: DemoProducer) ->
         token = await ask(demo, party)
         demo.refuse_next(404, times=3)
         assert isinstance(await party.producers.send("planner", yes(token)), TryAgain)
-        await until(lambda: len(demo.subscriptions) == 2, lambda: party.clock.advance(0.5))
+        await until_ticking(party.clock, 0.5, lambda: len(demo.subscriptions) == 2)
         await party.until_connected()
         assert isinstance(await party.producers.send("planner", yes(token)), Refused)
         assert party.state()["connected"]
@@ -152,7 +153,7 @@ async def test_producers_stores_what_it_has_read_before_it_stops() -> None:
         party.box.unavailable = 1
         await until(lambda: party.state()["backlog"] == 50)
         stopping = asyncio.ensure_future(party.producers.stop(()))
-        await until(lambda: len(party.box.got) == 50, lambda: party.clock.advance(1))
+        await until_ticking(party.clock, 1, lambda: len(party.box.got) == 50)
         await stopping
 
 
@@ -187,7 +188,7 @@ async def test_producers_tells_of_the_next_connection_and_counts_replies(demo: D
         await party.producers.send("planner", yes(await ask(demo, party)))
         assert not again.done()
         demo.drop_connections()
-        await until(again.done, lambda: party.clock.advance(0.2))
+        await until_ticking(party.clock, 0.2, again.done)
         await party.producers.send("nobody", yes("rpl_1"))
         assert party.telemetry.deliveries == {("reply", "accepted"): 1, ("reply", "try_again"): 1}
 
@@ -270,10 +271,10 @@ async def test_producers_loses_no_question_through_cuts_restarts_and_a_slow_stor
                 case 2:
                     party.box.unavailable = rng.randrange(3)
                 case 3:
-                    await until(lambda: party.state()["connected"], lambda: party.clock.advance(1))
+                    await until_ticking(party.clock, 1, lambda: party.state()["connected"])
                 case _:
                     await asyncio.sleep(0)
-            party.clock.advance(rng.random())
+            await party.clock.advance(rng.random())
         await party.until_got(*sent)
         first_seen = list(dict.fromkeys(party.box.ids()))
         assert first_seen == sent

@@ -12,6 +12,7 @@ from bot.producers.client import Accepted
 from bot.producers.receiver import Arrival
 from bot.producers.sse import Frame
 from bot.producers.subscriber import SILENCE, ReadBuffer, reconnect_delay
+from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
     NOW,
     Party,
@@ -26,7 +27,7 @@ from tests.unit.bot.producers.parties import (
     reply,
     seeded,
     stream,
-    until,
+    until_ticking,
 )
 
 FIRST = "evt_0000000000000001"
@@ -77,7 +78,7 @@ async def test_subscriber_starts_its_wait_anew_after_a_connection_that_delivered
         RawServer(events_then(frame(event()), hold=False)) as server,
         Party(planner(server.url)) as party,
     ):
-        await until(lambda: party.state()["connections"] >= 6, lambda: party.clock.advance(0.5))
+        await until_ticking(party.clock, 0.5, lambda: party.state()["connections"] >= 6)
         assert max(seconds for seconds in party.clock.slept if seconds != SILENCE) <= 0.5
 
 
@@ -118,7 +119,7 @@ async def test_subscriber_never_takes_its_token_to_another_host() -> None:
             await answer(writer, "307 Temporary Redirect", Location=elsewhere.url + "/events")
 
         async with RawServer(serve) as server, Party(planner(server.url, "auto", "secret")) as party:
-            await until(lambda: len(server.requests) >= 3, lambda: party.clock.advance(5))
+            await until_ticking(party.clock, 5, lambda: len(server.requests) >= 3)
             assert "redirects to 127.0.0.1 (HTTP 307)" in party.state()["last_error"]
         assert elsewhere.requests == []
 
@@ -160,7 +161,7 @@ async def test_subscriber_probes_a_silent_producer_and_keeps_it() -> None:
     async with RawServer(events_then(frame(event()))) as server, Party(planner(server.url)) as party:
         await party.until_got(FIRST)
         await until(lambda: SILENCE in party.clock.slept)
-        await until(lambda: len(server.heads("GET /healthz")) >= 3, lambda: party.clock.advance(SILENCE))
+        await until_ticking(party.clock, SILENCE, lambda: len(server.heads("GET /healthz")) >= 3)
         assert party.state()["connections"] == 1
         assert party.state()["connected"]
 
@@ -178,7 +179,7 @@ async def test_subscriber_gives_up_a_silent_connection_whose_producer_is_gone() 
         await party.until_got(FIRST)
         alive = False
         await until(lambda: SILENCE in party.clock.slept)
-        await until(lambda: server.heads("GET /healthz"), lambda: party.clock.advance(SILENCE))
+        await until_ticking(party.clock, SILENCE, lambda: server.heads("GET /healthz"))
         await party.until_got(SECOND)
         assert party.state()["connections"] == 2
 
@@ -193,7 +194,7 @@ async def test_subscriber_gives_up_a_server_that_never_answers() -> None:
 
     async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await until(lambda: SILENCE in party.clock.slept)
-        await until(lambda: server.heads("GET /healthz"), lambda: party.clock.advance(SILENCE))
+        await until_ticking(party.clock, SILENCE, lambda: server.heads("GET /healthz"))
         await party.until_got(FIRST)
 
 
@@ -203,14 +204,14 @@ async def test_subscriber_reads_on_while_the_storage_waits() -> None:
         party.box.unavailable = 1
         await until(lambda: party.state()["backlog"] == 2000)
         assert party.box.got == []
-        await until(lambda: len(party.box.got) == 2000, lambda: party.clock.advance(1))
+        await until_ticking(party.clock, 1, lambda: len(party.box.got) == 2000)
         assert party.box.ids() == [f"evt_{n:016x}" for n in range(1, 2001)]
 
 
 async def test_subscriber_takes_a_backlog_replayed_on_every_connection() -> None:
     body = frame(question()) + frame(event(n=2))
     async with RawServer(events_then(body, hold=False)) as server, Party(planner(server.url)) as party:
-        await until(lambda: party.state()["connections"] >= 3, lambda: party.clock.advance(0.5))
+        await until_ticking(party.clock, 0.5, lambda: party.state()["connections"] >= 3)
         await until(lambda: len(party.box.got) >= 6)
         assert not any(incoming.live for incoming in party.box.got)
         assert party.state()["missing"] == 0
@@ -235,7 +236,7 @@ async def test_subscriber_resumes_the_same_subscription_and_asks_anew_when_it_is
             await stream(writer, frame(event(n=2), sse_id="evt_2"))
 
     async with RawServer(serve) as server, Party(planner(server.url + "/base", "standard")) as party:
-        await until(lambda: len(server.heads("GET")) >= 3, lambda: party.clock.advance(0.5))
+        await until_ticking(party.clock, 0.5, lambda: len(server.heads("GET")) >= 3)
         assert len(server.heads("POST")) == 1
         gone = True
         await party.until_got(SECOND)
@@ -300,7 +301,7 @@ async def test_subscriber_resumes_only_once_what_it_read_is_stored() -> None:
         party.box.gate.clear()
         await until(lambda: party.state()["last_error"])
         resuming = len(party.clock.slept)
-        await until(lambda: len(party.clock.slept) > resuming, lambda: party.clock.advance(0.5))
+        await until_ticking(party.clock, 0.5, lambda: len(party.clock.slept) > resuming)
         assert len(server.heads("GET")) == 1
         party.box.gate.set()
         await until(lambda: len(server.heads("GET")) == 2)
