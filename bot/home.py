@@ -22,7 +22,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
 
@@ -35,7 +35,7 @@ from bot.people import AccessControl, Person
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
-from bot.storage.store import Row, Store
+from bot.storage.store import Store
 from bot.storage.sweeping import Sweep
 from bot.telemetry import Telemetry
 from bot.views import home as views
@@ -341,16 +341,13 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
 class Viewer:
     """Somebody who opened their Home tab, last at `opened_at` (seconds since 1970, our clock).
 
-    `channel`: their direct messages with the bot. `pages`: what page of a section they look at, from 1.
-    `digest` tells what Slack shows them; None: not known.
+    `channel`: their direct messages with the bot.
     """
 
     user: str
     team: str
     channel: str
     opened_at: float
-    pages: Mapping[str, int] = field(default_factory=dict)
-    digest: str | None = None
 
 
 class Viewers:
@@ -361,21 +358,20 @@ class Viewers:
 
     async def all(self) -> list[Viewer]:
         """Everybody who is not forgotten."""
-        return [_viewer(row) for row in await self._store.read("select * from homes order by user_id")]
+        rows = await self._store.read("select user_id, team, channel, opened_at from homes order by user_id")
+        return [Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"]) for row in rows]
 
     async def keep(self, viewer: Viewer) -> None:
         """Remember somebody as they are now."""
         await self._store.run(
-            """insert into homes (user_id, team, channel, opened_at, pages, digest)
-               values (:user, :team, :channel, :opened_at, :pages, :digest)
+            """insert into homes (user_id, team, channel, opened_at, pages)
+               values (:user, :team, :channel, :opened_at, '{}')
                on conflict (user_id) do update set team = excluded.team, channel = excluded.channel,
-               opened_at = excluded.opened_at, pages = excluded.pages, digest = excluded.digest""",
+               opened_at = excluded.opened_at""",
             user=viewer.user,
             team=viewer.team,
             channel=viewer.channel,
             opened_at=viewer.opened_at,
-            pages=json.dumps(dict(viewer.pages)),
-            digest=viewer.digest,
         )
 
     async def forget(self, users: Collection[str]) -> None:
@@ -391,11 +387,6 @@ SWEEP = Sweep(
        order by user_id limit :most""",
     ("delete from homes where user_id in :names",),
 )
-
-
-def _viewer(row: Row) -> Viewer:
-    pages: dict[str, int] = json.loads(row["pages"])
-    return Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"], pages, row["digest"])
 
 
 async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: View) -> Outcome:
@@ -417,12 +408,14 @@ async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: Vi
 class _Seat:
     """A viewer and the state of their tab.
 
-    `seen`: the number of the snapshot that they were last looked at with. `urgent`: they wait for it in front of
-    the screen. `again_at`: when to update it next in any case. `busy`: a publish is on its way. `lost`: Slack had
-    nothing to show them while it was.
+    `pages`: what page of a section they look at, from 1. `digest` tells what Slack shows them; None: not known, as after
+    a restart. `seen`: the number of the snapshot that they were last looked at with. `urgent`: they wait for it in front
+    of the screen. `again_at`: when to update it next in any case. `busy`: a publish is on its way.
     """
 
     viewer: Viewer
+    pages: Mapping[str, int] = field(default_factory=dict)
+    digest: str | None = None
     seen: int = -1
     urgent: bool = False
     not_before: float = -inf
@@ -430,7 +423,6 @@ class _Seat:
     last: float = -inf
     failures: int = 0
     busy: bool = False
-    lost: bool = False
 
     def due_at(self, number: int, changed_at: float) -> float:
         """When to look at it; `inf`: not before something happens. `number`: of the newest facts; `changed_at`: when the
@@ -512,15 +504,12 @@ class HomeTabs:
         now = self._clock.now().timestamp()
         seat = self._seats.setdefault(user, _Seat(Viewer(user, team, channel, now)))
         before = seat.viewer
-        seat.viewer = replace(
-            before,
-            team=team or before.team,
-            channel=channel or before.channel,
-            opened_at=now,
-            pages=before.pages if now - before.opened_at < _SAME_VISIT else {},
-            digest=before.digest if shown else None,
-        )
-        seat.urgent, seat.lost = True, not shown
+        seat.viewer = Viewer(user, team or before.team, channel or before.channel, now)
+        if now - before.opened_at >= _SAME_VISIT:
+            seat.pages = {}
+        if not shown:
+            seat.digest = None
+        seat.urgent = True
         self._wake.set()
         await self._viewers.keep(seat.viewer)
 
@@ -528,15 +517,14 @@ class HomeTabs:
         """A page of a section was turned.
 
         Raises:
-            StorageUnavailable: it is not remembered over a restart.
+            StorageUnavailable: somebody who is new is not remembered over a restart.
         """
         if person.user not in self._seats:
             await self.opened(person.user, person.team)
         seat = self._seats[person.user]
-        seat.viewer = replace(seat.viewer, pages={**seat.viewer.pages, press.subject: press.number})
+        seat.pages = {**seat.pages, press.subject: press.number}
         seat.urgent = True
         self._wake.set()
-        await self._viewers.keep(seat.viewer)
 
     def place_of(self, user: str) -> Place:
         """Where to send a message to a viewer; the channel is empty if it is not known."""
@@ -581,7 +569,7 @@ class HomeTabs:
             # From here on, whatever is pressed or changed makes it due again.
             seat.seen, seat.urgent, seat.again_at = snapshot.number, False, inf
             seat.last = self._clock.steady()
-            view, digest, unsure = await self._tab(seat.viewer, snapshot)
+            view, digest, unsure = await self._tab(seat, snapshot)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
             seat.not_before, seat.seen = self._clock.steady() + _APART, -1
             _log.exception("a Home tab could not be made", user=seat.viewer.user, error=type(error).__name__)
@@ -591,9 +579,9 @@ class HomeTabs:
             seat.again_at = now + _UNSURE
         self._next_look = now + _LOOK
         seat.not_before = now + _EACH
-        if digest == seat.viewer.digest:
+        if digest == seat.digest:
             return
-        seat.busy, seat.lost = True, False
+        seat.busy, seat.digest = True, None  # until it is known to be there
         self._pace.posted(now)
         work = self._publish(seat, view, digest)
         task = asyncio.create_task(work, name=f"home {seat.viewer.user}")
@@ -617,15 +605,16 @@ class HomeTabs:
         left = [(each.until - now).total_seconds() for each in self._snapshot.duties if each.until]
         return max(1.0, min((each for each in left if each > 0), default=_SWEEP))
 
-    async def _tab(self, viewer: Viewer, snapshot: Snapshot) -> tuple[View, str, bool]:
-        """The tab of `viewer`, on the pages that they look at; a digest of it; whether Slack did not tell all that they may
+    async def _tab(self, seat: _Seat, snapshot: Snapshot) -> tuple[View, str, bool]:
+        """A viewer's tab, on the pages that they look at; a digest of it; whether Slack did not tell all that they may
         answer.
 
         Raises:
             RenderError: it breaks a limit of Slack's: a fault of ours.
         """
+        viewer = seat.viewer
         admitted = await self._access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
-        shown = await to_thread(chosen, snapshot, viewer.user, admitted, viewer.pages)
+        shown = await to_thread(chosen, snapshot, viewer.user, admitted, seat.pages)
         words = await self._gathering.words(shown.questions)
 
         def rendered() -> tuple[View, str, bool]:
@@ -638,7 +627,6 @@ class HomeTabs:
     async def _publish(self, seat: _Seat, view: View, digest: str) -> None:
         user = seat.viewer.user
         try:
-            await self._remember(seat, None)  # until it is known to be there
             outcome = await self._send(user, view)
             # Counted from here: Slack has it by now, however long the way was.
             seat.not_before = max(seat.not_before, self._clock.steady() + _EACH)
@@ -657,8 +645,7 @@ class HomeTabs:
         match outcome:
             case Sent():
                 self._pace.went_well()
-                # Slack had nothing to show after this was sent: it may have been lost.
-                await self._remember(seat, None if seat.lost else digest)
+                seat.digest = digest
             case Later(after=seconds):
                 self._repeat(seat, seconds, failures + 1, everybody=True)
             case Never(what="app"):
@@ -671,7 +658,7 @@ class HomeTabs:
                 await self._forget([user])
             case Never():
                 _log.error("Slack does not take a Home tab", user=user)
-                seat.viewer = replace(seat.viewer, digest=digest)  # as if it was there: it is not tried again
+                seat.digest = digest  # as if it was there: it is not tried again
 
     def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
         """Publish again after `seconds` (None: as the pace's backoff says); `everybody` waits so long."""
@@ -682,16 +669,6 @@ class HomeTabs:
             self._pace.refused(now, seconds)
         else:
             seat.not_before = max(seat.not_before, now + (seconds or 0.0))
-
-    async def _remember(self, seat: _Seat, digest: str | None) -> None:
-        """Keep what Slack shows. Not being able to costs at most a publish that says the same."""
-        if seat.viewer.digest == digest or seat.viewer.user not in self._seats:
-            return
-        seat.viewer = replace(seat.viewer, digest=digest)
-        try:
-            await self._viewers.keep(seat.viewer)
-        except StorageUnavailable as error:
-            _log.warning("what a Home tab shows is not kept", user=seat.viewer.user, reason=str(error))
 
     async def _forget(self, users: list[str]) -> None:
         for user in users:
