@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, TEAM
 from bot.workspace.state import Message
@@ -32,6 +35,7 @@ class Exchange:
     session: str
     alone: bool = True
     tries: list[Try] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)  # that a direct asker was answered with
 
     async def play(self, rng: random.Random) -> None:
         """Ask, and have people answer until one of them saw no error."""
@@ -120,6 +124,54 @@ class Exchange:
         (response, decided_by, _), *_ = said_alike
         assert response == asked["response"]
         assert decided_by == f"user:slack/{TEAM}/{by['user']}"
+
+
+@dataclass
+class DirectExchange(Exchange):
+    """A question over HTTP, by an asker who tries again with the same key."""
+
+    async def ask(self) -> None:
+        self.world.tap("asked")
+        words = question(self.token, self.session)["question"]
+        body = {"question": words, "kind": "yes_no", "session": self.session, "key": self.token}
+        await self._call("POST", "/questions", body)
+
+    async def confirm(self) -> None:
+        """The asker has the answer; the card says so, once a process lived long enough to write that down."""
+        record = self.world.record(self.token)
+        assert record is not None
+        while not self._is_confirmed():
+            state = await self._call("GET", f"/questions/{record['id']}?wait=1")
+            if state["status"] == "answered":
+                self.states.append(state)
+                await self._settled()
+
+    async def _settled(self) -> None:
+        """It is confirmed, or another process has to be told that it is."""
+        began = len(self.world.addresses)
+        await self.world.until(lambda: self._is_confirmed() or len(self.world.addresses) > began, LONG)
+
+    async def _another_life(self, before: int) -> None:
+        await self.world.until(lambda: len(self.world.addresses) > before, LONG)
+
+    async def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Until a process answers it."""
+        while True:
+            lives = self.world.addresses
+            try:
+                async with httpx.AsyncClient(base_url=lives[-1], timeout=60) as http:
+                    answer = await http.request(method, path, json=body)
+            except httpx.TransportError:
+                await self._another_life(len(lives))
+                continue
+            if answer.status_code != 503:
+                assert answer.status_code in {200, 201}, answer.text
+                state: dict[str, Any] = answer.json()
+                return state
+
+    def _check_replies(self, asked: dict[str, object]) -> None:
+        said_alike = {(s["answer"], s["decided_by"], s["decided_at"]) for s in self.states}
+        assert said_alike == {(asked["response"], asked["decidedBy"], asked["answeredAt"])}
 
 
 def check_all(world: World, exchanges: list[Exchange]) -> None:

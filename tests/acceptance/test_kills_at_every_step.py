@@ -10,8 +10,9 @@ import pytest
 
 from bot.workspace import Options
 from tests.acceptance.dying import Doomed
-from tests.acceptance.exchanges import Exchange, check_all
+from tests.acceptance.exchanges import DirectExchange, Exchange, check_all
 from tests.acceptance.world import World, a_world
+from tests.kit.world import ANY_PORT
 
 IMPATIENT = Options(ack_timeout=1.5)
 SIDE_BY_SIDE = 4
@@ -23,7 +24,7 @@ async def whole(exchange: Exchange, seed: int) -> None:
     await exchange.confirm()
 
 
-async def sweep(world: World, first: int, stride: int) -> int:
+async def sweep(world: World, first: int, stride: int, kind: type[Exchange]) -> int:
     """Kill at steps `first`, `first + stride`, …; returns how many kills there were until none was left to make."""
     async with Doomed.at(world, NEVER) as life:
         await world.get_acquainted()
@@ -33,7 +34,7 @@ async def sweep(world: World, first: int, stride: int) -> int:
         async with Doomed.at(world, at) as life:
             if work is not None:
                 assert not await life.died_before(work)
-            exchange = Exchange(world, f"rpl-{at}", f"sess_{at}")
+            exchange = kind(world, f"rpl-{at}", f"sess_{at}")
             exchanges.append(exchange)
             life.arm()
             work = asyncio.create_task(whole(exchange, at))
@@ -72,20 +73,25 @@ async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
     [
         ("standard", 6),
         ("minimal", 12),
+        ("direct", 12),
         pytest.param("standard", 1, marks=pytest.mark.long),
         pytest.param("minimal", 1, marks=pytest.mark.long),
+        pytest.param("direct", 1, marks=pytest.mark.long),
     ],
 )
 async def test_kill_at_every_step_from_question_to_updated_card(
     tmp_path: Path, dialect: str, every: int
 ) -> None:
-    """At each n-th step: both dialects take the same steps but for the reply."""
+    """At each n-th step: both dialects take the same steps but for the reply, which a direct asker fetches."""
+    kind = DirectExchange if dialect == "direct" else Exchange
 
     async def one(number: int) -> int:
         folder = tmp_path / str(number)
         await asyncio.to_thread(folder.mkdir)
-        async with a_world(folder, dialect, IMPATIENT) as world:
-            return await sweep(world, number, SIDE_BY_SIDE * every)
+        async with a_world(folder, "standard" if dialect == "direct" else dialect, IMPATIENT) as world:
+            if dialect == "direct":
+                world.file.write_text(ANY_PORT + world.file.read_text())
+            return await sweep(world, number, SIDE_BY_SIDE * every, kind)
 
     async with asyncio.TaskGroup() as group:
         sweeps = [group.create_task(one(number)) for number in range(1, SIDE_BY_SIDE + 1)]

@@ -235,13 +235,23 @@ class World:
         )
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where the processes listened, one after the other."""
+        return [line["url"] for line in self.logged() if line.get("event") == "listening"]
+
     def records(self) -> list[dict[str, Any]]:
         """Every clarification in every ledger."""
         files = sorted((self.folder / "ledgers").glob("issue-*.json"))
         return [record for file in files for record in json.loads(file.read_text())["clarifications"]]
 
     def record(self, token: str) -> dict[str, Any] | None:
-        found = [r for r in self.records() if r["aaep"]["replyToken"] == token]
+        """What was asked with this reply token, or, asked directly, with this key."""
+        found = [
+            r
+            for r in self.records()
+            if token in {r["aaep"]["replyToken"], r["aaep"].get("direct", {}).get("key")}
+        ]
         assert len(found) < 2, f"{len(found)} records of one question"
         return found[0] if found else None
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bot.demo.producer import DemoProducer
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS
@@ -61,11 +63,11 @@ async def stage(
         yield on
 
 
-def configured(on: Stage, *, pace: float = UNPACED) -> Path:
+def configured(on: Stage, *, pace: float = UNPACED, more: str = "") -> Path:
     """Write clarify.toml, make the folders; returns the file."""
     (on.folder / "ledgers").mkdir(exist_ok=True)
     file = on.folder / "clarify.toml"
-    file.write_text(config(on.producer.url, dialect="standard", pace=pace), encoding="utf-8")
+    file.write_text(config(on.producer.url, dialect="standard", pace=pace, more=more), encoding="utf-8")
     return file
 
 
@@ -76,11 +78,21 @@ class Running:
     pid: int
     seconds: float
 
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        found = psutil.Process(self.pid).net_connections("tcp")
+        return next(
+            f"http://127.0.0.1:{each.laddr.port}" for each in found if each.status == psutil.CONN_LISTEN
+        )
+
 
 @asynccontextmanager
-async def bot(on: Stage, *, pace: float = UNPACED, wait: float = 120.0) -> AsyncIterator[Running]:
+async def bot(
+    on: Stage, *, pace: float = UNPACED, wait: float = 120.0, more: str = ""
+) -> AsyncIterator[Running]:
     """`clarify run` in a process of its own, taking clicks."""
-    file = configured(on, pace=pace)
+    file = configured(on, pace=pace, more=more)
     command = [sys.executable, "-m", "bot.cli", "run", "--config", str(file), "--log-level", "warning"]
     began = time.perf_counter()
     async with process(command, environment(on.workspace)) as pid:
