@@ -1,0 +1,961 @@
+"""Asks people in Slack, through clarify-bot, and waits for what they say.
+
+    import clarify
+
+    answer = clarify.ask("Which retirement age should I plan for?", choices=["65", "67"], timeout=300)
+    print(answer.value, answer.decided_by)
+    if clarify.approve("Send the newsletter to 1,204 customers", risk="high", irreversible=True):
+        ...
+    answer = await clarify.aio.ask("Which one?")  # the same for asyncio
+
+One file that needs the standard library only (Python 3.11 or newer): copy it into any project.
+
+`CLARIFY_URL` says where the bot is (default: http://127.0.0.1:8787), `CLARIFY_TOKEN` is the token of its `[[producers]]`
+table, and `CLARIFY_PRODUCER` that table's name, where there are several without a token. A question lives through
+restarts of the bot. Ctrl-C and the cancellation of a task withdraw it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
+
+if TYPE_CHECKING:
+    import asyncio
+    import socket
+    import ssl
+
+__all__ = [
+    "Answer",
+    "Approval",
+    "ClarifyError",
+    "Client",
+    "Closed",
+    "Expired",
+    "NotAnswered",
+    "Refused",
+    "Reply",
+    "Unreachable",
+    "Withdrawn",
+    "aio",
+    "approve",
+    "ask",
+]
+
+Risk = Literal["low", "medium", "high"]
+Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
+DEFAULT_URL = "http://127.0.0.1:8787"
+LONGEST_WAIT = 55  # seconds that one request may wait for an answer
+_TIMEOUT = 3600.0  # the bot's own, where none is given
+_PATIENCE = 15.0  # seconds for an answer of the bot, beyond what it was told to wait
+_CONNECTING = 10.0
+_PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between two
+_LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
+_FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
+_MOST = 16 * 1024 * 1024  # bytes of one response
+
+
+class ClarifyError(Exception):
+    """What went wrong when somebody was asked."""
+
+
+class Refused(ClarifyError):
+    """The bot does not take the question. `code`: stable, for programs; `field`: which is at fault, if one is."""
+
+    def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.status = status
+        self.code = code
+        self.field = field
+
+
+class _Decision:
+    """How a question stands. `state`: all that the bot says of it."""
+
+    state: Mapping[str, Any]
+
+    @property
+    def id(self) -> str | None:
+        """The clarification's, such as CLR-100001-001; None if the bot was never reached."""
+        found: str | None = self.state.get("id")
+        return found
+
+    @property
+    def status(self) -> Status:
+        found: Status = self.state["status"]
+        return found
+
+    @property
+    def label(self) -> str | None:
+        """The answer as people read it."""
+        found: str | None = self.state.get("label")
+        return found
+
+    @property
+    def other(self) -> str | None:
+        """Own words in place of, or beside, the choices."""
+        found: str | None = self.state.get("other")
+        return found
+
+    @property
+    def comment(self) -> str | None:
+        """Why it was rejected, or closed."""
+        found: str | None = self.state.get("comment")
+        return found
+
+    @property
+    def decided_by(self) -> str | None:
+        """Who decided, such as user:slack/T1/U1; not a name that its owner can change at will."""
+        found: str | None = self.state.get("decided_by")
+        return found
+
+    @property
+    def decided_at(self) -> str | None:
+        """RFC 3339."""
+        found: str | None = self.state.get("decided_at")
+        return found
+
+    @property
+    def link(self) -> str | None:
+        """The question's card in Slack."""
+        found: str | None = self.state.get("link")
+        return found
+
+
+class NotAnswered(ClarifyError, _Decision):
+    """The question is over, and nobody answered."""
+
+    def __init__(self, message: str, state: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class Expired(NotAnswered):
+    """Nobody answered in time."""
+
+
+class Unreachable(Expired):
+    """The question's time is over, and the bot could not be reached."""
+
+
+class Closed(NotAnswered):
+    """A person closed the question; `comment` and `decided_by` tell why and who."""
+
+
+class Withdrawn(NotAnswered):
+    """The question was withdrawn."""
+
+
+T = TypeVar("T")
+M_co = TypeVar("M_co", covariant=True)
+
+
+class Answer(_Decision, Generic[T]):
+    """What a person said; with the status `expired`, what was given as `default`.
+
+    `value` is a bool for yes_no, a number, a text, a choice's value (a list of them with `multiple`; None, if there are
+    only own words: see `other`), or what was entered into a form. Of all answers only a No is falsy.
+    """
+
+    def __init__(self, value: T, state: Mapping[str, Any]) -> None:
+        self.value = value
+        self.state = state
+
+    def __bool__(self) -> bool:
+        return self.value is not False
+
+    def __repr__(self) -> str:
+        return f"Answer({self.value!r}, status={self.status!r}, decided_by={self.decided_by!r})"
+
+
+class Approval(_Decision):
+    """Truthy if the action was accepted; otherwise `status`, `decision` and `comment` tell why it was not."""
+
+    def __init__(self, state: Mapping[str, Any]) -> None:
+        self.state = state
+
+    def __bool__(self) -> bool:
+        return self.decision == "accept"
+
+    def __repr__(self) -> str:
+        return f"Approval({self.decision}, status={self.status!r}, decided_by={self.decided_by!r})"
+
+    @property
+    def decision(self) -> Literal["accept", "reject"] | None:
+        """None if nobody decided."""
+        given = self.state.get("answer") if self.status == "answered" else None
+        found: Literal["accept", "reject"] | None = given["decision"] if isinstance(given, dict) else None
+        return found
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the action is done with, as edited by who accepted it; empty if nobody decided."""
+        given = self.state.get("answer") if self.status == "answered" else None
+        found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
+        return found
+
+    @property
+    def approved_by(self) -> list[str]:
+        found: list[str] = self.state.get("approved_by") or []
+        return found
+
+
+class Model(Protocol[M_co]):
+    """A pydantic model."""
+
+    def model_json_schema(self) -> dict[str, Any]: ...
+    def model_validate(self, obj: Any) -> M_co: ...
+
+
+class _More(TypedDict, total=False):
+    """What may be said with every question.
+
+    `agent`: who asks (default: the producer's name). `session`: what belongs in one Slack thread. `context`: what
+    whoever answers should know. `to`: a person who shall answer, by e-mail address or Slack id. `timeout`: seconds
+    (default: 3600). `escalate`: whether the person on call is paged if nobody answers (default: yes). `key`: asking again
+    with the same key is the same question, also from another process. `issue` and `topic`: of the ledger. `url`, `token`,
+    `producer`: instead of the environment.
+    """
+
+    agent: str | None
+    session: str | None
+    context: str | None
+    to: str | None
+    timeout: float | None
+    escalate: bool
+    key: str | None
+    issue: int | None
+    topic: str | None
+    url: str | None
+    token: str | None
+    producer: str | None
+
+
+_Choices = Sequence[str | Mapping[str, str]]
+_AskKind = Literal["yes_no", "choice", "number", "text", "form"]
+
+
+@overload
+def ask(question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]) -> Answer[T]: ...
+
+
+@overload
+def ask(
+    question: str,
+    *,
+    choices: _Choices | None = None,
+    multiple: bool = False,
+    other: bool = False,
+    kind: _AskKind | None = None,
+    schema: dict[str, Any] | None = None,
+    default: Any = None,
+    **more: Unpack[_More],
+) -> Answer[Any]: ...
+
+
+def ask(
+    question: str,
+    *,
+    choices: _Choices | None = None,
+    multiple: bool = False,
+    other: bool = False,
+    kind: _AskKind | None = None,
+    schema: Any = None,
+    default: Any = None,
+    **more: Unpack[_More],
+) -> Answer[Any]:
+    """Ask a person, and wait for the answer.
+
+    Args:
+        question: what is asked.
+        choices: what can be chosen: texts, or objects with `value`, `label` and `description`.
+        multiple: several choices may be made.
+        other: own words are allowed, too.
+        kind: what kind of answer is wanted; by default `choice` with choices, `form` with a schema, else `text`.
+        schema: a form: a pydantic model's class, or a flat JSON Schema object.
+        default: what to assume if nobody answers; without it, that is an exception.
+        more: see `_More`.
+
+    Raises:
+        Expired, Closed, Withdrawn: there is no answer, and will be none.
+        Refused: the bot does not take the question: a field is wrong, or the token.
+    """
+    fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
+    return _answer(_talk(_Asking(fields, more)), schema, default)
+
+
+def approve(
+    action: str,
+    *,
+    consequence: str | None = None,
+    risk: Risk | None = None,
+    irreversible: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    editable: bool = False,
+    approvals: int | None = None,
+    question: str | None = None,
+    **more: Unpack[_More],
+) -> Approval:
+    """Ask for the approval of an action, and wait for it.
+
+    Args:
+        action: what you are about to do.
+        consequence: what comes of it.
+        risk: default: medium.
+        irreversible: it cannot be undone.
+        arguments: what it is done with.
+        editable: a person may change the arguments before accepting; use those of the approval.
+        approvals: how many different people have to accept (1 to 5).
+        question: further words.
+        more: see `_More`.
+
+    Returns:
+        Truthy if it was accepted; falsy if it was rejected, or if nobody decided.
+
+    Raises:
+        Refused: the bot does not take the question: a field is wrong, or the token.
+    """
+    fields = _action(
+        action,
+        arguments,
+        irreversible=irreversible,
+        editable=editable,
+        consequence=consequence,
+        risk=risk,
+        approvals=approvals,
+        question=question,
+    )
+    return Approval(_talk(_Asking(fields, more)))
+
+
+class aio:  # noqa: N801 - reads like a module
+    """`ask` and `approve` for asyncio: cancellation withdraws the question."""
+
+    @overload
+    @staticmethod
+    async def ask(
+        question: str, *, schema: Model[T], default: T | None = None, **more: Unpack[_More]
+    ) -> Answer[T]: ...
+
+    @overload
+    @staticmethod
+    async def ask(
+        question: str,
+        *,
+        choices: _Choices | None = None,
+        multiple: bool = False,
+        other: bool = False,
+        kind: _AskKind | None = None,
+        schema: dict[str, Any] | None = None,
+        default: Any = None,
+        **more: Unpack[_More],
+    ) -> Answer[Any]: ...
+
+    @staticmethod
+    async def ask(
+        question: str,
+        *,
+        choices: _Choices | None = None,
+        multiple: bool = False,
+        other: bool = False,
+        kind: _AskKind | None = None,
+        schema: Any = None,
+        default: Any = None,
+        **more: Unpack[_More],
+    ) -> Answer[Any]:
+        """Ask a person, and wait for the answer: see `clarify.ask`."""
+        fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
+        return _answer(await _atalk(_Asking(fields, more)), schema, default)
+
+    @staticmethod
+    async def approve(
+        action: str,
+        *,
+        consequence: str | None = None,
+        risk: Risk | None = None,
+        irreversible: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        editable: bool = False,
+        approvals: int | None = None,
+        question: str | None = None,
+        **more: Unpack[_More],
+    ) -> Approval:
+        """Ask for the approval of an action, and wait for it: see `clarify.approve`."""
+        fields = _action(
+            action,
+            arguments,
+            irreversible=irreversible,
+            editable=editable,
+            consequence=consequence,
+            risk=risk,
+            approvals=approvals,
+            question=question,
+        )
+        return Approval(await _atalk(_Asking(fields, more)))
+
+
+def _question(
+    question: str,
+    choices: _Choices | None,
+    kind: str | None,
+    schema: Any,
+    default: Any,
+    *,
+    multiple: bool,
+    other: bool,
+) -> dict[str, Any]:
+    is_model = hasattr(schema, "model_json_schema")
+    return {
+        "question": question,
+        "choices": None
+        if choices is None
+        else [each if isinstance(each, str) else dict(each) for each in choices],
+        "kind": kind,
+        "schema": schema.model_json_schema() if is_model else schema,
+        "default": default.model_dump(mode="json") if hasattr(default, "model_dump") else default,
+        "multiple": multiple or None,
+        "other": other or None,
+    }
+
+
+def _action(
+    action: str, arguments: Mapping[str, Any] | None, *, irreversible: bool, editable: bool, **said: Any
+) -> dict[str, Any]:
+    return {
+        "kind": "approval",
+        "action": action,
+        "arguments": None if arguments is None else dict(arguments),
+        "irreversible": irreversible or None,
+        "editable": editable or None,
+        **said,
+    }
+
+
+def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
+    """The answer in a state.
+
+    Raises:
+        Expired, Closed, Withdrawn: there is none.
+    """
+    words = state.get("comment")
+    match state["status"]:
+        case "answered":
+            is_model = hasattr(schema, "model_validate")
+            return Answer(schema.model_validate(state["answer"]) if is_model else state["answer"], state)
+        case "expired" if default is not None:
+            return Answer(default, state)
+        case "expired" if state.get("id") is None:
+            raise Unreachable(words or "Nobody was asked.", state)
+        case "expired":
+            raise Expired(words or "Nobody answered in time.", state)
+        case "withdrawn":
+            raise Withdrawn(words or "The question was withdrawn.", state)
+    raise Closed(words or "The question was closed.", state)
+
+
+# --- The conversation with the bot: what to say next, whatever carries it.
+
+
+class _Pause:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class Call:
+    """A request. `patience`: seconds until its response is given up."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience: float = _PATIENCE,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.body = body
+        self.query = query or {}
+        self.headers = headers or {}
+        self.patience = patience
+
+
+class Reply:
+    """What the bot said: an HTTP status, header fields in lower case, a body."""
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        """The body; None if it is no JSON."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.status in {408, 425, 429} or self.status >= 500
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds."""
+        given = self.headers.get("retry-after", "")
+        return float(given) if given.isdigit() else None
+
+    def refusal(self) -> Refused:
+        """What is wrong, by a status from 400 on."""
+        said = self.json
+        if not isinstance(said, dict) or not isinstance(said.get("message"), str):
+            return Refused(
+                self.status, f"HTTP_{self.status}", f"The server answered with HTTP {self.status}."
+            )
+        return Refused(self.status, str(said.get("error")), said["message"], said.get("field"))
+
+
+class NotSent(ConnectionError):
+    """There is no connection: nothing of a request has reached the bot."""
+
+
+_Step = Call | _Pause
+_Steps = Generator[_Step, Reply | OSError | None, dict[str, Any]]
+
+
+class _Asking:
+    """One question, from asking to its end."""
+
+    def __init__(self, fields: Mapping[str, Any], more: _More) -> None:
+        said: dict[str, Any] = {**fields, **more}
+        self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
+        timeout = said.pop("timeout", None)
+        self._timeout = _TIMEOUT if timeout is None else float(timeout)
+        self._fields = {name: value for name, value in said.items() if value is not None}
+        self._fields.setdefault("key", f"py-{os.urandom(12).hex()}")
+        self._ends = time.monotonic() + self._timeout
+        self._given_timeout = timeout
+        self._id: str | None = None
+        self._may_be_asked = False
+
+    def steps(self) -> _Steps:
+        """What to do next: a call, whose reply or error is sent in, or a pause. Ends with the question's last state.
+
+        Raises:
+            Refused: the bot does not take the question.
+        """
+        pause, state, said = _PAUSES[0], {}, False
+        while True:
+            began = time.monotonic()
+            known = self._may_be_asked
+            self._may_be_asked = True
+            reply = yield (self._look() if self._id else self._ask())
+            if isinstance(reply, NotSent):
+                self._may_be_asked = known
+            if isinstance(reply, Reply) and not reply.is_passing:
+                state = self._told(reply)
+                if state["status"] != "waiting":
+                    return state
+                if self._left < -_LATE:
+                    return {**state, "status": "expired"}
+                if time.monotonic() - began > 1 or reply.status == 201:
+                    pause = _PAUSES[0]
+                    continue  # it waited as it should
+            elif self._left <= 0:
+                return {**state, "status": "expired", "comment": _why(reply, self.client)}
+            elif not said and not isinstance(reply, Reply):
+                said = True
+                _warn(f"{_why(reply, self.client)} I try again until the question's time is over.")
+            asked = reply.retry_after if isinstance(reply, Reply) else None
+            yield _Pause(max(0.05, min(asked or pause, self._left)))
+            pause = min(pause * 2, _PAUSES[1])
+
+    def withdrawal(self) -> _Steps:
+        """Take the question back, if it may have been asked, with the few seconds that are left for that."""
+        ends = time.monotonic() + _FAREWELL
+        while self._may_be_asked and (left := ends - time.monotonic()) > 0:
+            # Asked again it is the same question, so that its id is known, whatever became of the first time.
+            call = Call("DELETE", f"/questions/{self._id}") if self._id else self._ask()
+            call.patience = left
+            reply = yield call
+            if not isinstance(reply, Reply) or reply.is_passing:
+                yield _Pause(_PAUSES[0])
+            elif self._id or not (named := (reply.json or {}).get("id")):
+                break
+            else:
+                self._id = named
+        return {}
+
+    @property
+    def _left(self) -> float:
+        return self._ends - time.monotonic()
+
+    def _ask(self) -> Call:
+        fields = dict(self._fields)
+        if self._given_timeout is not None:
+            fields["timeout"] = (
+                min(self._timeout, max(1.0, self._left)) if self._may_be_asked else self._timeout
+            )
+        return Call("POST", "/questions", fields)
+
+    def _look(self) -> Call:
+        wait = min(LONGEST_WAIT, max(1, int(self._left) + 2))
+        return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + _PATIENCE)
+
+    def _told(self, reply: Reply) -> dict[str, Any]:
+        if reply.status >= 400:
+            raise reply.refusal()
+        state = reply.json
+        if not isinstance(state, dict) or not isinstance(state.get("id"), str) or "status" not in state:
+            raise Refused(reply.status, "NO_BOT", f"What answers at {self.client.url} is no clarify-bot.")
+        self._id = state["id"]
+        return state
+
+
+def _why(reply: Reply | OSError | None, client: Client) -> str:
+    why = str(reply.refusal()) if isinstance(reply, Reply) else f"{str(reply) or type(reply).__name__}."
+    return f"clarify-bot at {client.url} cannot be reached: {why}"
+
+
+def _warn(words: str) -> None:
+    import logging  # noqa: PLC0415 - only where there is something to say
+
+    logging.getLogger("clarify").warning(words)
+
+
+def _talk(asking: _Asking) -> dict[str, Any]:
+    """Carry a question through; interrupted, withdraw it."""
+    try:
+        return _carry(asking.steps(), asking.client)
+    except Exception:
+        raise
+    except BaseException:
+        _carry(asking.withdrawal(), asking.client)
+        raise
+
+
+def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
+    said: Reply | OSError | None = None
+    while True:
+        try:
+            step = steps.send(said)
+        except StopIteration as end:
+            state: dict[str, Any] = end.value
+            return state
+        said = None
+        try:
+            if isinstance(step, _Pause):
+                time.sleep(step.seconds)
+            else:
+                said = client.call(step)
+        except OSError as error:
+            said = error
+
+
+async def _atalk(asking: _Asking) -> dict[str, Any]:
+    """Carry a question through; cancelled, withdraw it."""
+    import asyncio  # noqa: PLC0415 - a third of a hook's time to start
+
+    try:
+        return await _acarry(asking.steps(), asking.client)
+    except asyncio.CancelledError:
+        await asyncio.shield(_acarry(asking.withdrawal(), asking.client))
+        raise
+
+
+async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
+    import asyncio  # noqa: PLC0415
+
+    said: Reply | OSError | None = None
+    while True:
+        try:
+            step = steps.send(said)
+        except StopIteration as end:
+            state: dict[str, Any] = end.value
+            return state
+        said = None
+        try:
+            if isinstance(step, _Pause):
+                await asyncio.sleep(step.seconds)
+            else:
+                said = await client.acall(step)
+        except OSError as error:
+            said = error
+
+
+# --- HTTP: one request, one response, one connection.
+
+
+class Client:
+    """Where the bot is, and what is said to it: `call`, or `await acall`.
+
+    Proxies are as in the environment, but for this machine.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, producer: str | None = None) -> None:
+        """What is None is taken from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER.
+
+        Raises:
+            ValueError: this is no URL of an HTTP server, or no token.
+        """
+        from urllib.parse import urlsplit  # noqa: PLC0415 - not where only the types are needed
+
+        self.url = (url or os.environ.get("CLARIFY_URL") or DEFAULT_URL).rstrip("/")
+        self._token = os.environ.get("CLARIFY_TOKEN") if token is None else token
+        self._producer = os.environ.get("CLARIFY_PRODUCER") if producer is None else producer
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+            raise ValueError(f"CLARIFY_URL: {self.url!r} is no address such as {DEFAULT_URL}.")
+        if self._token and not (self._token.isascii() and self._token.isprintable()):
+            raise ValueError("CLARIFY_TOKEN: a token has printable ASCII characters only.")
+        self._tls = parts.scheme == "https"
+        self._host = parts.hostname
+        self._port = parts.port or (443 if self._tls else 80)
+        self._authority = parts.netloc.rpartition("@")[2]
+        self._path = parts.path
+
+    def call(self, call: Call) -> Reply:
+        """Make a request, and read its response.
+
+        Raises:
+            NotSent: there is no connection. OSError: it broke, or the time was over.
+        """
+        deadline = time.monotonic() + call.patience
+        with self._connected(min(call.patience, _CONNECTING)) as connection:
+            reader = _Reader()
+            try:
+                connection.settimeout(max(0.01, deadline - time.monotonic()))
+                connection.sendall(self._request(call))
+                while not reader.is_complete:
+                    connection.settimeout(max(0.01, deadline - time.monotonic()))
+                    reader.feed(connection.recv(65_536))
+            except TimeoutError:
+                raise TimeoutError(f"no response within {call.patience:.0f} s") from None
+        return reader.reply
+
+    async def acall(self, call: Call) -> Reply:
+        """The same for asyncio."""
+        import asyncio  # noqa: PLC0415
+
+        try:
+            async with asyncio.timeout(call.patience), self._aconnected() as (received, sent):
+                sent.write(self._request(call))
+                await sent.drain()
+                reader = _Reader()
+                while not reader.is_complete:
+                    reader.feed(await received.read(65_536))
+                return reader.reply
+        except TimeoutError as error:
+            if isinstance(error, NotSent):
+                raise
+            raise TimeoutError(f"no response within {call.patience:.0f} s") from None
+
+    def _request(self, call: Call) -> bytes:
+        from urllib.parse import urlencode  # noqa: PLC0415
+
+        query = dict(call.query)
+        if self._producer:
+            query.setdefault("producer", self._producer)
+        target = f"{self._path}{call.path}" + (f"?{urlencode(query)}" if query else "")
+        if self._proxy is not None and not self._tls:
+            target = f"http://{self._authority}{target}"
+        headers = {
+            "Host": self._authority,
+            "Accept": "application/json",
+            "User-Agent": "clarify.py",
+            "Connection": "close",
+        }
+        if self._token:
+            headers["Authorization"] = f"Bearer {self._token}"
+        body = b""
+        if call.body is not None:
+            body = json.dumps(call.body).encode()
+            headers["Content-Type"] = "application/json"
+        if call.method in {"POST", "PUT"}:
+            headers["Content-Length"] = str(len(body))
+        lines = [f"{call.method} {target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in (headers | dict(call.headers)).items()]
+        return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+
+    @property
+    def _proxy(self) -> tuple[str, int] | None:
+        """The proxy's address; None on this machine, or where the environment names none."""
+        if _is_loopback(self._host) or not any(name.lower().endswith("_proxy") for name in os.environ):
+            return None
+        from urllib.parse import urlsplit  # noqa: PLC0415
+        from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415
+
+        named = getproxies()
+        given = named.get("https" if self._tls else "http") or named.get("all")
+        if not given or proxy_bypass(self._host):
+            return None
+        parts = urlsplit(given if "://" in given else f"http://{given}")
+        return (parts.hostname, parts.port or 80) if parts.hostname else None
+
+    def _tunnel(self) -> bytes:
+        where = f"{self._host}:{self._port}"
+        return f"CONNECT {where} HTTP/1.1\r\nHost: {where}\r\n\r\n".encode()
+
+    def _context(self) -> ssl.SSLContext:
+        import ssl  # noqa: PLC0415 - not on this machine
+
+        return ssl.create_default_context()
+
+    @contextmanager
+    def _connected(self, patience: float) -> Iterator[socket.socket]:
+        import socket  # noqa: PLC0415 - not where only the types are needed
+
+        proxy = self._proxy
+        try:
+            connection = socket.create_connection(proxy or (self._host, self._port), timeout=patience)
+        except OSError as error:
+            raise NotSent(_os_words(error)) from error
+        try:
+            if self._tls:
+                try:
+                    if proxy is not None:
+                        connection.sendall(self._tunnel())
+                        head = _Reader(head_only=True)
+                        while not head.is_complete:
+                            head.feed(connection.recv(1))  # nothing of what comes after it
+                        _check_tunnel(head.reply)
+                    connection = self._context().wrap_socket(connection, server_hostname=self._host)
+                except OSError as error:
+                    raise NotSent(_os_words(error)) from error
+            yield connection
+        finally:
+            connection.close()
+
+    @asynccontextmanager
+    async def _aconnected(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        import asyncio  # noqa: PLC0415
+
+        proxy = self._proxy
+        tls = {"ssl": self._context(), "server_hostname": self._host} if self._tls else {}
+        direct: dict[str, Any] = {} if proxy else tls
+        sent: asyncio.StreamWriter | None = None
+        try:
+            try:
+                async with asyncio.timeout(_CONNECTING):
+                    received, sent = await asyncio.open_connection(
+                        *(proxy or (self._host, self._port)), **direct
+                    )
+                    if tls and proxy is not None:
+                        sent.write(self._tunnel())
+                        head = _Reader(head_only=True)
+                        while not head.is_complete:
+                            head.feed(await received.read(1))
+                        _check_tunnel(head.reply)
+                        await sent.start_tls(self._context(), server_hostname=self._host)
+            except OSError as error:
+                raise NotSent(_os_words(error)) from error
+            yield received, sent
+        finally:
+            if sent is not None:
+                sent.close()
+
+
+class _Reader:
+    """Reads one HTTP/1.1 response from the pieces in which it comes."""
+
+    def __init__(self, *, head_only: bool = False) -> None:
+        self._head_only = head_only
+        self._data = bytearray()
+        self._body_at = 0
+        self._length: int | None = None
+        self._chunked = False
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._body: bytes | None = None
+        self.is_complete = False
+
+    @property
+    def reply(self) -> Reply:
+        return Reply(self._status, self._headers, self._body or b"")
+
+    def feed(self, data: bytes) -> None:
+        """Take what was read; nothing is the end of the connection.
+
+        Raises:
+            ConnectionError: it ended too early, or this is no HTTP.
+        """
+        self._data += data
+        if len(self._data) > _MOST:
+            raise ConnectionError("the response is too large")
+        try:
+            if not self._body_at:
+                self._read_head()
+            if self._body_at and not self.is_complete:
+                self._read_body(ended=not data)
+        except (ValueError, IndexError):
+            raise ConnectionError("what answers speaks no HTTP") from None
+        if not data and not self.is_complete:
+            raise ConnectionError("the connection ended within a response")
+
+    def _read_head(self) -> None:
+        end = self._data.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        first, *lines = self._data[:end].decode("latin-1").split("\r\n")
+        version, status = first.split(" ", 2)[:2]
+        if not version.startswith("HTTP/1."):
+            raise ValueError(version)
+        if 100 <= int(status) < 200:  # more is to come
+            del self._data[: end + 4]
+            self._read_head()
+            return
+        self._status = int(status)
+        for line in lines:
+            name, _, value = line.partition(":")
+            self._headers[name.strip().lower()] = value.strip()
+        self._body_at = end + 4
+        self._chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
+        length = self._headers.get("content-length")
+        self._length = 0 if self._status in {204, 304} else None if length is None else int(length)
+        self.is_complete = self._head_only
+
+    def _read_body(self, *, ended: bool) -> None:
+        body = bytes(self._data[self._body_at :])
+        if self._chunked:
+            whole = _unchunked(body)
+        elif self._length is not None:
+            whole = body[: self._length] if len(body) >= self._length else None
+        else:
+            whole = body if ended else None
+        if whole is not None:
+            self._body, self.is_complete = whole, True
+
+
+def _unchunked(data: bytes) -> bytes | None:
+    """The body in chunks (RFC 9112, section 7.1); None while it is not complete."""
+    found, at = bytearray(), 0
+    while (end := data.find(b"\r\n", at)) >= 0:
+        size = int(data[at:end].partition(b";")[0], 16)
+        if size == 0:
+            return bytes(found)
+        at = end + 2 + size + 2
+        if at > len(data):
+            return None
+        found += data[end + 2 : at - 2]
+    return None
+
+
+def _check_tunnel(reply: Reply) -> None:
+    if reply.status != 200:
+        raise ConnectionError(f"the proxy answered with HTTP {reply.status}")
+
+
+def _os_words(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _is_loopback(host: str) -> bool:
+    return host in {"localhost", "::1"} or (host.startswith("127.") and host.replace(".", "").isdigit())

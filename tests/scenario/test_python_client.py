@@ -1,0 +1,224 @@
+"""Python programs ask people with `clarify.py`: answers, ends without one, restarts of the bot, Ctrl-C, cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clarify
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.clocks import LeapClock
+from tests.kit.lives import Life
+from tests.kit.until import until
+from tests.kit.world import World, config, controls, said, scene, url_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def url(stage: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+    async with stage.bot() as bot:
+        monkeypatch.setenv("CLARIFY_URL", url_of(bot))
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # for this machine, there is none
+        yield url_of(bot)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+async def test_answer_says_who_chose_what(stage: World, url: str) -> None:
+    choices: list[str | dict[str, str]] = ["65", {"value": "67", "label": "Sixty-seven"}]
+
+    def ask() -> clarify.Answer[Any]:
+        return clarify.ask("Which age?", choices=choices, agent="planner", session="s")
+
+    asking = asyncio.create_task(asyncio.to_thread(ask))
+    card = await stage.card("Which age?")
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Sixty-seven")
+    answer = await asking
+    assert (answer.value, answer.label, answer.status) == ("67", "Sixty-seven", "answered")
+    assert answer.decided_by is not None
+    assert answer.decided_by.startswith("user:slack/")
+    assert (answer.state["agent"], answer.state["session"]) == ("planner", "s")
+    await stage.now_says(card, "Delivered and confirmed")
+
+
+async def test_only_a_no_is_falsy(stage: World, url: str) -> None:
+    asking = asyncio.create_task(clarify.aio.ask("Go on?", kind="yes_no"))
+    card = await stage.card("Go on?")
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+    answer = await asking
+    assert answer.value is False
+    assert not answer
+
+
+async def test_many_tasks_wait_at_once(stage: World, url: str) -> None:
+    asking = [asyncio.create_task(clarify.aio.ask(f"Number {n}?", kind="number")) for n in range(12)]
+    cards = [await stage.card(f"Number {n}?") for n in range(12)]
+    for n in reversed(range(12)):
+        await stage.workspace.post(FOLAKE, AGENTS, str(n), cards[n].ts)
+    assert [answer.value for answer in await asyncio.gather(*asking)] == list(range(12))
+
+
+async def test_approval_is_falsy_when_rejected(stage: World, url: str) -> None:
+    asking = asyncio.create_task(
+        clarify.aio.approve("Send it", risk="high", irreversible=True, arguments={"to": 1204})
+    )
+    card = await stage.card("Send it")
+    await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
+    approval = await asking
+    assert not approval
+    assert (approval.status, approval.decision, approval.comment) == ("answered", "reject", "not on a Friday")
+    assert approval.arguments == {"to": 1204}
+
+
+async def test_what_is_wrong_is_named(url: str) -> None:
+    with pytest.raises(clarify.Refused, match="default: ") as refused:
+        await clarify.aio.ask("Which?", choices=["a"], default="b")
+    assert (refused.value.status, refused.value.code, refused.value.field) == (422, "BAD_INPUT", "default")
+    with pytest.raises(clarify.Refused) as unauthorized:
+        await clarify.aio.approve("Do it", token="wrong")
+    assert (unauthorized.value.status, unauthorized.value.code) == (403, "NO_PRODUCER")
+
+
+async def test_nobody_answers_in_time(tmp_path: Path) -> None:
+    async with scene(tmp_path, clock=LeapClock(600)) as stage, stage.bot() as bot:
+        url = url_of(bot)
+        answer = await clarify.aio.ask("Which?", choices=["a", "b"], default="b", timeout=60, url=url)
+        assert (answer.value, answer.status) == ("b", "expired")
+        with pytest.raises(clarify.Expired) as expired:
+            await clarify.aio.ask("Which other?", timeout=60, url=url)
+        assert expired.value.id == "CLR-100002-001"
+        approval = await asyncio.to_thread(clarify.approve, "Do it", timeout=60, url=url)
+        assert not approval
+        assert approval.status == "expired"
+
+
+async def test_person_closes_the_question(stage: World, url: str) -> None:
+    asking = asyncio.create_task(clarify.aio.ask("Still?", topic="T"))
+    await stage.card("Still?")
+    command = "resolve CLR-100001-001 nobody needs it"
+    await stage.workspace.command(FOLAKE, AGENTS, "/clarify", command)
+    answer = await asking
+    assert answer.value == "nobody needs it"
+
+
+async def test_withdrawn_elsewhere(stage: World, url: str) -> None:
+    asking = asyncio.create_task(clarify.aio.ask("Still?"))
+    await stage.card("Still?")
+    reply = await clarify.Client().acall(clarify.Call("DELETE", "/questions/CLR-100001-001"))
+    assert reply.status == 200
+    with pytest.raises(clarify.Withdrawn):
+        await asking
+
+
+async def test_cancelled_task_withdraws(stage: World, url: str) -> None:
+    asking = asyncio.create_task(clarify.aio.ask("Still needed?", kind="yes_no"))
+    card = await stage.card("Still needed?")
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert not controls(await stage.now_says(card, "Withdrawn"))
+
+
+async def test_timeout_around_it_withdraws(stage: World, url: str) -> None:
+    async def ask() -> None:
+        async with asyncio.timeout(None) as scope:
+            scopes.append(scope)
+            await clarify.aio.ask("Within some seconds?")
+
+    scopes: list[asyncio.Timeout] = []
+    asking = asyncio.create_task(ask())
+    card = await stage.card("Within some seconds?")
+    scopes[0].reschedule(0)
+    with pytest.raises(TimeoutError):
+        await asking
+    await stage.now_says(card, "Withdrawn")
+
+
+async def test_ctrl_c_withdraws(stage: World, url: str) -> None:
+    program = "import clarify; clarify.ask('Still needed?', kind='yes_no')"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, cwd=ROOT, env=dict(os.environ), stderr=subprocess.PIPE
+    )
+    card = await stage.card("Still needed?")
+    process.send_signal(signal.SIGINT)
+    _, errors = await process.communicate()
+    assert b"KeyboardInterrupt" in errors
+    assert process.returncode == -signal.SIGINT
+    assert not controls(await stage.now_says(card, "Withdrawn"))
+
+
+async def test_bot_is_away_at_first(stage: World, caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    asking = asyncio.create_task(clarify.aio.ask("Anybody?", url=f"http://127.0.0.1:{port}"))
+    await until(lambda: "cannot be reached" in caplog.text)
+    text = config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n')
+    async with stage.bot(text):
+        await stage.workspace.post(FOLAKE, AGENTS, "yes, me", (await stage.card("Anybody?")).ts)
+        assert (await asking).value == "yes, me"
+
+
+async def test_bot_is_away_until_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(clarify.Unreachable, match="cannot be reached"):
+        await clarify.aio.ask("Anybody?", timeout=0.1, url=nowhere)
+    answer = await clarify.aio.ask("Anybody?", timeout=0.1, default="nobody", url=nowhere)
+    assert (answer.value, answer.status) == ("nobody", "expired")
+    approval = await asyncio.to_thread(clarify.approve, "Do it", timeout=0.1, url=nowhere)
+    assert (bool(approval), approval.status) == (False, "expired")
+
+
+@pytest.mark.parametrize("how", ["sync", "asyncio"])
+async def test_bot_is_killed_while_the_question_waits(stage: World, how: str) -> None:
+    port = free_port()
+    stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
+    more: dict[str, Any] = {"choices": ["a", "b"], "url": f"http://127.0.0.1:{port}"}
+    async with Life.of(stage) as life:
+        work = (
+            clarify.aio.ask("Which?", **more)
+            if how == "asyncio"
+            else asyncio.to_thread(lambda: clarify.ask("Which?", **more))
+        )
+        asking = asyncio.ensure_future(work)
+        card = await stage.card("Which?")
+        await life.killed()
+    async with Life.of(stage):
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="b")
+        assert (await asking).value == "b"
+        await stage.now_says(card, "Delivered and confirmed")
+        assert len(stage.cards()) == 1
+
+
+async def test_own_key_finds_the_question_again(stage: World, url: str) -> None:
+    first = asyncio.create_task(clarify.aio.ask("Once?", key="k"))
+    card = await stage.card("Once?")
+    second = asyncio.create_task(clarify.aio.ask("Once?", key="k"))
+    await stage.workspace.post(FOLAKE, AGENTS, "once", card.ts)
+    assert [(await each).value for each in (first, second)] == ["once", "once"]
+    assert len(stage.cards()) == 1
+    assert "once" in said(stage.cards()[0])
+
+
+def test_import_is_light() -> None:
+    """A hook starts for each call of a tool."""
+    program = "import sys; import clarify; clarify.Client(); print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {program}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert not {"asyncio", "ssl", "http", "urllib.request", "logging", "socket", "bot"} & set(found)
