@@ -33,9 +33,9 @@ _URGENCY: dict[AgentStatus, int] = {"blocked": 0, "clarifying": 1, "working": 2,
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 BLOCKED, CLARIFYING = "blocked-clarification", "clarifying"
-Entry = dict[str, Any]
-Entries = dict[str, Any]  # by agent; what others wrote there may be no `Entry`
-_FREE: Entry = {"status": "working", "clarificationId": None, "waitingOn": None, "respondingTo": None}
+StatusEntry = dict[str, Any]
+Entries = dict[str, Any]  # by agent; what others wrote there may be no `StatusEntry`
+_FREE: StatusEntry = {"status": "working", "clarificationId": None, "waitingOn": None, "respondingTo": None}
 _UNANSWERED = ("pending", "stale")
 # Seconds between two writes: others who wait for the lock back off by 200 ms and more.
 _BETWEEN = 0.25
@@ -286,7 +286,7 @@ class StatusFile:
         self._patience = patience
         self._locks = Locks(path.parent, mode)
         self._responding: set[tuple[str, int]] = set()  # clarifications and rounds that responders work on
-        self._shown: dict[str, Entry] | None = None
+        self._shown: dict[str, StatusEntry] | None = None
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
 
@@ -360,7 +360,7 @@ class StatusFile:
     def _open(self) -> list[Summary]:
         return sorted((each for each in self._known() if each.is_open), key=_age)
 
-    def _doing(self, open_ones: list[Summary]) -> dict[str, Entry]:
+    def _doing(self, open_ones: list[Summary]) -> dict[str, StatusEntry]:
         """The agents that wait or answer, by name. The longest counts, and waiting counts before answering."""
         responding = frozenset(self._responding)
         spelled: dict[str, str] = {}
@@ -379,7 +379,7 @@ class StatusFile:
             doing.setdefault(key, _entry(CLARIFYING, each))["respondingTo"] = each.from_
         return {spelled[key]: entry for key, entry in doing.items()}
 
-    def _news(self, entries: Entries, doing: Mapping[str, Entry], open_ones: list[Summary]) -> Entries:
+    def _news(self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Summary]) -> Entries:
         """The entries that have to be different, by their names in the file. A status is taken back only if it names a
         clarification that is over, or was written by this process.
         """
@@ -447,7 +447,7 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, "others' fields are nested too deeply") from None
 
 
-def _entry(status: str, of: Summary) -> Entry:
+def _entry(status: str, of: Summary) -> StatusEntry:
     return _FREE | {"status": status, "issue": of.issue, "clarificationId": of.id}
 
 

@@ -5,7 +5,7 @@
 History is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
 with `Began`; and by itself, with its first step at once, when a snooze ends, when nobody answered within
 `take_timeout` of a take, when nobody took what was handed over, and `take_timeout` after even the last resort failed.
-`Sent` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
+`Paged` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
 address to send to).
 
 Clocks are set back. A happening that is written after another but dated before it shows by how much: what was earlier
@@ -181,7 +181,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class Paged:
     """A sending of `step` (an index into the policy's steps, or LAST_RESORT) was begun."""
 
     at: datetime
@@ -229,7 +229,7 @@ class IncidentClosed:
     at: datetime
 
 
-Happening: TypeAlias = Began | Sent | Failed | Taken | Handed | Snoozed | NotMine | IncidentClosed
+Happening: TypeAlias = Began | Paged | Failed | Taken | Handed | Snoozed | NotMine | IncidentClosed
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class _Course:
         match happening:
             case Began():
                 self._begin(at)
-            case Sent(step=step):
+            case Paged(step=step):
                 self._cycle.mark(step, at)
             case Failed(step=step):
                 self._fail(step, at)

@@ -27,7 +27,7 @@ from core.escalation import (
     IncidentClosed,
     NewIncident,
     NotMine,
-    Sent,
+    Paged,
     Snoozed,
     Taken,
 )
@@ -396,7 +396,7 @@ def _row(happening: Happening) -> _LogRow:  # noqa: PLR0911 - a table
     match happening:
         case Began():
             return _LogRow(at, "began")
-        case Sent(step=step):
+        case Paged(step=step):
             return _LogRow(at, "sent", step)
         case Failed(step=step):
             return _LogRow(at, "failed", step)
@@ -423,7 +423,7 @@ def _happening(row: Row) -> Happening:  # noqa: PLR0911 - a table
         case "began":
             return Began(at)
         case "sent":
-            return Sent(at, row["step"])
+            return Paged(at, row["step"])
         case "failed":
             return Failed(at, row["step"])
         case "taken":

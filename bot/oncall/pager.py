@@ -23,7 +23,7 @@ from bot.oncall.outside import SendOutside
 from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, SendingState
 from bot.oncall.roster import Policies
 from core.clock import Clock, event_or_time
-from core.escalation import Failed, Handed, NotMine, Sent, Wanted
+from core.escalation import Failed, Handed, NotMine, Paged, Wanted
 
 _log = structlog.get_logger("clarify.paging")
 _LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the pager sleeps
@@ -96,7 +96,7 @@ class Pager:
             for number in sending.incidents:
                 if (each := self._incidents.open(number)) is not None:
                     # It goes out now: the next repeat counts from here, not from before the restart.
-                    each.history.append(Sent(now, sending.step))
+                    each.history.append(Paged(now, sending.step))
                     self._incidents.schedule(each, now)
             self._go(sending)
         self._escalations.restore()

@@ -23,7 +23,7 @@ from bot.storage.store import Row as StoredRow
 from bot.storage.store import Store, Tx, batches
 from bot.storage.sweeping import Sweep
 from core.clock import Clock
-from core.escalation import Failed, Sent
+from core.escalation import Failed, Paged
 
 _log = structlog.get_logger("clarify.paging")
 _DEADLINE = timedelta(seconds=15)
@@ -137,7 +137,7 @@ class Pages:
         when this returns.
         """
         now = self._clock.now()
-        happening = Sent(now, batch.step) if batch.destinations else Failed(now, batch.step)
+        happening = Paged(now, batch.step) if batch.destinations else Failed(now, batch.step)
 
         def work(tx: Tx) -> tuple[Sending, ...]:
             if not batch.destinations:

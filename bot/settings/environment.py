@@ -25,7 +25,7 @@ _SLACK_VARIABLES = {  # mode → variables that it needs, with how their values 
 _SIGNING_PREFIX = "whsec_"
 
 
-class Wanted(NamedTuple):
+class WantedVariable(NamedTuple):
     """An environment variable that the key at `place` names; `fits` checks its value, `expected` describes it."""
 
     variable: str
@@ -92,12 +92,12 @@ def _api_url_problems(url: str) -> Iterator[Problem]:
         yield Problem((), f"SLACK_API_URL (environment): {text}")
 
 
-def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
+def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
     """Yield every variable that the document asks for: by Slack's mode, or by its name in a key."""
     slack = document.get("slack")
     mode = slack.get("mode", "socket") if isinstance(slack, dict) else "socket"
     for variable, prefix in _SLACK_VARIABLES.get(str(mode), {}).items():
-        yield Wanted(variable, ("slack", "mode"), _begins_with(prefix), f"begin with {prefix}")
+        yield WantedVariable(variable, ("slack", "mode"), _begins_with(prefix), f"begin with {prefix}")
     for index, table in tables(document, "producers"):
         yield from _named(table.get("token_env"), ("producers", index, "token_env"))
     yield from _webhook_variables(document)
@@ -116,7 +116,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[Wanted]:
         yield from _pager_variables(table, ("on_call", index))
 
 
-def _webhook_variables(document: Mapping[str, Any]) -> Iterator[Wanted]:
+def _webhook_variables(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
     for index, table in tables(document, "webhooks"):
         for want in _named(table.get("secret_env"), ("webhooks", index, "secret_env")):
             yield want._replace(
@@ -125,7 +125,7 @@ def _webhook_variables(document: Mapping[str, Any]) -> Iterator[Wanted]:
             )
 
 
-def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wanted]:
+def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[WantedVariable]:
     for index, step in tables(on_call, "steps"):
         targets = step.get("notify")
         for target in targets if isinstance(targets, list) else ():
@@ -135,7 +135,7 @@ def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wante
                 yield want._replace(fits=fits, expected=f"be a URL that {kind} can notify")
 
 
-def _named(variable: object, place: Place) -> Iterator[Wanted]:
+def _named(variable: object, place: Place) -> Iterator[WantedVariable]:
     """A name that is no proper one is told by the model's own check, and not repeated here."""
     if (
         isinstance(variable, str)
@@ -143,7 +143,7 @@ def _named(variable: object, place: Place) -> Iterator[Wanted]:
         and variable.isidentifier()
         and variable == variable.upper()
     ):
-        yield Wanted(variable, place)
+        yield WantedVariable(variable, place)
 
 
 def _begins_with(prefix: str) -> Callable[[str], bool]:

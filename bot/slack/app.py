@@ -37,7 +37,7 @@ from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
 from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
-from bot.slack.request_url import Answer, RequestUrl
+from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Pulse, SlackBusyError
 from bot.views import phrases
@@ -200,16 +200,16 @@ class SlackApp:
             raise Unacknowledged(f"status {response.status}")
         return _payload(response)
 
-    async def _handle(self, envelope: Envelope) -> Answer:
+    async def _handle(self, envelope: Envelope) -> UrlAnswer:
         """Hand what came to the request URL to the listeners; returns the HTTP response."""
         headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
         # Bolt takes text in this mode; how forms are read: `bot.slack.request_url`.
         request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
         response = await self._respond(request)
         if response.status != 200:
-            return Answer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
+            return UrlAnswer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
         content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
-        return Answer(response.status, response.body, content_type)
+        return UrlAnswer(response.status, response.body, content_type)
 
     async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
         """The listeners' response. An event that was not taken has to be looked for."""

@@ -12,7 +12,7 @@ from bot.delivery.memory import SlackMemory
 from bot.errors import StorageUnavailable
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.socket import Background
-from bot.slack.typed import Response, TypedMessages
+from bot.slack.typed import TypedMessages, TypedResponse
 from bot.slackapi import Gateway
 from bot.views import phrases
 from core.clock import Clock
@@ -167,15 +167,15 @@ class Conversation:
         except (StorageUnavailable, ClarifyError) as error:
             _log.warning("whether somebody has to be told is not known: %s", error)
 
-    async def _given_up(self, message: MessageEvent) -> Response | None:
+    async def _given_up(self, message: MessageEvent) -> TypedResponse | None:
         """The refusal that was sent, or about to be sent, when the process ended."""
         if message.key not in self._resumed:
             return None
         self._resumed.discard(message.key)
         kept = await self._memory.kept_text(_given_up_key(message))
-        return Response(str(kept["text"]), recorded=False) if kept else None
+        return TypedResponse(str(kept["text"]), recorded=False) if kept else None
 
-    async def _respond(self, message: MessageEvent) -> Response:
+    async def _respond(self, message: MessageEvent) -> TypedResponse:
         """Handle it, and try again for a while if the storage fails; after that it stays stored for the next start."""
         for delay in (*_AGAIN_AFTER, None):
             try:

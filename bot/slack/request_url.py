@@ -105,14 +105,14 @@ class MissedEvents:
         self._owed = since if self._owed is None else max(self._owed, since)
 
 
-_log = structlog.get_logger("clarify.slack.http")
+_log = structlog.get_logger("clarify.slack.request_url")
 _DRAIN = 10.0  # seconds
 _FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
 _MOST_FIELDS = 100  # a command has about 15
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UrlAnswer:
     """An HTTP response; its body is text of this type."""
 
     status: int
@@ -120,11 +120,11 @@ class Answer:
     content_type: str = "text/plain; charset=utf-8"
 
     @classmethod
-    def trouble(cls, status: int, error: str, message: str) -> Answer:
+    def trouble(cls, status: int, error: str, message: str) -> UrlAnswer:
         return cls(status, json.dumps({"error": error, "message": message}), _JSON)
 
 
-Handle = Callable[[Envelope], Awaitable[Answer]]
+Handle = Callable[[Envelope], Awaitable[UrlAnswer]]
 
 
 class RequestUrl:
@@ -181,36 +181,36 @@ class RequestUrl:
         self._stopped.set()
         await self._handling.drain(self._drain)
 
-    async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def take(self, headers: Mapping[str, str], body: bytes) -> UrlAnswer:
         """The answer to a POST with these headers (names in lower case) and this body as it came."""
         if TIMESTAMP not in headers and SIGNATURE not in headers and _is_ssl_check(body):
-            return Answer(200)  # Slack looks at the certificate; that is all it gets to see
+            return UrlAnswer(200)  # Slack looks at the certificate; that is all it gets to see
         if (why := signature_refusal(self._secret, headers, body, self._clock.now())) is not None:
             _log.warning("a request to Slack's URL was refused", reason=why)
-            return Answer.trouble(401, "NOT_FROM_SLACK", why)
+            return UrlAnswer.trouble(401, "NOT_FROM_SLACK", why)
         try:
             envelope = _envelope(headers, body)
         except (ValueError, RecursionError):
             _log.warning("a signed request cannot be read", characters=len(body))
-            return Answer.trouble(400, "BAD_INPUT", "neither a JSON object nor a form that Slack sends")
+            return UrlAnswer.trouble(400, "BAD_INPUT", "neither a JSON object nor a form that Slack sends")
         if envelope.payload.get("type") == "url_verification":
-            return Answer(200, str(envelope.payload.get("challenge") or ""))
+            return UrlAnswer(200, str(envelope.payload.get("challenge") or ""))
         if envelope.payload.get("ssl_check") == "1":  # signed this time
-            return Answer(200)
+            return UrlAnswer(200)
         return await self._admitted(envelope)
 
-    async def _admitted(self, envelope: Envelope) -> Answer:
+    async def _admitted(self, envelope: Envelope) -> UrlAnswer:
         if not self._open:
             _log.warning("not ready for what Slack sent", type=_kind(envelope.payload))
             self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
-            return Answer.trouble(503, "NOT_READY", "not ready to take events and clicks")
+            return UrlAnswer.trouble(503, "NOT_READY", "not ready to take events and clicks")
         dropped = envelope.payload.get("type") == "app_rate_limited"
         if self._missed.arrived(self._clock.now(), retried=envelope.attempt > 0, dropped=dropped):
             _log.info("events may have been missed; looking for them")
             self._on_gap()
         if dropped:
             _log.warning("Slack leaves out events: there were too many")
-            return Answer(200)
+            return UrlAnswer(200)
         # On its own: the end of the connection, or of the server, does not tear a listener in two.
         task = self._handling.run(self._answered(envelope), _kind(envelope.payload))
         try:
@@ -218,14 +218,14 @@ class RequestUrl:
         except asyncio.CancelledError:
             if not task.cancelled():
                 raise
-            return Answer.trouble(503, "STOPPING", "stopped before it was taken")
+            return UrlAnswer.trouble(503, "STOPPING", "stopped before it was taken")
 
-    async def _answered(self, envelope: Envelope) -> Answer:
+    async def _answered(self, envelope: Envelope) -> UrlAnswer:
         try:
             return await self._handle(envelope)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
             _log.exception("a request from Slack was not handled", type=_kind(envelope.payload))
-            return Answer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
+            return UrlAnswer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
 
 
 def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:

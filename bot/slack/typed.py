@@ -45,7 +45,7 @@ BLANK = "This message has no text that could be an answer."
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class TypedResponse:
     """What the bot says to a message: `text` to its author alone, or `aloud` to the conversation, once per `key`.
 
     With `recorded` false the author is told that nothing was recorded; then nothing may be recorded later either.
@@ -59,7 +59,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class TypedReply:
     """A message with its words as plain text and the person who wrote it."""
 
     message: MessageEvent
@@ -98,19 +98,19 @@ class TypedMessages:
         self._clock = clock
         self._hinted: dict[str, datetime] = {}  # within the last minute
 
-    async def take(self, message: MessageEvent) -> Response:
+    async def take(self, message: MessageEvent) -> TypedResponse:
         """Handle a message. Handling it twice changes nothing more.
 
         Raises:
             StorageUnavailable: nothing was recorded.
         """
-        reply = Reply(
+        reply = TypedReply(
             message, Person(message.team or self._people.team, message.user), self.plain(message.text)
         )
         if message.kind in {"edited", "deleted"}:
             return await self._changed(reply)
         if self.is_own(message):
-            return Response()
+            return TypedResponse()
         if message.kind == "dm":
             return await self._direct(reply)
         return await self._mention(reply) or await self._said(reply)
@@ -154,7 +154,7 @@ class TypedMessages:
 
     # Mentions
 
-    async def _mention(self, reply: Reply) -> Response | None:
+    async def _mention(self, reply: TypedReply) -> TypedResponse | None:
         """A command behind a mention of the bot; None: it was not said to the bot. In a session's thread all else
         is an answer. Mentioned in the midst of a message nothing is changed in passing.
         """
@@ -168,9 +168,11 @@ class TypedMessages:
         if not first and not is_command:
             text = mrkdwn.after(message.text, bot_user)
             if not text or not self._commands.understands(text):
-                return Response()  # it was mentioned, not spoken to
+                return TypedResponse()  # it was mentioned, not spoken to
             if self._commands.is_change(text):
-                return Response(phrases.begin_with(bot_user, mrkdwn.plain(text, self._people.known_name)))
+                return TypedResponse(
+                    phrases.begin_with(bot_user, mrkdwn.plain(text, self._people.known_name))
+                )
         return _privately(await self._commands.run(text, reply.person, message.place))
 
     def _speaks_to_somebody(self, message: MessageEvent) -> bool:
@@ -178,14 +180,14 @@ class TypedMessages:
 
     # Direct messages
 
-    async def _direct(self, reply: Reply) -> Response:
+    async def _direct(self, reply: TypedReply) -> TypedResponse:
         message = reply.message
         about = await self._threads.about_page(*message.thread) if message.thread_ts else ()
         if not reply.text.strip():
             waits = message.files and any(each.is_open for each in await self._threads.found(about))
-            return _aloud(Reaction(phrases.FILE_ONLY), message) if waits else Response()
+            return _aloud(Reaction(phrases.FILE_ONLY), message) if waits else TypedResponse()
         if is_talk(reply.text) or (about and self._speaks_to_somebody(message)):
-            return Response()
+            return TypedResponse()
         text = mrkdwn.without(message.text, self._people.bot_user)
         try:
             reaction = await self._answer_page(about, reply)
@@ -194,10 +196,10 @@ class TypedMessages:
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, "of that id"))
         if reaction is None and message.edited:
-            return Response()  # commands are not given so
+            return TypedResponse()  # commands are not given so
         return _aloud(reaction or await self._commands.run(text, reply.person, message.place), message)
 
-    async def _answer_page(self, named: Sequence[str], reply: Reply) -> Reaction | None:
+    async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Reaction | None:
         """As the answer to one of `named`; None: nothing can be meant."""
         meant = await self._meant(reply.message, named) if named else []
         records = await self._threads.found(meant)
@@ -249,7 +251,7 @@ class TypedMessages:
 
     # Threads
 
-    async def _changed(self, reply: Reply) -> Response:
+    async def _changed(self, reply: TypedReply) -> TypedResponse:
         """An edited reply that was no answer counts as a new one, made when it was edited. An answer stays as it is,
         and the thread is told so.
         """
@@ -259,21 +261,21 @@ class TypedMessages:
             found = await self._threads.found([str(kept["clarification"])])
             ignored = [phrases.edit_ignored(record) for record in found]
             return (
-                Response(aloud=ignored[0], key=f"edited:{message.channel}:{message.ts}")
+                TypedResponse(aloud=ignored[0], key=f"edited:{message.channel}:{message.ts}")
                 if ignored
-                else Response()
+                else TypedResponse()
             )
         if not message.edited:
-            return Response()
+            return TypedResponse()
         if message.channel.startswith("D"):
             return await self._direct(reply)
-        return Response() if self._speaks_to_somebody(message) else await self._in_thread(reply)
+        return TypedResponse() if self._speaks_to_somebody(message) else await self._in_thread(reply)
 
-    async def _said(self, reply: Reply) -> Response:
+    async def _said(self, reply: TypedReply) -> TypedResponse:
         """Said in a thread, and no command."""
         message, bot_user = reply.message, self._people.bot_user
         if self._speaks_to_somebody(message):
-            return Response()
+            return TypedResponse()
         if mrkdwn.begins_with(message.text, bot_user) and not (
             await self._threads.is_session(*message.thread) or await self._threads.about_page(*message.thread)
         ):
@@ -281,32 +283,32 @@ class TypedMessages:
             return _privately(await self._commands.run(text, reply.person, message.place))  # a hint
         return await self._in_thread(reply)
 
-    async def _in_thread(self, reply: Reply) -> Response:
+    async def _in_thread(self, reply: TypedReply) -> TypedResponse:
         """A reply in the thread of a session, a page or a roll-up card; or of nothing of ours."""
         message, text = reply.message, reply.text
         if is_talk(text) or not (text.strip() or message.files):
-            return Response()
+            return TypedResponse()
         try:
             asked = await self._threads.asked_in(*message.thread)
             if not text.strip():
                 return self._file_only(asked, reply)
             if not asked and await self._threads.is_rollup(*message.thread):
                 due = self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
-                return Response(phrases.NO_OPEN_QUESTION) if due else Response()
+                return TypedResponse(phrases.NO_OPEN_QUESTION) if due else TypedResponse()
             is_anothers = message.parent == self._people.bot_user and not asked
             if is_anothers and not await self._threads.is_ours(*message.thread):
-                return Response(phrases.ANOTHERS_THREAD, recorded=False)
+                return TypedResponse(phrases.ANOTHERS_THREAD, recorded=False)
             return await self._to_one_of(asked, reply)
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, "of this thread"))
 
-    async def _to_one_of(self, asked: list[Clarification], reply: Reply) -> Response:
+    async def _to_one_of(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
         message = reply.message
         if (
             done := next((each for each in asked if is_by(each, message.user, message.at)), None)
         ) is not None:
             await self._remember(done, message)
-            return Response()
+            return TypedResponse()
         waiting = [
             record
             for record in asked
@@ -319,14 +321,14 @@ class TypedMessages:
             which, text_id = await self._answering.ask_which(
                 [*waiting, *decided], reply.text, reply.person, name, at
             )
-            return Response(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
+            return TypedResponse(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
         if waiting:
             return await self._answer(waiting[0], reply)
         if decided:
             return await self._found_late(max(decided, key=_decided_last), reply)
         return await self._too_late(asked, reply)
 
-    async def _answer(self, record: Clarification, reply: Reply) -> Response:
+    async def _answer(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         message = reply.message
         try:
             reaction = await self._answering.answer_text(
@@ -340,7 +342,7 @@ class TypedMessages:
             await self._remember(reaction.record, message)
         return _privately(reaction)
 
-    async def _decided_since(self, record: Clarification, reply: Reply) -> Round | None:
+    async def _decided_since(self, record: Clarification, reply: TypedReply) -> Round | None:
         """The round that a missed reply could have answered in time, had it been known before that was decided."""
         if not reply.message.missed:
             return None
@@ -352,7 +354,7 @@ class TypedMessages:
         in_time = expires is None or at < expires
         return shown if in_time and ended is not None and at < ended else None
 
-    async def _shown_to(self, record: Clarification, reply: Reply) -> Round | None:
+    async def _shown_to(self, record: Clarification, reply: TypedReply) -> Round | None:
         """The round that was shown when a reply was written."""
         if not await self._is_older(reply, record):
             return round_of(record)
@@ -362,53 +364,53 @@ class TypedMessages:
                 return round_of(record, number)
         return None
 
-    async def _is_older(self, reply: Reply, record: Clarification) -> bool:
+    async def _is_older(self, reply: TypedReply, record: Clarification) -> bool:
         """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
         ts = reply.message.ts
         shown = await self._messages.shown_at(record.id, record.round, reply.message.channel)
         return float(ts) < float(shown) if shown else moment(ts) < record.asked_last
 
-    async def _found_late(self, record: Clarification, reply: Reply) -> Response:
+    async def _found_late(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         """It was written in time and found after the decision: its author is told, and the thread shows it as that."""
         shown, message = await self._decided_since(record, reply), reply.message
         if shown is None or (label := _read_as(shown.asked, reply.text)) is None:
-            return Response()  # talk
+            return TypedResponse()  # talk
         if (refused := await self._answering.refusal(record, reply.person, message.place)) is not None:
             return _privately(refused)
         decided = (
             phrases.closed(record) if shown.is_current else phrases.already_answered(record, shown.number)
         )
-        return Response(
+        return TypedResponse(
             phrases.found_late(label, decided),
             aloud=phrases.found_late_aloud(message.user, label, message.at, decided),
             key=f"found-late:{message.channel}:{message.ts}",
         )
 
-    async def _too_late(self, asked: list[Clarification], reply: Reply) -> Response:
+    async def _too_late(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
         """Nothing is open. Somebody who answers just after another is told, once; the rest is talk."""
         closed = [(when, record) for record in asked if (when := _closed_at(record)) is not None]
         if not closed:
-            return Response()
+            return TypedResponse()
         when, record = max(closed, key=lambda each: each[0])
         by, user = record.asked.answered_by, reply.person.user
         if abs(reply.message.at - when) > JUST_NOW or (by is not None and by.user == user):
-            return Response()
+            return TypedResponse()
         if _read_as(record.asked, reply.text) is None:
-            return Response()
+            return TypedResponse()
         first = await self._memory.first_time(f"late:{record.id}:{record.round}:{user}")
-        return Response(phrases.closed(record)) if first else Response()
+        return TypedResponse(phrases.closed(record)) if first else TypedResponse()
 
-    def _hint(self, record: Clarification, reply: Reply, hint: str) -> Response:
+    def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
         """How to answer, to one person at most once a minute; another kind of trouble gets its own words."""
         kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
         if not self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
-            return Response()
-        return Response(phrases.unreadable_reply(record.asked, hint))
+            return TypedResponse()
+        return TypedResponse(phrases.unreadable_reply(record.asked, hint))
 
-    def _file_only(self, asked: list[Clarification], reply: Reply) -> Response:
+    def _file_only(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
         waiting = [record for record in asked if record.is_open]
         if not waiting:
-            return Response()
+            return TypedResponse()
         how = f" {answers.hint(waiting[0].asked)}" if len(waiting) == 1 else ""
         return self._hint(waiting[0], reply, f"{phrases.FILE_ONLY}{how}")
 
@@ -475,13 +477,13 @@ def _closed_at(record: Clarification) -> datetime | None:
     return record.asked.answered_at or record.resolved_at
 
 
-def _privately(reaction: Reaction) -> Response:
+def _privately(reaction: Reaction) -> TypedResponse:
     """To its author alone."""
-    return Response(reaction.text or None, blocks=reaction.blocks, recorded=reaction.recorded)
+    return TypedResponse(reaction.text or None, blocks=reaction.blocks, recorded=reaction.recorded)
 
 
-def _aloud(reaction: Reaction, message: MessageEvent) -> Response:
+def _aloud(reaction: Reaction, message: MessageEvent) -> TypedResponse:
     """In direct messages, as a message."""
     if not reaction.recorded:
-        return Response(reaction.text, recorded=False)
-    return Response(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{message.key}")
+        return TypedResponse(reaction.text, recorded=False)
+    return TypedResponse(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{message.key}")

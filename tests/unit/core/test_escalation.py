@@ -22,8 +22,8 @@ from core.escalation import (
     IncidentClosed,
     NotMine,
     Override,
+    Paged,
     Policy,
-    Sent,
     Snoozed,
     Step,
     Taken,
@@ -69,7 +69,7 @@ def _happening(minute: str, what: str, who: str = "", until: str = "0") -> Happe
     then, step = at(float(minute)), LAST if who == "last" else int(who) if who.isdecimal() else 0
     made: dict[str, Happening] = {
         "began": Began(then),
-        "sent": Sent(then, step),
+        "sent": Paged(then, step),
         "failed": Failed(then, step),
         "taken": Taken(then, who),
         "handed": Handed(then, who, "U1"),
@@ -235,18 +235,18 @@ def test_wanted_says_who_has_it(history: str, now: float, state: str, holder: st
 @pytest.mark.parametrize(
     ("history", "now", "send"),
     [
-        pytest.param([Began(at(0)), Sent(at(0), 0)], -0.5, (), id="a little: waited for"),
-        pytest.param([Began(at(0)), Sent(at(0), 0)], -60, (0,), id="an hour: told again"),
+        pytest.param([Began(at(0)), Paged(at(0), 0)], -0.5, (), id="a little: waited for"),
+        pytest.param([Began(at(0)), Paged(at(0), 0)], -60, (0,), id="an hour: told again"),
         pytest.param(
-            [Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -55, (0,), id="and on by the new time"
+            [Began(at(0)), Paged(at(0), 0), Paged(at(-60), 0)], -55, (0,), id="and on by the new time"
         ),
         pytest.param(
-            [Began(at(0)), Sent(at(0), 0), Sent(at(-60), 0)], -45, (0, 1), id="by the new time, too"
+            [Began(at(0)), Paged(at(0), 0), Paged(at(-60), 0)], -45, (0, 1), id="by the new time, too"
         ),
         pytest.param([Began(at(0)), Taken(at(1), "U1")], -5, (), id="taken: trusted as long again"),
         pytest.param([Began(at(0)), Taken(at(1), "U1")], -14, (0,), id="taken: not for ever"),
         pytest.param(
-            [Began(at(0)), Taken(at(1), "U1"), Sent(at(-60), 0)], -45, (0, 1), id="resumed for good"
+            [Began(at(0)), Taken(at(1), "U1"), Paged(at(-60), 0)], -45, (0, 1), id="resumed for good"
         ),
         pytest.param([Began(at(0)), IncidentClosed(at(1))], -60, (), id="closed"),
     ],
@@ -301,7 +301,7 @@ class Engine:
             assert found.next_at is None or found.next_at > self.now
             for each in found.send:
                 assert found.state == "paging"
-                self.history.append(Sent(self.now, each))
+                self.history.append(Paged(self.now, each))
                 self.sendings.append((self.now, each))
             if found.send:
                 assert not wanted(self.policy, self.history, self.now).send, "sent twice at once"
@@ -362,10 +362,10 @@ def assert_quiet_after_acknowledging(history: Sequence[Happening], of: Policy) -
             quiet = happening.until
         for each in later:
             if not isinstance(happening, IncidentClosed) and not isinstance(
-                each, Sent | Failed | IncidentClosed
+                each, Paged | Failed | IncidentClosed
             ):
                 break  # somebody decided otherwise
-            assert not (isinstance(each, Sent) and each.at < quiet), (happening, each)
+            assert not (isinstance(each, Paged) and each.at < quiet), (happening, each)
 
 
 def assert_never_silent(history: Sequence[Happening], end: datetime, of: Policy) -> None:
@@ -376,7 +376,7 @@ def assert_never_silent(history: Sequence[Happening], end: datetime, of: Policy)
         if spoke is not None:
             assert moment - spoke <= longest_silence(of), (spoke, happening)
         match happening:
-            case Sent() | Handed():
+            case Paged() | Handed():
                 spoke = moment
             case Taken():
                 spoke = moment + of.take_timeout

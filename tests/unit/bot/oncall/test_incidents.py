@@ -18,7 +18,7 @@ from core.escalation import (
     IncidentClosed,
     NewIncident,
     NotMine,
-    Sent,
+    Paged,
     Snoozed,
     Taken,
 )
@@ -69,9 +69,9 @@ async def test_history_is_read_back_as_it_was_written(store: Store, incidents: I
     incident = await raised(incidents)
     at = START + timedelta(seconds=1, microseconds=123)
     history: list[Happening] = [
-        Sent(at, 0),
+        Paged(at, 0),
         Failed(at, 0),
-        Sent(at, -1),
+        Paged(at, -1),
         Taken(at, "U1"),
         Handed(at, "U2", "U1"),
         Snoozed(at, at + timedelta(minutes=10), "U2"),

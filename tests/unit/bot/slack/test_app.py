@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from bot.errors import StorageUnavailable
-from bot.slack.request_url import SIGNATURE, TIMESTAMP, Answer, RequestUrl, signed
+from bot.slack.request_url import SIGNATURE, TIMESTAMP, RequestUrl, UrlAnswer, signed
 from bot.slack.socket import Envelope, Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, PLATFORM, TEAM
 from core.errors import LedgerUnwritable
@@ -129,16 +129,16 @@ class Slack:
         self.bot = bot
         self.url = url
 
-    async def send(self, body: bytes, content_type: str) -> Answer:
+    async def send(self, body: bytes, content_type: str) -> UrlAnswer:
         at = str(int(self.bot.clock.now().timestamp()))
         headers = {TIMESTAMP: at, SIGNATURE: signed(SECRET, at, body), "content-type": content_type}
         return await self.url.take(headers, body)
 
-    async def event(self, **event: Any) -> Answer:
+    async def event(self, **event: Any) -> UrlAnswer:
         payload = {"type": "event_callback", "team_id": TEAM, "event_id": "Ev1", "event": event}
         return await self.send(json.dumps(payload).encode(), "application/json")
 
-    async def form(self, **fields: str) -> Answer:
+    async def form(self, **fields: str) -> UrlAnswer:
         return await self.send(urlencode(fields).encode(), "application/x-www-form-urlencoded")
 
 

@@ -15,9 +15,9 @@ import structlog
 from bot.slack.request_url import (
     SIGNATURE,
     TIMESTAMP,
-    Answer,
     MissedEvents,
     RequestUrl,
+    UrlAnswer,
     signature_refusal,
     signed,
 )
@@ -89,13 +89,13 @@ class App:
         self.free.set()
         self.broken = False
 
-    async def handle(self, delivery: Envelope) -> Answer:
+    async def handle(self, delivery: Envelope) -> UrlAnswer:
         self.seen.append(delivery)
         self.entered.set()
         await self.free.wait()
         if self.broken:
             raise RuntimeError("confidential")
-        return Answer(200, '{"text": "done"}', JSON)
+        return UrlAnswer(200, '{"text": "done"}', JSON)
 
     def look(self) -> None:
         self.looks += 1
@@ -124,7 +124,7 @@ def made_url(app: App, clock: ManualClock, drain: float = 5) -> RequestUrl:
     return RequestUrl(signing_secret=SECRET, handle=app.handle, on_gap=app.look, clock=clock, drain=drain)
 
 
-async def send(url: RequestUrl, payload: object, **more: Any) -> Answer:
+async def send(url: RequestUrl, payload: object, **more: Any) -> UrlAnswer:
     body = text(payload)
     return await url.take(headers(body, **more), body)
 
@@ -281,7 +281,7 @@ async def test_what_slack_sends_reaches_the_app(
     url: RequestUrl, app: App, content_type: str, body: bytes, payload: dict[str, Any]
 ) -> None:
     answer = await url.take(headers(body, content_type=content_type), body)
-    assert answer == Answer(200, '{"text": "done"}', JSON)
+    assert answer == UrlAnswer(200, '{"text": "done"}', JSON)
     assert app.seen == [Envelope(payload)]
 
 

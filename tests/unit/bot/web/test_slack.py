@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from bot.slack.request_url import Answer, RequestUrl
+from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Envelope
 from bot.web.callers import Callers
 from bot.web.server import build_app
@@ -15,17 +15,17 @@ from bot.web.slack import slack_routes
 from core.clock import SystemClock
 
 
-async def unheard(delivery: Envelope) -> Answer:
+async def unheard(delivery: Envelope) -> UrlAnswer:
     raise AssertionError("nothing is signed here")
 
 
 class Noted(RequestUrl):
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: UrlAnswer) -> None:
         super().__init__(signing_secret="made-up", handle=unheard, on_gap=lambda: None, clock=SystemClock())
         self.answer = answer
         self.seen: list[tuple[Mapping[str, str], bytes]] = []
 
-    async def take(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def take(self, headers: Mapping[str, str], body: bytes) -> UrlAnswer:
         self.seen.append((headers, body))
         return self.answer
 
@@ -38,16 +38,16 @@ def client(url: RequestUrl) -> httpx.AsyncClient:
 @pytest.mark.parametrize(
     ("answer", "content_type"),
     [
-        (Answer(200), "text/plain; charset=utf-8"),
-        (Answer(200, "abc", "text/plain;charset=utf-8"), "text/plain;charset=utf-8"),
+        (UrlAnswer(200), "text/plain; charset=utf-8"),
+        (UrlAnswer(200, "abc", "text/plain;charset=utf-8"), "text/plain;charset=utf-8"),
         (
-            Answer(200, '{"response_action": "clear"}', "application/json;charset=utf-8"),
+            UrlAnswer(200, '{"response_action": "clear"}', "application/json;charset=utf-8"),
             "application/json;charset=utf-8",
         ),
-        (Answer.trouble(503, "NOT_READY", "later"), "application/json"),
+        (UrlAnswer.trouble(503, "NOT_READY", "later"), "application/json"),
     ],
 )
-async def test_answer_is_passed_on(answer: Answer, content_type: str) -> None:
+async def test_answer_is_passed_on(answer: UrlAnswer, content_type: str) -> None:
     async with client(Noted(answer)) as http:
         got = await http.post("/slack/events", content=b"x")
     assert (got.status_code, got.text, got.headers["content-type"]) == (
@@ -58,7 +58,7 @@ async def test_answer_is_passed_on(answer: Answer, content_type: str) -> None:
 
 
 async def test_body_and_headers_are_passed_on_as_they_came() -> None:
-    noted, body = Noted(Answer(200)), bytes(range(256))
+    noted, body = Noted(UrlAnswer(200)), bytes(range(256))
     async with client(noted) as http:
         await http.post("/slack/events", content=body, headers={"X-Slack-Signature": "v0=abc"})
         await http.post("/slack/events", content=b"", headers=[(b"X-Slack-Signature", b"\xff\xfe")])
@@ -68,7 +68,7 @@ async def test_body_and_headers_are_passed_on_as_they_came() -> None:
 
 
 async def test_openapi_tells_of_both_kinds_of_body() -> None:
-    async with client(Noted(Answer(200))) as http:
+    async with client(Noted(UrlAnswer(200))) as http:
         paths = (await http.get("/openapi.json", headers={"Host": "localhost"})).json()["paths"]
     body = paths["/slack/events"]["post"]["requestBody"]["content"]
     assert set(body) == {"application/json", "application/x-www-form-urlencoded"}
