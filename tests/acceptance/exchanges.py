@@ -81,12 +81,12 @@ class Exchange:
     async def _tell(self, event: dict[str, object], heard: Callable[[], bool]) -> None:
         """Where nothing is replayed, an agent that met a dying subscriber says it again."""
         agent = self.world.agent
-        await agent.ask(event)
+        await agent.emit(event)
         while isinstance(agent, MinimalAgent) and not heard():
             connections = agent.connections
             await self.world.until(lambda n=connections: heard() or agent.connections > n, LONG)  # type: ignore[misc]
             if not heard():
-                await agent.ask(event)
+                await agent.emit(event)
 
     def _is_confirmed(self) -> bool:
         card = self.card()

@@ -26,9 +26,10 @@ from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.escalation import NewIncident
 from core.ledger import FileLedger
+from tests.kit.builders import foreign
 from tests.kit.clocks import ManualClock
-from tests.kit.processes import Said, command
-from tests.kit.world import World, config, controls, said, scene
+from tests.kit.lives import beside
+from tests.kit.world import World, controls, said, scene
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life
 
 NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
@@ -37,12 +38,7 @@ NOW = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
-        (tmp_path / "clarify.toml").write_text(config(made.producer.url))
         yield made
-
-
-async def clarify(stage: World, *words: str) -> Said:
-    return await command(stage.folder / "clarify.toml", *words)
 
 
 async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> None:
@@ -54,14 +50,14 @@ async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> 
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_done")
         waiting = await stage.ask("rpl_open", question="Open then?", session="s_open")
-        done = await clarify(stage, "backup", str(copy), "--json")
+        done = await beside(stage, "backup", str(copy), "--json")
         assert done.code == 0, done.err
         assert json.loads(done.out)["ledgers"] == 2
         assert (copy / "manifest.json").stat().st_mode & 0o077 == 0
         await stage.ask("rpl_since", question="Asked since?", session="s_since")
     lost(stage)
 
-    done = await clarify(stage, "restore", str(copy))
+    done = await beside(stage, "restore", str(copy))
     assert done.code == 0, done.err
     assert sorted(path.name for path in (stage.folder / "ledgers").glob("issue-*.json")) == [
         "issue-100001.json",
@@ -93,10 +89,10 @@ async def test_answer_on_its_way_is_still_that_persons_after_a_restore(stage: Wo
         card = await stage.ask()
         await stage.producer.down()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        done = await clarify(stage, "backup", str(copy))
+        done = await beside(stage, "backup", str(copy))
         assert done.code == 0, done.err
     lost(stage)
-    done = await clarify(stage, "restore", str(copy))
+    done = await beside(stage, "restore", str(copy))
     assert done.code == 0, done.err
     await stage.producer.up()
     async with stage.bot():
@@ -117,15 +113,15 @@ async def test_restore_refuses_while_a_bot_runs_and_over_what_is_there(stage: Wo
     copy = stage.folder / "copy"
     async with stage.bot():
         await stage.ask()
-        done = await clarify(stage, "backup", str(copy))
+        done = await beside(stage, "backup", str(copy))
         assert done.code == 0, done
-        running = await clarify(stage, "restore", str(copy), "--replace")
+        running = await beside(stage, "restore", str(copy), "--replace")
         assert running.code == 1, running
         assert "stop it first" in running.err
-    there = await clarify(stage, "restore", str(copy))
+    there = await beside(stage, "restore", str(copy))
     assert there.code == 1, there
     assert "--replace" in there.err
-    again = await clarify(stage, "backup", str(copy))
+    again = await beside(stage, "backup", str(copy))
     assert again.code == 1, again
     assert "not empty" in again.err
 
@@ -139,25 +135,8 @@ def upkeep(tmp_path: Path) -> Iterator[FileLedger]:
 
 
 def a_ledger(upkeep: FileLedger, issue: int = 7, **more: Any) -> dict[str, Any]:
-    record = {
-        "id": f"CLR-{issue}-001",
-        "issueNumber": issue,
-        "from": "planner-agent",
-        "to": "human",
-        "topic": "t",
-        "status": "pending",
-        "created": "2026-05-24T14:22:00.000Z",
-        "thread": [
-            {
-                "round": 1,
-                "from": "planner-agent",
-                "type": "question",
-                "body": "Go?",
-                "timestamp": "2026-05-24T14:22:00.000Z",
-            }
-        ],
-        "aaep": {"producer": "planner", "sessionId": "s1", "eventId": "e1", "replyToken": "r1"} | more,
-    }
+    event = {"producer": "planner", "sessionId": "s1", "eventId": "e1", "replyToken": "r1"}
+    record = foreign(issue, aaep=event | more)
     (upkeep.directory / f"issue-{issue}.json").write_text(json.dumps({"clarifications": [record]}))
     upkeep.numbers.note(issue, 1)  # as whoever gave the number out did
     return record
@@ -355,9 +334,9 @@ async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
     async with stage.bot() as bot:
         before = bot.store.installation
         card = await stage.ask()
-        assert (await clarify(stage, "backup", str(copy))).code == 0
+        assert (await beside(stage, "backup", str(copy))).code == 0
     lost(stage)
-    done = await clarify(stage, "restore", str(copy), *more)
+    done = await beside(stage, "restore", str(copy), *more)
     assert done.code == 0, done.err
     async with stage.bot() as bot:
         assert (bot.store.installation == before) is (not more)

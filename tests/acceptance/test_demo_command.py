@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,12 @@ import aiohttp
 import psutil
 
 from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.processes import Process, clarify
 
 
 async def test_demo_from_the_page_to_an_answer_and_ctrl_c(tmp_path: Path) -> None:
-    demo = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "bot.cli",
-        "demo",
-        "--keep-folder",
-        str(tmp_path / "demo"),
-        env={name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-    )
+    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    demo = await clarify("demo", "--keep-folder", str(tmp_path / "demo"), env=kept, stderr=DEVNULL)
     children: list[psutil.Process] = []
     try:
         async with asyncio.timeout(60):
@@ -48,7 +39,7 @@ async def test_demo_from_the_page_to_an_answer_and_ctrl_c(tmp_path: Path) -> Non
     assert [child for child in children if child.is_running()] == []
 
 
-async def _page(demo: asyncio.subprocess.Process) -> str:
+async def _page(demo: Process) -> str:
     assert demo.stdout is not None
     async for line in demo.stdout:
         if b"Open this page:" in line:

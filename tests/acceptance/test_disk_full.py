@@ -35,7 +35,7 @@ async def test_full_disk_acknowledges_nothing_and_loses_nothing(world: World, re
         other = await world.asked("rpl-2")
         with full_disk(life):
             refused = await world.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            await world.agent.ask(question("rpl-3", "sess_3"))
+            await world.agent.emit(question("rpl-3", "sess_3"))
             reply = await world.workspace.post(ADE, AGENTS, "no", thread_ts=other.ts)
             assert reply.ts
             await world.until(lambda: "stored" in world.log.read_text())

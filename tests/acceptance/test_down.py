@@ -29,8 +29,8 @@ async def test_events_of_the_outage_are_fetched_in_order(world: World) -> None:
         await world.get_acquainted()
         await life.killed()
     for number in range(5):
-        await world.agent.ask(question(f"rpl-{number}", f"sess_{number}"))
-    await world.agent.ask({"type": "aaep:agent.session.cancelled", "session_id": "sess_4"})
+        await world.agent.emit(question(f"rpl-{number}", f"sess_{number}"))
+    await world.agent.emit({"type": "aaep:agent.session.cancelled", "session_id": "sess_4"})
     async with Life.of(world):
         await world.until(lambda: len(world.cards()) == 5)
         cancelled = await world.until(lambda: world.card_saying("with rpl-4?"))
@@ -43,7 +43,7 @@ async def test_question_after_a_kill_before_the_first_event_is_not_lost(world: W
     async with Life.of(world) as life:
         await world.agent.wait_for_subscriber(20)  # type: ignore[union-attr]
         await life.killed()
-    await world.agent.ask(question("rpl-1", "sess_1"))
+    await world.agent.emit(question("rpl-1", "sess_1"))
     async with Life.of(world):
         await world.until(lambda: world.card_saying("with rpl-1?"))
 

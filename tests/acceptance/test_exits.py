@@ -28,7 +28,7 @@ async def test_second_instance_on_the_same_storage_ends_with_1_and_says_why(worl
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_signal_ends_it_with_0(world: World, number: signal.Signals) -> None:
-    async with Life.of(world, fresh=True) as life:
+    async with Life.of(world, fresh=number is signal.SIGTERM) as life:
         assert await life.stop(number) == 0, life.last_words()
     events = [line["event"] for line in world.logged()]
     assert "stopping" in events

@@ -19,7 +19,8 @@ from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from core.ledger import FileLedger
 from tests.acceptance.upkeep import erasing, leaks
-from tests.kit.processes import Said, command
+from tests.kit.builders import foreign
+from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, said, scene
 
@@ -32,10 +33,6 @@ ON_ITS_WAY = "select key from messages where ts is null and intent_at is not nul
 async def stage(tmp_path: Path) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
-
-
-async def forget(stage: World, *words: str) -> Said:
-    return await command(stage.folder / "clarify.toml", "forget", *words)
 
 
 async def a_course_of_things(stage: World, bot: Bot) -> str:
@@ -64,11 +61,10 @@ async def a_course_of_things(stage: World, bot: Bot) -> str:
 
 async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
-        (stage.folder / "clarify.toml").write_text(_config(stage))
         clarification = await a_course_of_things(stage, bot)
         assert list(leaks(stage.folder, stage.workspace, SECRET))
 
-        done = await forget(stage, "sess_gone", "--yes", "--abandon", "--json")
+        done = await beside(stage, "forget", "sess_gone", "--yes", "--abandon", "--json")
 
         assert done.code == 0, done.err
         told = json.loads(done.out)
@@ -77,7 +73,7 @@ async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World
         assert told["slack"].get("wanted") is None, told
         assert told["slack"]["erased"] >= 3
         await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
-        again = await forget(stage, "sess_gone", "--yes", "--json")
+        again = await beside(stage, "forget", "sess_gone", "--yes", "--json")
         assert again.code == 0, again.err
         assert not any(clarification in said(card) for card in stage.cards())
         assert any(OTHER in said(card) for card in stage.cards())
@@ -91,9 +87,8 @@ async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World
 async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     """Forgotten while no bot runs: the next one deletes the messages, and shows nothing again."""
     async with stage.bot() as bot:
-        (stage.folder / "clarify.toml").write_text(_config(stage))
         await a_course_of_things(stage, bot)
-    done = await forget(stage, "sess_gone", "--yes", "--abandon")
+    done = await beside(stage, "forget", "sess_gone", "--yes", "--abandon")
     assert done.code == 0, done.err
     assert "once a bot runs" in done.err
     assert not [name for name in leaks(stage.folder, stage.workspace, SECRET) if ":" not in name]
@@ -106,13 +101,12 @@ async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
 
 async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
-        (stage.folder / "clarify.toml").write_text(_config(stage))
         card = await stage.ask(question=f"{SECRET}?")
-        refused = await forget(stage, "CLR-100001-001", "--yes")
+        refused = await beside(stage, "forget", "CLR-100001-001", "--yes")
         assert refused.code == 2
         assert "--abandon" in refused.err
         assert SECRET in said(card)
-        done = await forget(stage, "CLR-100001-001", "--yes", "--abandon")
+        done = await beside(stage, "forget", "CLR-100001-001", "--yes", "--abandon")
         assert done.code == 0, done.err
         await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
     assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
@@ -121,13 +115,12 @@ async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Worl
 
 async def test_forget_asks_before_and_knows_no_other_names(stage: World) -> None:
     async with stage.bot():
-        (stage.folder / "clarify.toml").write_text(_config(stage))
         await stage.ask(question=f"{SECRET}?")
         for words, code, hint in [
             (("sess_none", "--yes"), 3, "sess_none"),
             (("sess_one", "--abandon"), 2, "Not a terminal, so I can't ask. Add --yes to confirm."),
         ]:
-            said_ = await forget(stage, *words)
+            said_ = await beside(stage, "forget", *words)
             assert said_.code == code, said_
             assert hint in said_.err
     assert SECRET in json.dumps(stage.record())
@@ -135,11 +128,10 @@ async def test_forget_asks_before_and_knows_no_other_names(stage: World) -> None
 
 async def test_message_that_slack_will_not_delete_is_emptied(stage: World) -> None:
     async with stage.bot() as bot:
-        (stage.folder / "clarify.toml").write_text(_config(stage))
         card = await stage.ask(question=f"{SECRET}?")
         stage.workspace.faults.add("chat.delete", "refuse:cant_delete_message", times=50)
         async with erasing(bot):
-            done = await forget(stage, "sess_one", "--yes", "--abandon")
+            done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
         assert done.code == 0, done.err
         assert "were emptied" in done.err
         assert next(m for m in stage.workspace.messages(AGENTS) if m.ts == card.ts).text == "(forgotten)"
@@ -147,12 +139,11 @@ async def test_message_that_slack_will_not_delete_is_emptied(stage: World) -> No
 
 async def test_message_on_its_way_to_slack_is_waited_for(stage: World) -> None:
     async with stage.bot():
-        (stage.folder / "clarify.toml").write_text(_config(stage))
         await stage.ask(question=f"{SECRET}?")
     path = stage.folder / "clarify.db"
     with sqlite3.connect(path) as db:
         db.execute("update messages set ts = null, intent_at = 1 where kind = 'card'")
-    refused = await forget(stage, "sess_one", "--yes", "--abandon")
+    refused = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
     assert refused.code == 2
     assert "on its way" in refused.err
     with sqlite3.connect(path) as db:
@@ -179,25 +170,5 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
 
 
 def _record(seq: int, producer: str) -> dict[str, Any]:
-    return {
-        "id": f"CLR-7-00{seq}",
-        "issueNumber": 7,
-        "from": "a",
-        "to": "human",
-        "topic": SECRET,
-        "blocking": True,
-        "status": "abandoned",
-        "round": 1,
-        "maxRounds": 5,
-        "created": "2026-05-24T14:22:00.000Z",
-        "staleAfter": None,
-        "resolvedAt": None,
-        "thread": [],
-        "aaep": {"producer": producer, "sessionId": "s1", "eventId": f"e{seq}", "replyToken": f"t{seq}"},
-    }
-
-
-def _config(stage: World) -> str:
-    from tests.kit.world import config
-
-    return config(stage.producer.url)
+    event = {"producer": producer, "sessionId": "s1", "eventId": f"e{seq}", "replyToken": f"t{seq}"}
+    return foreign(7, seq, topic=SECRET, status="abandoned", aaep=event)

@@ -35,7 +35,7 @@ class Handover:
             "target_kind": "human",
             "packaged_context": {"open": "everything"},
         }
-        await self._world.agent.ask(event)
+        await self._world.agent.emit(event)
         await self._world.until(self._is_offered, LONG)
         (card,) = self.cards()
         while has_controls(card):

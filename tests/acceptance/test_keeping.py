@@ -12,7 +12,7 @@ from bot.app import Bot
 from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.until import until
-from tests.kit.world import World, config, question, said, scene
+from tests.kit.world import World, config, said, scene
 
 ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 
@@ -57,9 +57,7 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Wor
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-002"
         assert not (ledgers / "archive/issue-42.json").exists()
         # The agent tells its old question again: the ledger knows it, though the storage does not any more.
-        await stage.producer.emit(
-            question("rpl_1", session="s1", question="Rotate?", accepted_response_kinds=["yes_no"], **ISSUE)
-        )
+        await stage.emit("rpl_1", session="s1", question="Rotate?", **ISSUE)
         await stage.ask("rpl_4", question="The one after that?", session="s4")
 
     async with stage.bot(config(stage.producer.url)) as bot:

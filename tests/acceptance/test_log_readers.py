@@ -7,8 +7,6 @@ import os
 import signal
 import struct
 import termios
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,18 +17,6 @@ from tests.acceptance.world import World
 from tests.kit.lives import Life
 
 SMALL = 4096  # bytes: the least that a pipe holds
-
-
-@asynccontextmanager
-async def logging_to(
-    world: World, stderr: int | None, first: Callable[[], object] | None = None
-) -> AsyncIterator[Life]:
-    life = await Life.begin(world, stderr=stderr, first=first, fresh=True)
-    try:
-        await life.ready()
-        yield life
-    finally:
-        await life.end()
 
 
 async def works(world: World, token: str) -> None:
@@ -58,7 +44,7 @@ async def test_reader_that_hangs_holds_nothing_up(world: World) -> None:
     reading, writing = os.pipe()
     try:
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL)
-        async with logging_to(world, writing) as life:
+        async with Life.of(world, stderr=writing) as life:
             for number in range(3):
                 await works(world, f"rpl-{number}")
             assert is_full(reading)
@@ -69,18 +55,8 @@ async def test_reader_that_hangs_holds_nothing_up(world: World) -> None:
         os.close(writing)
 
 
-async def test_reader_that_goes_away_ends_nothing(world: World) -> None:
-    reading, writing = os.pipe()
-    async with logging_to(world, writing) as life:
-        os.close(writing)
-        await works(world, "rpl-1")
-        os.close(reading)
-        await works(world, "rpl-2")
-        await stops(life)
-
-
 async def test_stderr_that_was_closed_is_nobody_elses(world: World) -> None:
-    async with logging_to(world, None, partial(os.close, 2)) as life:
+    async with Life.of(world, first=partial(os.close, 2), fresh=True) as life:
         await works(world, "rpl-1")
         assert open_as(life, 2) == Path(os.devnull)
         await stops(life)
@@ -88,7 +64,9 @@ async def test_stderr_that_was_closed_is_nobody_elses(world: World) -> None:
 
 async def test_hangup_of_the_terminal_is_ignored_where_it_was(world: World) -> None:
     """As under nohup."""
-    async with logging_to(world, None, partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)) as life:
+    async with Life.of(
+        world, first=partial(signal.signal, signal.SIGHUP, signal.SIG_IGN), fresh=True
+    ) as life:
         life.process.send_signal(signal.SIGHUP)
         await works(world, "rpl-1")
         await stops(life)
@@ -99,7 +77,7 @@ async def test_start_that_fails_ends_though_nobody_reads_why(world: World) -> No
     try:
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL)
         os.write(writing, b"?" * SMALL)
-        life = await Life.begin(world, stderr=writing, env={"SLACK_BOT_TOKEN": ""}, fresh=True)
+        life = await Life.begin(world, stderr=writing, env={"SLACK_BOT_TOKEN": ""})
         try:
             await world.until(lambda: life.ended, 30)
             assert life.process.returncode == 2
@@ -114,7 +92,7 @@ async def test_start_that_fails_ends_though_nobody_reads_why(world: World) -> No
 async def test_terminal_that_is_gone_is_an_orderly_stop(world: World, number: signal.Signals) -> None:
     """The reader goes with the terminal: what is said about the stop cannot be written."""
     reading, writing = os.pipe()
-    async with logging_to(world, writing) as life:
+    async with Life.of(world, stderr=writing) as life:
         os.close(writing)
         await works(world, "rpl-1")
         os.close(reading)

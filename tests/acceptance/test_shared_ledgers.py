@@ -23,7 +23,7 @@ from core.ledger import FileLedger
 ROOT = Path(__file__).parents[2]
 FOREIGN = Path(__file__).with_name("foreign.py")
 ISSUE = 7
-HELD = 3.0  # seconds that a live holder keeps the lock
+HELD = 2.2  # seconds that a live holder keeps the lock: longer than people wait for it
 WAITS = 60.0  # how long a process may take on a machine that does much else
 Json = dict[str, Any]
 
@@ -240,7 +240,7 @@ def test_killed_foreign_holder_is_recovered_when_its_marker_is_old(shared: Share
     assert not list(shared.folder.glob(".*orphan*"))
 
 
-@pytest.mark.parametrize("content", [b"", b'{"pid"', b'{"agent": "somebody"}', b"\xff\x00"])
+@pytest.mark.parametrize("content", [b"", b'{"agent": "somebody"}\xff'])
 def test_marker_of_any_content_is_honoured_until_it_is_old(shared: Shared, content: bytes) -> None:
     shared.marker.write_bytes(content)
     waiting = [shared.ours("write", f"ours-{n}", "2") for n in range(2)]

@@ -142,7 +142,6 @@ class Facts:
         self.page_at = {
             row["id"]: row["at"] for row in db.execute("select id, at from week_seen where what = 'page'")
         }
-        self.page_step = {row["id"]: row["step"] for row in db.execute("select id, step from pages")}
         self.items: dict[int, list[int]] = defaultdict(list)
         for row in db.execute("select * from page_items"):
             self.items[row["page"]].append(row["incident"])
@@ -151,9 +150,6 @@ class Facts:
             self.sendings[row["page"]].append(
                 Sending(row["page"], row["via"], row["target"], row["message"], row["state"])
             )
-        self.failed_messages = dict(
-            tuple(row) for row in db.execute("select key, failed from messages where failed is not null")
-        )
 
     def by_key(self) -> dict[str, Incident]:
         return {each.key: each for each in self.incidents.values()}

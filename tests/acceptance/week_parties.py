@@ -55,9 +55,6 @@ class Outer:
                 return self.plan.draw(fault, *what) < 0.75
         return False
 
-    def any_fault(self, kind: FaultKind, since: float, until: float) -> bool:
-        return any(f.kind == kind and f.begins <= until and f.ends >= since for f in self.plan.faults)
-
     def is_active(self, user: str) -> bool:
         now = self.now()
         return not any(a.user == user and a.begins <= now < a.ends for a in self.plan.absences)

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, get_args
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 WEEK = 7 * DAY
@@ -19,16 +19,7 @@ BEGINNINGS = (datetime(2026, 10, 22, 6, tzinfo=UTC), datetime(2027, 3, 25, 6, tz
 
 Fate = Literal["answered", "on call", "never"]
 FaultKind = Literal["dm", "channel", "unreachable", "lossy", "busy", "outside", "directory", "slow directory"]
-FAULTS: tuple[FaultKind, ...] = (
-    "dm",
-    "channel",
-    "unreachable",
-    "lossy",
-    "busy",
-    "outside",
-    "directory",
-    "slow directory",
-)
+FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
 @dataclass(frozen=True)
@@ -90,7 +81,6 @@ ROUTES = {
     "lone": ("C0LONE", None),
 }
 PEOPLE = tuple(sorted({user for policy in POLICIES for user in policy.users} | {*GROUPS["S0BACKUP"]}))
-VARIABLES = ("PAGER", "OTHER")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core.clarification import Ask
-from tests.acceptance.week_plan import Question, StandIn
+from tests.acceptance.week_plan import Question
+from tests.kit.builders import ask
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,6 @@ class Story:
     acts: list[Act] = field(default_factory=list)
     lives: list[tuple[float, float]] = field(default_factory=list)
     jumps: list[tuple[float, float]] = field(default_factory=list)
-    stood_in: list[tuple[float, StandIn, datetime, bool]] = field(default_factory=list)
-    kills: int = 0
 
 
 class WeekClock:
@@ -78,28 +77,16 @@ class WeekClock:
 def ask_of(question: Question, number: int, now: datetime) -> Ask:
     expires = None if question.ttl is None else now + timedelta(seconds=question.ttl)
     words = f"Which way {question.number * 7919} for part {question.number}, asked {number} times?"
-    return Ask(
-        producer="planner",
+    return ask(
         agent_id=question.agent,
-        agent_name=None,
         session_id=question.session,
         event_id=f"e{question.number}.{number}",
         reply_token="",
-        correlation_id=None,
         asked_at=now,
         received_at=now,
         expires_at=expires,
         question=words,
-        kinds=("freetext",),
-        choices=(),
-        multi_select=False,
-        context=None,
-        default_response=None,
-        summary_terse=None,
-        summary_detailed=None,
-        to="human",
         topic=f"part {question.number}",
-        blocking=True,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,6 @@ class World:
             await life.stop()
         else:
             life.light(restart.fuse)
-            self.story.kills += 1
             try:
                 async with asyncio.timeout(5 * MINUTE):
                     await life.dead.wait()
@@ -157,12 +156,8 @@ class World:
         for each in sorted(self.plan.stand_ins, key=lambda each: each.at):
             await self._until(each.at)
             life, now = await self._there(), self.clock.now()
-            done = await life.do(self._stand_in(life, each.policy, each.user, now, each.lasts))
-            self.story.stood_in.append((self._loop.time(), each, now, done is not None))
-
-    async def _stand_in(self, life: Life, policy: str, user: str, now: datetime, lasts: float) -> bool:
-        await life.bot.roster.hand(policy, user, now + timedelta(seconds=lasts), user)
-        return True
+            until = now + timedelta(seconds=each.lasts)
+            await life.do(life.bot.roster.hand(each.policy, each.user, until, each.user))
 
     async def _ask_all(self) -> None:
         for question in self.plan.questions:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
-from uuid import uuid4
+from typing import Any
 
 from aiohttp import web
 
@@ -21,6 +19,7 @@ from bot.workspace.faults import Fault, Faults
 from bot.workspace.interactions import Outcome
 from bot.workspace.state import Message
 from tests.kit import world
+from tests.kit.minimal import MinimalProducer
 from tests.kit.world import ANY_PORT, config, said
 
 
@@ -53,116 +52,59 @@ class TappedFaults(Faults):
         return super().take(method, channel)
 
 
-class StandardAgent(DemoProducer):
-    """A producer of the standard dialect; `tries` are all replies that reached it, accepted or not."""
+class Tapped:
+    """An agent that tells when a reply reached it and when it was taken; `tries` are all, accepted or not.
 
-    dialect = "standard"
+    `before`, `after`: seconds that the next reply waits before and after it is taken.
+    """
 
-    def __init__(self, tap: Tap) -> None:
-        super().__init__("planner-agent", agent_name="Planner")
+    replies: list[dict[str, Any]]
+
+    def __init__(self, tap: Tap, **how: Any) -> None:
+        super().__init__(**how)
         self.tries: list[dict[str, Any]] = []
-        self.before = self.after = 0.0  # seconds that the next reply waits before and after it is taken
+        self.before = self.after = 0.0
         self._tap = tap
 
-    async def _reply(self, request: web.Request) -> web.Response:
-        message = await request.json()
+    @asynccontextmanager
+    async def taking(self, message: dict[str, Any]) -> AsyncIterator[None]:
         if message.get("type") != "clarification.reply":
-            return await super()._reply(request)
+            yield
+            return
         before, after, self.before, self.after = self.before, self.after, 0.0, 0.0
         self.tries.append(message)
         self._tap("reply")
         await asyncio.sleep(before)
-        response = await super()._reply(request)
+        yield
         self._tap("replied")
         await asyncio.sleep(after)
-        return response
-
-    async def ask(self, event: Mapping[str, Any]) -> None:
-        await self.emit(event)
 
     def honoured(self, token: str) -> dict[str, Any] | None:
         """The reply that the agent goes on with."""
         return next((reply for reply in self.replies if reply["reply_token"] == token), None)
 
 
-class MinimalAgent:
-    """The minimal dialect as the reference producers speak it: bare `data:` lines to whoever is connected, nothing
-    replayed, and 200 to any reply."""
+class StandardAgent(Tapped, DemoProducer):
+    dialect = "standard"
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__(tap, agent_id="planner-agent", agent_name="Planner")
+
+    async def _reply(self, request: web.Request) -> web.Response:
+        async with self.taking(await request.json()):
+            response = await super()._reply(request)
+        return response  # noqa: RET504 - taken only now
+
+
+class MinimalAgent(Tapped, MinimalProducer):
+    """Nothing is replayed."""
 
     dialect = "minimal"
 
-    def __init__(self, tap: Tap) -> None:
-        self.tries: list[dict[str, Any]] = []
-        self.before = self.after = 0.0
-        self.url = ""
-        self.connections = 0  # so far
-        self._tap = tap
-        self._readers: list[asyncio.Queue[bytes]] = []
-        self._changed = asyncio.Condition()
-        self._runner: web.AppRunner | None = None
-
-    async def __aenter__(self) -> Self:
-        application = web.Application()
-        application.add_routes([web.get("/events", self._events), web.post("/messages", self._message)])
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{site.port}"
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    async def ask(self, event: Mapping[str, Any]) -> None:
-        """Send to whoever reads; waits until somebody does."""
-        whole = {
-            "@context": "https://aaep-protocol.org/context/v1",
-            "event_id": f"evt_{uuid4().hex}",
-            "timestamp": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-            "producer": {"agent_id": "planner-agent", "agent_name": "Planner"},
-            **event,
-        }
-        async with self._changed:
-            await self._changed.wait_for(lambda: bool(self._readers))
-        for reader in self._readers:
-            reader.put_nowait(f"data: {json.dumps(whole)}\n\n".encode())
-
-    def honoured(self, token: str) -> dict[str, Any] | None:
-        return next((reply for reply in self.tries if reply["reply_token"] == token), None)
-
-    async def _events(self, request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        queue: asyncio.Queue[bytes] = asyncio.Queue()
-        async with self._changed:
-            self._readers.append(queue)
-            self.connections += 1
-            self._changed.notify_all()
-        try:
-            while request.transport is not None and not request.transport.is_closing():
-                try:
-                    frame = await asyncio.wait_for(queue.get(), 0.05)
-                except TimeoutError:
-                    continue
-                await response.write(frame)
-        except ConnectionResetError:
-            return response
-        finally:
-            self._readers.remove(queue)
-        return response
-
-    async def _message(self, request: web.Request) -> web.Response:
-        message = await request.json()
-        if message.get("type") == "clarification.reply":
-            before, after, self.before, self.after = self.before, self.after, 0.0, 0.0
-            self.tries.append(message)
-            self._tap("reply")
-            await asyncio.sleep(before)
-            self._tap("replied")
-            await asyncio.sleep(after)
-        return web.json_response({"status": "received"})
+    async def _reply(self, request: web.Request) -> web.StreamResponse:
+        async with self.taking(await request.json()):
+            response = await super()._reply(request)
+        return response  # noqa: RET504 - taken only now
 
 
 Agent = StandardAgent | MinimalAgent
@@ -197,7 +139,7 @@ class World:
 
     async def asked(self, token: str, **fields: object) -> Message:
         """Have the agent ask, in a session of its own; the question's card, once it is there."""
-        await self.agent.ask(question(token, f"sess_{token}", **fields))
+        await self.agent.emit(question(token, f"sess_{token}", **fields))
         card: Message = await self.until(lambda: self.card_saying(f"with {token}?"))
         return card
 
@@ -225,7 +167,7 @@ class World:
 
     async def get_acquainted(self) -> None:
         """A first event is taken in: from now on what is missed is fetched by Last-Event-ID."""
-        await self.agent.ask({"type": "aaep:agent.session.started", "session_id": "sess_0"})
+        await self.agent.emit({"type": "aaep:agent.session.started", "session_id": "sess_0"})
         await self.until(lambda: self.rows("select 1 from inbox"))
 
     def logged(self) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from core.clarification import (
     resolved,
 )
 from core.records import digest, dump, encode
+from tests.kit.builders import ask
 
 PRODUCER = "planner"
 FIRST, _FIRST_ARCHIVED = 200_001, 300_001
@@ -73,9 +74,10 @@ def seed_issues(folder: Path, issues: int, pending: int, now: datetime) -> None:
         which, rest = divmod(number, every)
         if rest == 0 and which < pending:
             agent = which % _AGENTS
-            ask = _ask(which, _SIZE, now)
-            ask = replace(ask, agent_id=f"agent-{agent}", to=f"agent-{agent + 1}", expires_at=None)
-            record = opened(issue, 3, ask, now, _SLA)
+            asked = replace(
+                _ask(which, _SIZE, now), agent_id=f"agent-{agent}", to=f"agent-{agent + 1}", expires_at=None
+            )
+            record = opened(issue, 3, asked, now, _SLA)
             due = now + timedelta(seconds=which + 1)
             records[2] = record.model_copy(update={"stale_after": due})
         _write(folder, *records)
@@ -110,28 +112,16 @@ def _archived(issue: int, number: int, template: Clarification, seq: int = 1) ->
 def _ask(number: int, size: int, now: datetime) -> Ask:
     words = random.Random(number)  # noqa: S311 - the same words in every run
     text = " ".join(f"{words.getrandbits(24):06x}" for _ in range(size // 7 + 1))[:size]
-    return Ask(
-        producer=PRODUCER,
+    return ask(
         agent_id=f"seeded-{number // _PER_AGENT}",
-        agent_name=None,
         session_id=f"seeded-session-{number}",
         event_id=f"evt_seeded_{number}",
         reply_token=f"seeded-token-{number}",
-        correlation_id=None,
         asked_at=now,
         received_at=now,
         expires_at=now + timedelta(days=1),
         question=text,
         kinds=("yes_no",),
-        choices=(),
-        multi_select=False,
-        context=None,
-        default_response=None,
-        summary_terse=None,
-        summary_detailed=None,
-        to="human",
-        topic=None,
-        blocking=True,
     )
 
 

@@ -161,7 +161,7 @@ async def test_traffic_shows_what_is_sent_and_no_token(visit: Visit) -> None:
     stage = visit.stage
     stage.producer._watch = stage.workspace.traffic.aaep
     page = await visit.page(scheme="dark", size=WIDE)
-    await stage.producer.emit(question("rpl_hush", question=WORDS, accepted_response_kinds=["yes_no"]))
+    await stage.emit("rpl_hush", question=WORDS)
     await card(page, WORDS).get_by_role("button", name="Yes").click()
     panel = page.get_by_role("complementary", name="Traffic")
     for words in ("awaiting.clarification", "chat.postMessage", "click", "clarification.reply"):

@@ -48,6 +48,14 @@ FOREIGN: dict[str, Any] = {
 }
 
 
+def foreign(issue: int = 7, seq: int = 1, question: str = "Postgres or not?", **more: Any) -> dict[str, Any]:
+    """A record as another implementation writes it, in its first round; `more` replaces its fields."""
+    own = {"id": f"CLR-{issue}-{seq:03d}", "issueNumber": issue, "round": 1, "staleAfter": None}
+    record = FOREIGN | own | more
+    asked = FOREIGN["thread"][0] | {"from": record["from"], "body": question, "timestamp": record["created"]}
+    return record | {"thread": [asked]}
+
+
 def ask(**more: Any) -> Ask:
     fields: dict[str, Any] = {
         "producer": "planner",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from bot.workspace import Workspace
-from tests.kit.processes import Process, clarify
+from tests.kit.processes import Process, Said, clarify, command
 from tests.kit.until import until
 from tests.kit.world import environment
 
@@ -133,3 +133,9 @@ class Life:
 
     def last_words(self) -> str:
         return "\n".join([f"ended with {self.process.returncode}", *self.words().splitlines()[-15:]])
+
+
+async def beside(place: Place, *words: str) -> Said:
+    """`clarify WORDS` beside the bot, run to its end."""
+    env = dict(os.environ) | environment(place.workspace)
+    return await command(place.folder / "clarify.toml", *words, env=env)

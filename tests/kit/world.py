@@ -110,16 +110,17 @@ class World:
         self.workspace = workspace
         self.producer = producer
         self.environ: dict[str, str] = {}  # beside Slack's tokens
+        self.file = folder / "clarify.toml"
+        self.configure()
 
     @asynccontextmanager
     async def bot(
         self, text: str | None = None, clock: Clock | None = None, *, ready: bool = True
     ) -> AsyncIterator[Bot]:
-        """The bot, running and, with `ready`, taking clicks; stopped in order at the end."""
-        file = self.folder / "clarify.toml"
+        """The bot, running and, with `ready`, taking clicks; stopped in order at the end. `text` for clarify.toml."""
         settings = parse_settings(
-            text or config(self.producer.url),
-            file=file,
+            text or self.file.read_text(),
+            file=self.file,
             environ=environment(self.workspace) | self.environ,
         )
         prepare_folders(settings)
@@ -136,11 +137,9 @@ class World:
             await bot.stop()
             await asyncio.wait_for(watch, 60)
 
-    def configure(self, text: str | None = None) -> Path:
-        """Write clarify.toml for processes beside the bot; the file."""
-        file = self.folder / "clarify.toml"
-        file.write_text(text or config(self.producer.url))
-        return file
+    def configure(self, text: str | None = None) -> None:
+        """Write clarify.toml: for bots from now on, and for processes beside them."""
+        self.file.write_text(text or config(self.producer.url))
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
@@ -172,11 +171,13 @@ class World:
     async def until(self, predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
         return await self.workspace.wait_for(predicate, timeout)
 
+    async def emit(self, token: str = TOKEN, **fields: Any) -> dict[str, Any]:
+        """Have the producer ask, yes or no, unless `fields` say otherwise; the event."""
+        return await self.producer.emit(question(token, **({"accepted_response_kinds": ["yes_no"]} | fields)))
+
     async def ask(self, token: str = TOKEN, **fields: Any) -> Message:
-        """Have the producer ask; the question's card, once it is there. Yes or no, unless `fields` say otherwise."""
-        event = question(token, **({"accepted_response_kinds": ["yes_no"]} | fields))
-        await self.producer.emit(event)
-        return await self.card(event["question"])
+        """The same; the question's card, once it is there."""
+        return await self.card((await self.emit(token, **fields))["question"])
 
     async def says(self, kind: str, *, session: str = "sess_one", **fields: Any) -> None:
         """Have the producer send an event of type `agent.{kind}`."""

@@ -104,7 +104,7 @@ class Night(World):
     async def later(self, bot: Bot, **delta: float) -> None:
         """Time passes, once all that is under way has landed: it would be late otherwise."""
         await bot.messages.in_flight.settled()
-        await until(lambda: bot.pages.next_look() is None, LONG)
+        await until(lambda: bot.pages.next_look() is None)
         self.clock.leap(timedelta(**delta))
 
     async def escalate(self, clarification: str = FIRST) -> None:
@@ -138,7 +138,7 @@ class Night(World):
                 None,
             )
 
-        found: Message = await self.until(find, LONG)
+        found: Message = await self.until(find)
         return found
 
     async def becomes(self, page: Message, *texts: str, without: Iterable[str] = ()) -> Message:
@@ -150,7 +150,7 @@ class Night(World):
             fits = all(text in said(there) for text in texts) and not dead & {*controls(there)}
             return there if fits else None
 
-        found: Message = await self.until(find, LONG)
+        found: Message = await self.until(find)
         return found
 
     async def press(self, page: Message, label: str, user: str = ONCALL) -> None:

@@ -200,7 +200,7 @@ async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(s
 async def test_channel_with_a_new_id_keeps_its_threads(stage: World) -> None:
     """slack.md: ids change (channel_id_changed); a reply in the thread is still an answer."""
     async with stage.bot() as bot:
-        await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
+        await stage.emit("rpl_1")
         card = await stage.card("Shall I go on?")
         await bot.messages.in_flight.settled()
         stage.workspace.emit(
@@ -238,7 +238,7 @@ async def every_page(stage: World, user: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("choices", "several"), [(hosts(101), True), (hosts(500, 1800), False), (hosts(100, 2000), False)]
+    ("choices", "several"), [(hosts(101), True), (hosts(150, 1800), False), (hosts(100, 2000), False)]
 )
 async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whole(
     stage: World, choices: list[dict[str, str]], several: bool

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -150,8 +148,3 @@ async def test_without_what_draws_the_figures_come_with_how_to_get_it(
     assert "Asked*: 0" in words(told)
     assert "pip install 'clarify-bot[charts]'" in words(told)
     assert not stage.calls("files.getUploadURLExternal", ok=False)
-
-
-def test_drawing_is_not_loaded_with_the_bot(tmp_path: Path) -> None:
-    code = "import sys, bot.app; sys.exit('matplotlib' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=tmp_path)

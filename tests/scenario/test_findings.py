@@ -15,10 +15,12 @@ from bot.oncall.outside import SlackOutageAlert
 from bot.workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from core.clock import iso
+from tests.kit.builders import foreign
+from tests.kit.files import replace_text
 from tests.kit.until import until
 from tests.kit.world import controls, question, said
 from tests.scenario.other_parties import another_writes
-from tests.scenario.pagers import LONG, WORDS, Json, Night, night, pager, step
+from tests.scenario.pagers import WORDS, Json, Night, night, pager, step
 
 ORDER = '\n[monitor]\ndeadlock_order = ["architect", "engineer", "reviewer"]\n'
 
@@ -42,7 +44,7 @@ async def waits(stage: Night, who: str, for_whom: str, text: str, **agentx: Any)
         **WORDS,
     )
     await stage.producer.emit(event)
-    await stage.card(text, timeout=LONG)
+    await stage.card(text)
 
 
 def buttons_about(page: Message, clarification: str) -> list[str]:
@@ -69,7 +71,7 @@ async def page_about(stage: Night, clarification: str, *texts: str) -> Message:
             None,
         )
 
-    found: Message = await stage.until(find, LONG)
+    found: Message = await stage.until(find)
     return found
 
 
@@ -77,7 +79,7 @@ async def answered_from_a_page(stage: Night, clarification: str, answer: str) ->
     """Answer in words on whichever page is about it."""
     page = await page_about(stage, clarification)
     await stage.press(page, buttons_about(page, clarification)[0])
-    await stage.modal(ONCALL, LONG)
+    await stage.modal(ONCALL)
     outcome = await stage.workspace.submit_view(ONCALL, {"Your answer": answer})
     assert outcome.ok, outcome
 
@@ -96,7 +98,7 @@ async def test_p7_deadlock_of_two_agents_is_escalated_downstream_and_answered_fr
         assert "How much memory does a node have?" in page.text  # the other one's position
         assert statuses(stage, 42) == ["pending", "escalated"]  # the most upstream goes on waiting
         await answered_from_a_page(stage, "CLR-42-002", "The small one")
-        assert (await stage.reply("rpl_engineer", LONG))["response"] == "The small one"
+        assert (await stage.reply("rpl_engineer"))["response"] == "The small one"
     assert statuses(stage, 42) == ["pending", "resolved"]
 
 
@@ -112,33 +114,19 @@ async def test_p7_agents_that_ask_each_other_the_same_reach_a_human_with_both_qu
         assert all("ask each other the same thing" in each for each in words)
         await answered_from_a_page(stage, "CLR-42-001", "Postgres")
         await answered_from_a_page(stage, "CLR-42-002", "Postgres, too")
-        assert (await stage.reply("rpl_architect", LONG))["response"] == "Postgres"
-        assert (await stage.reply("rpl_engineer", LONG))["response"] == "Postgres, too"
+        assert (await stage.reply("rpl_architect"))["response"] == "Postgres"
+        assert (await stage.reply("rpl_engineer"))["response"] == "Postgres, too"
 
 
 def circle(stage: Night, agents: Sequence[str], issue: int) -> Json:
     """A ledger as another implementation writes it: each agent waits for the next, the last for the first."""
     now = stage.clock.now()
-    records = []
-    for number, (who, whom) in enumerate(zip(agents, [*agents[1:], agents[0]], strict=True), start=1):
-        entry = {"round": 1, "from": who, "type": "question", "body": f"What does {whom} say?"}
-        records.append(
-            {
-                "id": f"CLR-{issue}-{number:03d}",
-                "issueNumber": issue,
-                "from": who,
-                "to": whom,
-                "topic": f"What {who} needs of {whom}",
-                "blocking": True,
-                "status": "pending",
-                "round": 1,
-                "maxRounds": 5,
-                "created": iso(now),
-                "staleAfter": iso(now + timedelta(hours=8)),
-                "resolvedAt": None,
-                "thread": [entry | {"timestamp": iso(now)}],
-            }
-        )
+    times = {"created": iso(now), "staleAfter": iso(now + timedelta(hours=8)), "blocking": True}
+    pairs = zip(agents, [*agents[1:], agents[0]], strict=True)
+    records = [
+        foreign(issue, number, f"What does {whom} say?", **(times | {"from": who, "to": whom, "topic": who}))
+        for number, (who, whom) in enumerate(pairs, start=1)
+    ]
     return {"issueNumber": issue, "clarifications": records}
 
 
@@ -147,16 +135,13 @@ async def test_p7_circle_of_three_in_the_ledger_of_another_implementation_is_ans
 ) -> None:
     async with stage.bot(stage.config(more=ORDER)):
         ledger = circle(stage, ("architect", "engineer", "reviewer"), 77)
-        file = stage.folder / "ledgers" / "issue-77.json"
-        fresh = file.with_suffix(".new")
-        fresh.write_text(json.dumps(ledger))
-        fresh.replace(file)
+        replace_text(stage.folder / "ledgers" / "issue-77.json", json.dumps(ledger))
         await page_about(stage, "CLR-77-002", "What does reviewer say?")
         await page_about(stage, "CLR-77-003", "What does architect say?")
         assert statuses(stage, 77) == ["pending", "escalated", "escalated"]
         await answered_from_a_page(stage, "CLR-77-003", "Go ahead without it")
         await answered_from_a_page(stage, "CLR-77-002", "You, too")
-        await until(lambda: statuses(stage, 77) == ["pending", "resolved", "resolved"], LONG)
+        await until(lambda: statuses(stage, 77) == ["pending", "resolved", "resolved"])
     entry = next(e for e in stage.record(77, 2)["thread"] if e["type"] == "answer")
     assert (entry["body"], ONCALL in entry["from"]) == ("Go ahead without it", True)
 
@@ -166,12 +151,12 @@ async def test_p7_question_that_was_answered_and_comes_again_is_stuck(stage: Nig
         asked = "Which region shall the backup of the customers' data go to?"
         first = await stage.ask("rpl_1", question=asked, **WORDS)
         await stage.workspace.post(FOLAKE, AGENTS, "To Frankfurt", thread_ts=first.ts)
-        await stage.now_says(first, "Delivered", LONG)
-        await stage.producer.emit(question("rpl_2", question=asked, **WORDS))
+        await stage.now_says(first, "Delivered")
+        await stage.emit("rpl_2", question=asked, **WORDS)
         page = await stage.live("The same question was answered before in this session (CLR-100001-001)")
         assert asked in page.text
         await answered_from_a_page(stage, "CLR-100001-002", "Frankfurt, as said")
-        assert (await stage.reply("rpl_2", LONG))["response"] == "Frankfurt, as said"
+        assert (await stage.reply("rpl_2"))["response"] == "Frankfurt, as said"
 
 
 async def test_p7_question_out_of_rounds_reaches_a_human_with_both_positions(stage: Night) -> None:
@@ -185,15 +170,13 @@ async def test_p7_question_out_of_rounds_reaches_a_human_with_both_positions(sta
         await another_writes(stage, one_round)
         stage.producer.lose_next_response()
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
-        await stage.now_says(first, "Sent, not confirmed", LONG)
-        await stage.producer.emit(
-            question("rpl_2", question="To every customer at once?", extensions=topic, **WORDS)
-        )
+        await stage.now_says(first, "Sent, not confirmed")
+        await stage.emit("rpl_2", question="To every customer at once?", extensions=topic, **WORDS)
         page = await stage.live("To every customer at once?")
         for words in ("Rounds exhausted", "Topic: Rollout", "answered: “Yes”"):
             assert words in page.text, words
         await answered_from_a_page(stage, "CLR-100001-001", "One by one")
-        assert (await stage.reply("rpl_2", LONG))["response"] == "One by one"
+        assert (await stage.reply("rpl_2"))["response"] == "One by one"
 
 
 @pytest.mark.parametrize(("category", "paged"), [("network", True), ("quota", False)])
@@ -204,7 +187,7 @@ async def test_errors_page_by_the_categories_that_are_configured(
         await stage.says(
             "session.errored", urgency="critical", summary_normal="Boom", error_category=category
         )
-        await stage.message("Boom", timeout=LONG)
+        await stage.message("Boom")
         if not paged:
             await stage.ask(session="sess_two", timeout_seconds=36_000)
             await stage.escalate()
@@ -222,12 +205,12 @@ async def test_p1_card_that_moved_to_the_fallback_channel_is_paged_and_answered_
 ) -> None:
     stage.workspace.archive(AGENTS)
     async with stage.bot(stage.config()):
-        await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
-        card = await stage.card("Shall I go on?", FALLBACK, LONG)
+        await stage.emit("rpl_1")
+        card = await stage.card("Shall I go on?", FALLBACK)
         page = await stage.live("could not be posted")
         assert ("is_archived" in page.text, "Shall I go on?" in page.text) == (True, True)
         await stage.press(page, "Yes")
-        assert (await stage.reply(timeout=LONG))["response"] is True
+        assert (await stage.reply())["response"] is True
         await stage.becomes(card, f"<@{ONCALL}>", without=["Yes"])
 
 
@@ -236,18 +219,16 @@ async def test_p1_question_that_can_be_shown_nowhere_is_answered_from_the_page_t
 ) -> None:
     stage.workspace.archive(AGENTS)
     async with stage.bot(stage.config(fallback=ARCHIVED)) as bot:
-        await stage.producer.emit(
-            question("rpl_1", question="Does anybody hear me?", context="It is dark", **WORDS)
-        )
+        await stage.emit("rpl_1", question="Does anybody hear me?", context="It is dark", **WORDS)
         await stage.live("Does anybody hear me?", wants=())
         await stage.later(bot, seconds=6)  # alike pages are held back for five
         page = await stage.live("could not be shown anywhere", wants=["Answer…", "Take"])
         for words in ("Does anybody hear me?", "It is dark", "is_archived"):
             assert words in page.text, words
         await stage.press(page, "Answer…")
-        await stage.modal(ONCALL, LONG)
+        await stage.modal(ONCALL)
         assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "I do"})).ok
-        assert (await stage.reply(timeout=LONG))["response"] == "I do"
+        assert (await stage.reply())["response"] == "I do"
     assert not stage.cards()
 
 
@@ -258,7 +239,7 @@ async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -
         assert "issue-7.json.unreadable" in page.text
         card = await stage.ask()  # the others go on
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.reply(timeout=LONG)
+        await stage.reply()
         await stage.press(page, "Take")
         await stage.becomes(page, f"Seen by <@{ONCALL}>", without=["Take"])
 

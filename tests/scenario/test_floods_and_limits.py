@@ -23,14 +23,8 @@ def rollup(stage: World) -> Message | None:
 
 async def flood(stage: World, count: int) -> None:
     for n in range(count):
-        await stage.producer.emit(
-            question(
-                f"rpl_{n}",
-                session=f"sess_{n}",
-                question=f"Question number {n:02d}?",
-                timeout_seconds=5000 - n,
-                accepted_response_kinds=["yes_no"],
-            )
+        await stage.emit(
+            f"rpl_{n}", session=f"sess_{n}", question=f"Question number {n:02d}?", timeout_seconds=5000 - n
         )
     await stage.until(lambda: len(open_cards(stage)) == LIMIT and rollup(stage))
     await stage.until(lambda: f"{count - LIMIT} open questions" in said(rollup(stage) or stage.cards()[0]))
@@ -156,13 +150,8 @@ CHOICES = [{"value": f"value-{n}", "label": f"Choice {n} " + "of long words " * 
 
 async def test_p8_largest_question_is_read_in_full_and_answered(stage: World) -> None:
     async with stage.bot():
-        await stage.producer.emit(
-            question(
-                "rpl_1",
-                question=LONG,
-                choices=CHOICES,
-                accepted_response_kinds=["multiple_choice", "freetext"],
-            )
+        await stage.emit(
+            "rpl_1", question=LONG, choices=CHOICES, accepted_response_kinds=["multiple_choice", "freetext"]
         )
         card = await stage.card("word00000")
         await stage.until(

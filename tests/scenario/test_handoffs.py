@@ -12,7 +12,7 @@ import pytest
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import Message
 from tests.kit.world import controls, said
-from tests.scenario.pagers import ALL, LONG, Night, night, step
+from tests.scenario.pagers import ALL, Night, night, step
 
 REASON = "The tax situation is unusual"
 PACKED = {
@@ -102,7 +102,7 @@ async def test_take_closes_the_loop_wherever_it_is_pressed(stage: Night, where: 
             taken = await stage.becomes(message, f"Taken by <@{who}>", without=ALL)
             assert f"Taken by <@{who}>" in taken.text
             assert "Nobody has it yet" not in said(taken)
-        word = await stage.message(f"<@{who}> took “Planner hands over to a human”.", timeout=LONG)
+        word = await stage.message(f"<@{who}> took “Planner hands over to a human”.")
         assert word.thread_ts == card.ts
         await stage.later(bot, minutes=60)
         await stage.ask(timeout_seconds=36_000)  # what was due before it is there by now
@@ -116,10 +116,10 @@ async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage
         await asyncio.gather(stage.press(card, "Take", FOLAKE), stage.press(page, "Take", ONCALL))
         taken = await stage.becomes(card, "Taken by", without=ALL)
         winner, other = (FOLAKE, ONCALL) if f"Taken by <@{FOLAKE}>" in taken.text else (ONCALL, FOLAKE)
-        await stage.whisper(winner, "You took “Planner hands over to a human”", LONG)
-        await stage.whisper(other, f"<@{winner}> has this already", LONG)
+        await stage.whisper(winner, "You took “Planner hands over to a human”")
+        await stage.whisper(other, f"<@{winner}> has this already")
         await stage.becomes(page, f"Taken by <@{winner}>", without=ALL)
-        await stage.message(f"<@{winner}> took “Planner", timeout=LONG)
+        await stage.message(f"<@{winner}> took “Planner")
         assert len([m for m in stage.workspace.thread(AGENTS, card.ts) if "took" in m.text]) == 1
 
 
@@ -127,11 +127,11 @@ async def test_handoff_that_is_handed_on_pages_that_person_until_they_take_it(st
     async with stage.bot(stage.config()):
         card = await hand_over(stage)
         await stage.press(card, "Hand to…", FOLAKE)
-        await stage.modal(FOLAKE, LONG)
+        await stage.modal(FOLAKE)
         assert (await stage.workspace.submit_view(FOLAKE, {"To whom": ADE})).ok
         mine = await stage.live(REASON, ADE, wants=ALL)
         await stage.becomes(card, f"Handed to <@{ADE}>")
-        word = await stage.message(f"<@{FOLAKE}> handed “Planner", timeout=LONG)
+        word = await stage.message(f"<@{FOLAKE}> handed “Planner")
         assert word.thread_ts == card.ts
         await stage.press(mine, "Take", ADE)
         await stage.becomes(card, f"Taken by <@{ADE}>", without=ALL)
@@ -142,7 +142,7 @@ async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) ->
         card = await hand_over(stage)
         for stranger in (GIO, ADE):
             await stage.press(card, "Take", stranger)
-            told = await stage.whisper(stranger, "not among those who are on call", LONG)
+            told = await stage.whisper(stranger, "not among those who are on call")
             assert f"<@{FOLAKE}>" in told.text
         assert "Take" in controls(stage.workspace.message(AGENTS, card.ts))
 
@@ -152,7 +152,7 @@ async def test_p8_long_context_is_whole_in_the_thread(stage: Night) -> None:
         packed = {f"note {n}": "so it goes " * 20 for n in range(60)} | {"last": "the very end"}
         card = await hand_over(stage, packaged_context=packed)
         assert "the whole" in card.text
-        end = await stage.message("last: the very end", timeout=LONG)
+        end = await stage.message("last: the very end")
         assert end.thread_ts == card.ts
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, FOLAKE, GIO
 from tests.kit.lives import Life
-from tests.kit.world import World, config, question
+from tests.kit.world import World, config
 
 SECRETS = (
     "Zanzibar",
@@ -27,8 +27,8 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
     stage.configure(text)
     async with Life.of(stage, env={"PLANNER_TOKEN": "bearer-of-planner"}) as life:
         kinds = ["yes_no", "freetext"]
-        await stage.producer.emit(
-            question("rpl_hidden_1", question="Zanzibar?", context="quetzal", accepted_response_kinds=kinds)
+        await stage.emit(
+            "rpl_hidden_1", question="Zanzibar?", context="quetzal", accepted_response_kinds=kinds
         )
         card = await stage.card("Zanzibar?")
         await stage.workspace.post(GIO, AGENTS, "marzipan from a guest", thread_ts=card.ts)
@@ -42,13 +42,11 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
             '{"type": "aaep:agent.session.errored", "x": "kumquat', event_id="evt_bad"
         )
         await stage.page("could not be read")
-        await stage.producer.emit(
-            question(
-                "rpl_hidden_2",
-                question="Zanzibar again?",
-                session="sess_two",
-                accepted_response_kinds=["kumquat"],
-            )
+        await stage.emit(
+            "rpl_hidden_2",
+            question="Zanzibar again?",
+            session="sess_two",
+            accepted_response_kinds=["kumquat"],
         )
         second = await stage.card("Zanzibar again?")
         stage.producer.refuse_next(400)
@@ -67,7 +65,6 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
 
 
 async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage: World) -> None:
-    stage.configure()
     async with Life.of(stage) as life:
         card = await stage.ask()
         stage.workspace.change_user(FOLAKE, real_name="Folake A.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +12,10 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
+from tests.kit.minimal import MinimalProducer
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, question, said, scene
-from tests.scenario.minimal_producer import Replayer, replayer
+from tests.scenario.test_producers import past_the_backlog
 from tests.unit.bot.producers.parties import Agent
 
 
@@ -27,8 +27,8 @@ async def agent() -> AsyncIterator[Agent]:
 
 
 @pytest.fixture
-async def producer() -> AsyncIterator[Replayer]:
-    async with replayer() as made:
+async def producer() -> AsyncIterator[MinimalProducer]:
+    async with MinimalProducer(replays=True) as made:
         yield made
 
 
@@ -75,7 +75,7 @@ async def test_p4_real_minimal_producer_that_restarts_still_gets_the_answer(
 
 
 async def test_p2_replayed_backlog_with_answered_questions_changes_nothing(
-    stage: World, producer: Replayer
+    stage: World, producer: MinimalProducer
 ) -> None:
     async with stage.bot(config(producer.url)):
         await producer.emit(asks("rpl_1"), stage.clock.now().isoformat())
@@ -98,7 +98,7 @@ async def test_p2_replayed_backlog_with_answered_questions_changes_nothing(
 
 
 async def test_same_words_again_are_the_next_round_in_the_same_thread(
-    stage: World, producer: Replayer
+    stage: World, producer: MinimalProducer
 ) -> None:
     async with stage.bot(config(producer.url)):
         await producer.emit(asks("rpl_1"), stage.clock.now().isoformat())
@@ -122,18 +122,18 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
 
 
 async def test_replayed_old_question_is_old_also_after_a_clock_was_set(
-    tmp_path: Path, producer: Replayer
+    tmp_path: Path, producer: MinimalProducer
 ) -> None:
     clock = LeapClock(1)
     clock.ahead = timedelta(hours=-2)
     async with scene(tmp_path, clock=clock) as stage:
         before = (clock.now() - timedelta(hours=1)).isoformat()
         await producer.emit(asks("rpl_1", session="sess_old", question="Long ago?"), before)
-        async with stage.bot(config(producer.url, dialect="minimal")):
+        async with stage.bot(config(producer.url, dialect="minimal")) as bot:
             await stage.now_says(await stage.card("Long ago?"), "Expired")
             for token, ahead in (("rpl_2", -2), ("rpl_3", 0), ("rpl_4", -2)):
                 clock.ahead = timedelta(hours=ahead)
-                await asyncio.sleep(1.2)  # what comes in a connection's first second may be a backlog
+                await past_the_backlog(bot)
                 await producer.emit(asks(token, question=f"Is this {token}?"), clock.now().isoformat())
                 card = await stage.card(f"Is this {token}?")
                 assert controls(card) == ["Yes", "No"], said(card)

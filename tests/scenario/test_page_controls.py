@@ -9,7 +9,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL
 from tests.kit.world import said
-from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, Night, asked_and_paged, night, step
+from tests.scenario.pagers import ALL, FIRST, SECOND, Night, asked_and_paged, night, step
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def test_take_stops_the_pages_and_everything_says_who_has_it(stage: Night)
         await stage.press(page, "Take")
         for message in (page, thread, card):
             await stage.becomes(message, f"Taken by <@{ONCALL}>", without=["Snooze", "Not mine"])
-        word = await stage.message(f"<@{ONCALL}> took {FIRST}.", timeout=LONG)
+        word = await stage.message(f"<@{ONCALL}> took {FIRST}.")
         assert word.thread_ts == card.ts
 
         await stage.later(bot, minutes=10)
@@ -34,26 +34,26 @@ async def test_take_stops_the_pages_and_everything_says_who_has_it(stage: Night)
         await stage.live("And now?")  # what was due before it is there by now
         assert len(stage.about(FIRST)) == 1
         await stage.press(page, "Yes")
-        assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ONCALL)
+        assert (await stage.reply())["decided_by"].endswith(ONCALL)
 
 
 async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
     async with stage.bot(stage.config()):
         card, page = await asked_and_paged(stage)
         await stage.press(page, "Hand to…")
-        await stage.modal(ONCALL, LONG)
+        await stage.modal(ONCALL)
         for nobody in (GIO,):
             refused = await stage.workspace.submit_view(ONCALL, {"To whom": nobody})
             assert "full member" in str(refused.errors)
         assert (await stage.workspace.submit_view(ONCALL, {"To whom": ADE})).ok
         mine = await stage.live("Shall I go on?", ADE, wants=["Yes", *ALL])
         await stage.becomes(card, f"Handed to <@{ADE}>")
-        word = await stage.message(f"<@{ONCALL}> handed {FIRST} to <@{ADE}>.", timeout=LONG)
+        word = await stage.message(f"<@{ONCALL}> handed {FIRST} to <@{ADE}>.")
         assert word.thread_ts == card.ts
         await stage.press(mine, "Take", ADE)
         await stage.becomes(card, f"Taken by <@{ADE}>")
         await stage.press(mine, "Yes", ADE)
-        assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ADE)
+        assert (await stage.reply())["decided_by"].endswith(ADE)
 
 
 async def test_snooze_is_quiet_for_ten_minutes_and_ends_by_itself(stage: Night) -> None:
@@ -82,7 +82,7 @@ async def test_answer_by_button_from_the_direct_message_closes_every_page(stage:
         card, page = await asked_and_paged(stage)
         thread = await stage.live("needs you", AGENTS)
         await stage.press(page, "Yes")
-        reply = await stage.reply(timeout=LONG)
+        reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
         for message in (page, thread):
             await stage.becomes(message, f"Answered by <@{ONCALL}>", "Answer: Yes", without=["Yes", *ALL])
@@ -126,7 +126,7 @@ async def test_p6_guest_who_presses_take_is_told_no(stage: Night) -> None:
         card, _ = await asked_and_paged(stage)
         thread = await stage.live("needs you", AGENTS)
         await stage.press(thread, "Take", GIO)
-        told = await stage.whisper(GIO, "not among those who are on call", LONG)
+        told = await stage.whisper(GIO, "not among those who are on call")
         assert f"<@{ONCALL}>" in told.text
         assert "Taken" not in said(stage.workspace.message(AGENTS, card.ts))
         assert stage.record()["aaep"].get("taken_by") is None
@@ -136,10 +136,10 @@ async def test_p6_who_is_paged_may_answer_though_not_among_the_answerers(stage: 
     async with stage.bot(stage.config(answerers=(FOLAKE,))):
         card = await stage.ask(timeout_seconds=36_000)
         await stage.press(card, "Yes", ONCALL)
-        await stage.whisper(ONCALL, "You cannot answer this", LONG)
+        await stage.whisper(ONCALL, "You cannot answer this")
         await stage.escalate()
         page = await stage.live("Shall I go on?")
         await stage.press(card, "Yes", ADE)
-        await stage.whisper(ADE, "You cannot answer this", LONG)
+        await stage.whisper(ADE, "You cannot answer this")
         await stage.press(page, "No")
-        assert (await stage.reply(timeout=LONG))["decided_by"].endswith(ONCALL)
+        assert (await stage.reply())["decided_by"].endswith(ONCALL)

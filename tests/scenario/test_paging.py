@@ -15,7 +15,7 @@ from tests.kit.files import replace_text
 from tests.kit.until import until
 from tests.kit.world import controls, said
 from tests.scenario.other_parties import marker
-from tests.scenario.pagers import ALL, FIRST, LONG, SECOND, WORDS, Night, asked_and_paged, night, pager, step
+from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
     async with stage.bot(stage.config(answerers=answerers)) as bot:
         card = await stage.ask(timeout_seconds=3600, default_response="no")
         await stage.later(bot, minutes=31)
-        nudge = await stage.message("still waits", timeout=LONG)
+        nudge = await stage.message("still waits")
         assert nudge.text.startswith(f"{called}Planner still waits for an answer ({FIRST}): Shall I go on?")
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
         assert "the agent assumes “no”" in nudge.text
@@ -46,8 +46,8 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         assert (thread.thread_ts, f"<@{ONCALL}>" in thread.text) == (card.ts, True)
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")
-        assert (await stage.reply(timeout=LONG))["response"] is True
-        settled = await stage.now_says(nudge, f"Answered by <@{ONCALL}>", timeout=LONG)
+        assert (await stage.reply())["response"] is True
+        settled = await stage.now_says(nudge, f"Answered by <@{ONCALL}>")
         assert "still waits" not in said(settled)
         assert "Answer on its card" not in said(settled)
     assert stage.record()["aaep"]["nudges"] == 1
@@ -57,9 +57,9 @@ async def test_reminder_of_a_question_that_ended_says_how(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         await stage.ask(timeout_seconds=3600)
         await stage.later(bot, minutes=31)
-        nudge = await stage.message("still waits", timeout=LONG)
+        nudge = await stage.message("still waits")
         await stage.says("session.cancelled")
-        settled = await stage.now_says(nudge, "Cancelled: the agent needs no answer any more", timeout=LONG)
+        settled = await stage.now_says(nudge, "Cancelled: the agent needs no answer any more")
         assert "still waits" not in said(settled)
 
 
@@ -67,7 +67,7 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
     async with stage.bot(stage.config()) as bot:
         await stage.ask(timeout_seconds=3600, **WORDS)
         await stage.later(bot, minutes=31)
-        nudge = await stage.message("still waits", timeout=LONG)
+        nudge = await stage.message("still waits")
     path = stage.folder / "ledgers" / "issue-100001.json"
     ledger = json.loads(path.read_text())
     [record] = ledger["clarifications"]
@@ -77,7 +77,7 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
     )
     replace_text(path, json.dumps(ledger))
     async with stage.bot(stage.config()):
-        settled = await stage.now_says(nudge, "Answered by agent:architect", timeout=LONG)
+        settled = await stage.now_says(nudge, "Answered by agent:architect")
         assert "Go on" in said(settled)
 
 
@@ -86,9 +86,9 @@ async def test_no_reminder_is_sent_in_the_second_a_question_ends(tmp_path: Path)
     async with night(tmp_path, speed=0.1) as stage, stage.bot(stage.config()) as bot:
         card = await stage.ask(timeout_seconds=3600)
         await stage.later(bot, seconds=3597)
-        await until(lambda: stage.record()["aaep"].get("nudges"), LONG)
+        await until(lambda: stage.record()["aaep"].get("nudges"))
         await stage.later(bot, seconds=5)
-        await stage.now_says(card, "Expired", timeout=LONG)
+        await stage.now_says(card, "Expired")
         await stage.ask(
             "rpl_2", session="sess_two", question="And now?"
         )  # what was due before it is there by now
@@ -171,7 +171,7 @@ async def test_page_that_reaches_nobody_is_in_the_fallback_channel_in_the_end(st
         _, page = await asked_and_paged(stage, FALLBACK)
         assert f"<@{ONCALL}>" not in page.text
         await stage.press(page, "Yes", FOLAKE)
-        await stage.reply(timeout=LONG)
+        await stage.reply()
 
 
 async def test_deactivated_person_on_call_is_not_waited_for(stage: Night) -> None:
@@ -195,7 +195,7 @@ async def test_pages_go_on_after_a_restart_and_nothing_is_doubled(stage: Night) 
         again = await stage.live(FIRST, but=[page.ts])
         await stage.becomes(page, "Paged again below", without=ALL)
         await stage.press(card, "Yes", FOLAKE)
-        await stage.reply(timeout=LONG)
+        await stage.reply()
         await stage.becomes(again, FIRST, "closed")
 
 
@@ -206,7 +206,7 @@ async def test_what_was_due_while_the_bot_was_down_is_paged_at_its_start(stage: 
     async with stage.bot(stage.config()):
         page = await stage.live("Shall I go on?")
         await stage.press(page, "Yes")
-        await stage.reply(timeout=LONG)
+        await stage.reply()
 
 
 async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night) -> None:
@@ -231,9 +231,9 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
         for number in (1, 2, 3, 4):
             assert f"Number {number}?" in page.text
         await stage.press(page, "Show CLR-42-002")
-        await stage.modal(ONCALL, LONG)
+        await stage.modal(ONCALL)
         assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By day"})).ok
-        assert (await stage.reply("rpl_2", LONG))["response"] == "By day"
+        assert (await stage.reply("rpl_2"))["response"] == "By day"
         await stage.becomes(page, "3 of 4 need a human", "CLR-42-002 · Planner · closed")
         await stage.press(page, "Take")
         for number in (1, 3, 4):

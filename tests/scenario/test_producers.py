@@ -14,18 +14,20 @@ import httpx
 import pytest
 from aiohttp import web
 
+from bot.app import Bot
+from bot.producers.clocks import SETTLED
 from bot.workspace.seed import AGENTS, FOLAKE
-from core.clock import SystemClock
 from tests.kit.clocks import LeapClock
+from tests.kit.minimal import MinimalProducer
+from tests.kit.until import until
 from tests.kit.world import TOKEN, World, config, controls, question, said, scene
-from tests.scenario.minimal_producer import Replayer, replayer
 
 LEFT = {"from_state": "awaiting_input", "to_state": "thinking"}
 
 
 async def test_p2_duplicate_event_and_token_make_one_card(stage: World) -> None:
     async with stage.bot():
-        event = await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
+        event = await stage.emit("rpl_1")
         await stage.producer.emit(event)
         await stage.producer.emit({**event, "event_id": "evt_another"})
         stage.producer.drop_connections()
@@ -258,27 +260,22 @@ async def test_p4_answer_that_reaches_the_producer_too_late_says_so(tmp_path: Pa
 
 @pytest.mark.parametrize("skew", [timedelta(hours=-2), timedelta(minutes=7)], ids=["behind", "ahead"])
 async def test_producer_with_a_wrong_clock_keeps_its_questions_open(tmp_path: Path, skew: timedelta) -> None:
-    wrong = LeapClock(1)
+    ours, wrong = LeapClock(), LeapClock()
     wrong.ahead = skew
-    async with scene(tmp_path, producer_clock=wrong) as stage, stage.bot() as bot:
-        async with asyncio.timeout(
-            10
-        ):  # what comes in a connection's first second may be a backlog: it says nothing
-            while abs(bot.producers.status()["planner"]["offset_seconds"]) < 60:
-                await stage.says("session.started")
-                await asyncio.sleep(0.3)
+    async with scene(tmp_path, clock=ours, producer_clock=wrong) as stage, stage.bot() as bot:
+        await past_the_backlog(bot)
+        await stage.says("session.started")
+        await until(lambda: abs(bot.producers.status()["planner"]["offset_seconds"]) > 60)
         card = await stage.ask(timeout_seconds=300)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply()
         await stage.now_says(card, "Delivered")
 
 
-class SetClock(LeapClock):
-    """The time of day of a machine whose clock can be set; how much time passes is another matter."""
-
-    def __init__(self, ahead: timedelta = timedelta(0)) -> None:
-        super().__init__(1)
-        self.ahead = ahead
+async def past_the_backlog(bot: Bot) -> None:
+    """What comes in a connection's first second, by the event loop's time, may be a backlog: it says nothing of clocks."""
+    await until(lambda: bot.producers.status()["planner"]["connected"])
+    await asyncio.sleep(SETTLED + 0.2)
 
 
 async def answered_in_full_time(stage: World, clock: LeapClock, token: str) -> None:
@@ -294,9 +291,10 @@ async def answered_in_full_time(stage: World, clock: LeapClock, token: str) -> N
 
 @pytest.mark.parametrize("steps", [(-7200, 0, -7200), (0, -7200, 3600)], ids=["set right", "set wrong"])
 async def test_step_of_our_clock_kills_no_new_question(tmp_path: Path, steps: tuple[int, ...]) -> None:
-    clock = SetClock(timedelta(seconds=steps[0]))
-    async with scene(tmp_path, producer_clock=SystemClock()) as stage, stage.bot(clock=clock):
-        await asyncio.sleep(1.2)  # what comes in a connection's first second may be a backlog
+    clock, theirs = LeapClock(), LeapClock()
+    clock.ahead = timedelta(seconds=steps[0])
+    async with scene(tmp_path, producer_clock=theirs) as stage, stage.bot(clock=clock) as bot:
+        await past_the_backlog(bot)
         for number, ahead in enumerate(steps):
             clock.ahead = timedelta(seconds=ahead)
             for token in (f"rpl_{number}_a", f"rpl_{number}_b"):
@@ -307,9 +305,9 @@ async def test_step_of_our_clock_kills_no_new_question(tmp_path: Path, steps: tu
 async def test_step_of_the_producers_clock_kills_no_new_question(
     tmp_path: Path, steps: tuple[int, ...]
 ) -> None:
-    ours, theirs = SetClock(), SetClock()
-    async with scene(tmp_path, clock=ours, producer_clock=theirs) as stage, stage.bot():
-        await asyncio.sleep(1.2)
+    ours, theirs = LeapClock(), LeapClock()
+    async with scene(tmp_path, clock=ours, producer_clock=theirs) as stage, stage.bot() as bot:
+        await past_the_backlog(bot)
         for number, ahead in enumerate(steps):
             theirs.ahead = timedelta(seconds=ahead)
             for token in (f"rpl_{number}_a", f"rpl_{number}_b"):
@@ -358,7 +356,7 @@ async def test_page_in_the_producers_place_does_not_count_as_delivered(tmp_path:
 async def test_producer_that_refuses_our_token_after_an_answer_is_told_on_card_and_page(
     tmp_path: Path, dialect: str
 ) -> None:
-    async with scene(tmp_path, clock=LeapClock(60)) as stage, replayer() as minimal:
+    async with scene(tmp_path, clock=LeapClock(60)) as stage, MinimalProducer(replays=True) as minimal:
         producer = stage.producer if dialect == "standard" else minimal
         async with stage.bot(config(producer.url, dialect=dialect)):
             if dialect == "standard":
@@ -379,5 +377,5 @@ async def test_producer_that_refuses_our_token_after_an_answer_is_told_on_card_a
             await stage.now_says(card, "Delivered")
 
 
-async def producer_reply(stage: World, minimal: Replayer, dialect: str) -> dict[str, Any]:
+async def producer_reply(stage: World, minimal: MinimalProducer, dialect: str) -> dict[str, Any]:
     return await (stage.reply() if dialect == "standard" else minimal.reply(TOKEN))

@@ -16,8 +16,10 @@ from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock, iso
 from core.ledger import FileLedger
 from core.router import Router
+from tests.kit.builders import foreign
 from tests.kit.files import replace_text
 from tests.kit.world import World, config, controls, said
+from tests.scenario.other_parties import another_writes
 
 ARCHITECTS = "C0ARCHITECTS"
 ROLES = f"""
@@ -179,53 +181,20 @@ async def test_resolved_by_another_implementation_says_who(stage: World) -> None
             card = await stage.card("Which database?", ARCHITECTS)
 
             def resolve(record: dict[str, Any]) -> None:
-                at = "2026-11-21T10:00:00.000Z"
-                words = {
-                    "round": 1,
-                    "from": "lead",
-                    "type": "resolution",
-                    "body": "No database.",
-                    "timestamp": at,
-                }
-                record.update(status="resolved", resolvedAt=at)
-                record["thread"].append(words)
+                entry = {"round": 1, "from": "lead", "type": "resolution", "body": "No database."}
+                record.update(status="resolved", resolvedAt="2026-11-21T10:00:00.000Z")
+                record["thread"].append(entry | {"timestamp": record["resolvedAt"]})
 
-            foreign(stage, resolve)
+            await another_writes(stage, resolve, 42)
             shown = await stage.now_says(card, "No database.")
             assert "By lead" in said(shown)
             assert not controls(shown)
 
 
-def foreign(stage: World, change: Callable[[dict[str, Any]], None], issue: int = 42) -> None:
-    """Another implementation writes: it replaces the file."""
-    path = stage.folder / "ledgers" / f"issue-{issue}.json"
-    ledger = json.loads(path.read_text())
-    change(ledger["clarifications"][0])
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(ledger))
-    fresh.replace(path)
-
-
 def written(stage: World, **more: Any) -> None:
     """A ledger as another implementation begins it."""
     at = iso(datetime.now(UTC))
-    record = {
-        "id": "CLR-43-001",
-        "issueNumber": 43,
-        "from": "engineer",
-        "to": "reviewer",
-        "topic": "naming",
-        "blocking": True,
-        "status": "pending",
-        "round": 1,
-        "maxRounds": 5,
-        "created": at,
-        "staleAfter": None,
-        "resolvedAt": None,
-        "thread": [
-            {"round": 1, "from": "engineer", "type": "question", "body": "Tabs or spaces?", "timestamp": at}
-        ],
-    }
+    record = foreign(43, question="Tabs or spaces?", to="reviewer", created=at)
     path = stage.folder / "ledgers" / "issue-43.json"
     path.parent.mkdir(exist_ok=True)
     replace_text(path, json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
@@ -256,7 +225,7 @@ async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_an
             await other.asks("Shown already?", to="human")
             await stage.card("Shown already?")
         assert len(stage.cards()) == 1
-        foreign(stage, lambda record: record.update(status="escalated"), 43)
+        await another_writes(stage, lambda record: record.update(status="escalated"), 43)
         card = await stage.card("Tabs or spaces?")
         assert "engineer asks reviewer" in card.text
         page = await stage.until(lambda: next(iter(pages(stage)), None))

@@ -9,7 +9,7 @@ from typing import Any
 from bot.demo.producer import DemoProducer
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, RANDOM
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, config, controls, question, said, scene
+from tests.kit.world import World, config, controls, said, scene
 
 WORDS: dict[str, Any] = {"accepted_response_kinds": ["freetext"]}
 
@@ -18,7 +18,7 @@ async def test_p2_two_producers_with_the_same_ids_are_two_questions(stage: World
     async with DemoProducer("other-agent", agent_name="Other") as other:
         second = f'\n[[producers]]\nname = "other"\nurl = "{other.url}"\n'
         async with stage.bot(config(stage.producer.url, more=second)):
-            event = await stage.producer.emit(question("rpl_1", accepted_response_kinds=["yes_no"]))
+            event = await stage.emit("rpl_1")
             mine = await stage.card("Planner asks")
             await other.emit({**event, "producer": {"agent_id": "other-agent", "agent_name": "Other"}})
             theirs = await stage.card("Other asks")
@@ -46,7 +46,7 @@ async def test_same_words_after_the_answer_was_taken_are_a_new_question_in_the_t
         first = await stage.ask("rpl_1")
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
         await stage.now_says(first, "Delivered")
-        await stage.producer.emit(question("rpl_2", accepted_response_kinds=["yes_no"]))
+        await stage.emit("rpl_2")
         second = await stage.card("CLR-100001-002")
         assert second.thread_ts == first.ts
         await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="No")
@@ -60,7 +60,7 @@ async def test_other_words_on_the_same_topic_while_answered_are_the_next_round(s
         stage.producer.lose_next_response()
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
         await stage.now_says(first, "Sent, not confirmed")
-        await stage.producer.emit(question("rpl_2", question="Really?", extensions=topic, **WORDS))
+        await stage.emit("rpl_2", question="Really?", extensions=topic, **WORDS)
         again = await stage.card("Really?")
         assert again.thread_ts == first.ts
 
@@ -70,11 +70,7 @@ async def test_routes_choose_channel_answerers_and_detail_by_agent(stage: World)
     route = f'\n[[routes]]\nagent = "planner-*"\nchannel = "{RANDOM}"\nanswerers = ["{EVA}"]\nverbosity = "terse"\n'
     stage.workspace.join(EVA, RANDOM)
     async with stage.bot(config(stage.producer.url, more=route)):
-        await stage.producer.emit(
-            question(
-                "rpl_1", context="Much to read", accepted_response_kinds=["yes_no"], default_response="no"
-            )
-        )
+        await stage.emit("rpl_1", context="Much to read", default_response="no")
         card = await stage.card("Shall I go on?", RANDOM)
         assert "Much to read" not in str(card.blocks)
         assert "View full" in controls(card)

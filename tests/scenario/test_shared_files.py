@@ -17,7 +17,7 @@ from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
-from tests.kit.lives import Life
+from tests.kit.lives import Life, beside
 from tests.kit.until import until
 from tests.kit.world import TOKEN, World, config, controls, question, said, scene
 from tests.scenario.other_parties import (
@@ -29,7 +29,6 @@ from tests.scenario.other_parties import (
 )
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import ACTION, confirm, decided
-from tests.scenario.test_unwritable_ledgers import clarify
 from tests.scenario.typist import command, words
 
 Json = dict[str, Any]
@@ -184,7 +183,6 @@ def strange_files(folder: Path) -> set[str]:
 async def test_strangers_files_stop_neither_a_start_nor_a_stop_and_move_no_number(stage: World) -> None:
     names = strange_files(stage.folder / "ledgers")
     for token, number in (("rpl_1", 100001), ("rpl_2", 100002)):
-        stage.configure()
         async with Life.of(stage) as life:
             for name in names:
                 if not (number > 100001 and name == "issue-100001.json"):  # by then it is ours
@@ -251,7 +249,6 @@ async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_
             await stage.page("of issue-7.json cannot be read")
             keys = [f"ledger:issue-7.json:{name}" for name in names]
             await eventually_paged(bot, keys)
-            stage.configure()
             shell = Project(stage.folder)
             assert "5 cannot be read in issue-7.json" in (await shell.run("list")).err
             assert (await shell.run("answer", "CLR-7-005", "yes")).code == 3
@@ -325,7 +322,7 @@ async def test_p5_question_that_another_program_changed_is_answered_by_nobody(
         card = await confirm(stage)
         await another_writes(stage, CHANGED_QUESTIONS[kind])
         await told_as_changed(stage, card, reply="yes" if kind == "yes or no" else "accept")
-        assert "changed by another program" in await clarify(stage, "check")
+        assert "changed by another program" in (await beside(stage, "check")).out
 
 
 @pytest.mark.parametrize("kind", ["words", "free text", "no seal"])
@@ -333,7 +330,7 @@ async def test_p5_nor_one_that_was_changed_while_the_bot_was_down(stage: World, 
     async with stage.bot():
         card = await confirm(stage)
     await another_writes(stage, CHANGED_QUESTIONS[kind])
-    assert "CLR-100001-001 was changed by another program" in await clarify(stage, "check")
+    assert "CLR-100001-001 was changed by another program" in (await beside(stage, "check")).out
     shell = Project.at(stage.folder, config(stage.producer.url))
     for body in ("reject", "accept"):
         assert (await shell.run("answer", "CLR-100001-001", body)).code in {4, 5}
@@ -418,7 +415,7 @@ async def test_check_lists_records_that_cannot_be_read_and_is_not_held_up_by_a_f
     (folder / "issue-9.json").write_text('{"clarif')
     os.mkfifo(folder / "issue-93.json.lock")
     async with asyncio.timeout(60):
-        found = await clarify(stage, "check")
+        found = (await beside(stage, "check")).out
     for told in ("CLR-7-001 (record 2)", "CLR-8-001 (record 3)", "CLR-7-004", "issue-9.json cannot be read"):
         assert told in found, told
 

@@ -150,7 +150,7 @@ async def _on_terminal(project: Project, columns: int, *arguments: str) -> str:
 
 async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stage: World) -> None:
     project = beside(stage)
-    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+    async with stage.bot():
         card = await stage.ask()
         said = await project.run("answer", "100001", "yes")
         assert (said.code, said.err) == (0, "")
@@ -166,7 +166,7 @@ async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stag
 
 async def test_shell_is_told_that_a_click_was_first(stage: World) -> None:
     project = beside(stage)
-    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+    async with stage.bot():
         card = await stage.ask()
         await stage.connected()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
@@ -178,7 +178,7 @@ async def test_shell_is_told_that_a_click_was_first(stage: World) -> None:
 
 async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: World) -> None:
     project = beside(stage)
-    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+    async with stage.bot():
         card = await stage.ask()
         await project.fine("escalate", "100001", "nobody here knows")
         await stage.page("nobody here knows", ONCALL)
@@ -189,7 +189,7 @@ async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: World) -
 async def test_shell_asks_people_and_prints_what_one_of_them_replied_in_slack(stage: World) -> None:
     project = beside(stage)
     people = ("request", "--from", "engineer", "--to", "human", "--issue", "42", "Which database?")
-    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+    async with stage.bot():
         await stage.connected()
         async with project.started(*people, "--wait", "--timeout", "60s") as waiting:
             card = await stage.card("Which database?", timeout=SOON)
@@ -217,7 +217,7 @@ async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stag
 
     async with project.started(*ASK, "Which?", "--wait", "--timeout", "60s") as waiting:
         await until(askers, SOON)
-        async with stage.bot((stage.folder / "clarify.toml").read_text()):
+        async with stage.bot():
             await until(lambda: len(askers()) == 2, SOON)  # each has its own architect at work
             (project.folder / "go").touch()
             said = await ended(waiting)
@@ -229,7 +229,7 @@ async def test_shell_that_waits_does_no_harm_to_a_bot_that_starts_meanwhile(stag
 
 async def test_shell_that_waits_beside_a_bot_leaves_the_responder_to_it(stage: World) -> None:
     project = beside(stage).answering("print('PostgreSQL')")
-    async with stage.bot((stage.folder / "clarify.toml").read_text()):
+    async with stage.bot():
         said = await project.run(*ASK, "Which?", "--wait", "--timeout", "60s")
     assert (said.code, said.out) == (0, "PostgreSQL\n")
     assert said.err == "Asked architect: CLR-42-001, round 1.\n"
@@ -249,7 +249,7 @@ async def test_readmes_ways_to_ask_are_two_questions(stage: World) -> None:
     (in_a_shell,) = readme_commands("clarify request")
     headers = dict(over_http[at + 1].split(": ") for at, word in enumerate(over_http) if word == "-H")
     asked = over_http[over_http.index("-d") + 1]
-    async with stage.bot((stage.folder / "clarify.toml").read_text()) as bot:
+    async with stage.bot() as bot:
         async with httpx.AsyncClient(base_url=url_of(bot), trust_env=False, headers=headers) as client:
             first = await client.post("/clarifications", content=asked)
             again = await client.post("/clarifications", content=asked)

@@ -11,7 +11,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, controls, question, said, scene
+from tests.kit.world import World, controls, said, scene
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 
@@ -61,7 +61,7 @@ async def test_p1_rate_limited_post_waits_as_told_and_is_made_once(
 async def test_p1_question_of_an_archived_channel_goes_to_the_fallback_and_pages(stage: World) -> None:
     stage.workspace.archive(AGENTS)
     async with stage.bot():
-        await stage.producer.emit(question("rpl_1", **YES_NO))
+        await stage.emit("rpl_1")
         card = await stage.card("Shall I go on?", FALLBACK)
         assert f"<#{AGENTS}>" in said(card)
         assert "is_archived" in said(await stage.page("could not be posted"))
@@ -74,7 +74,7 @@ async def test_p1_question_of_a_channel_that_the_bot_was_removed_from_moves_on(s
     async with stage.bot():
         first = await stage.ask("rpl_1")
         stage.workspace.leave(BOT_USER, AGENTS)
-        await stage.producer.emit(question("rpl_2", question="And now?", **YES_NO))
+        await stage.emit("rpl_2", question="And now?")
         await stage.card("And now?", FALLBACK)
         await stage.page("could not be posted")
         assert first.ts in {card.ts for card in stage.cards()}
@@ -187,7 +187,7 @@ async def test_p10_slack_that_is_away_at_the_start_and_for_minutes(tmp_path: Pat
         await stage.workspace.refuse_connections()
         starting = asyncio.create_task(start_and_answer(stage))
         await stage.producer.wait_for_subscriber(10)
-        await stage.producer.emit(question("rpl_1", **YES_NO))
+        await stage.emit("rpl_1")
         await clock.pass_by(50)  # Slack is away for a minute
         await stage.workspace.accept_connections()
         await starting
@@ -204,7 +204,7 @@ async def test_card_comes_after_the_connection_when_slack_was_away_at_the_start(
         await clock.pass_by(40)
         back = clock.seconds()
         await stage.workspace.accept_connections()
-        await stage.producer.emit(question("rpl_1", **YES_NO))
+        await stage.emit("rpl_1")
         link = stage.workspace.link
         await stage.until(lambda: stage.cards() or link.connections)
         assert link.connections
@@ -223,7 +223,7 @@ async def test_posts_do_not_wait_for_a_connection_that_cannot_be_had(tmp_path: P
         began = clock.seconds()
         starting = asyncio.create_task(start_and_answer(stage))
         await stage.producer.wait_for_subscriber(10)
-        await stage.producer.emit(question("rpl_1", **YES_NO))
+        await stage.emit("rpl_1")
         await stage.card("Shall I go on?")
         assert 55 < clock.seconds() - began < 90
         stage.workspace.link.reject(0)
@@ -243,7 +243,7 @@ async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> Non
         stage.slack_waits()  # what nobody acknowledges is sent again after that
         first = await stage.ask("rpl_1", question="First?")
         await stage.workspace.refuse_connections()
-        await stage.producer.emit(question("rpl_2", session="sess_two", question="Second?", **YES_NO))
+        await stage.emit("rpl_2", session="sess_two", question="Second?")
         await stage.until((stage.folder / "ledgers" / "issue-100002.json").exists)
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=first.ts)
         await clock.pass_by(50)  # nearly a minute without Slack

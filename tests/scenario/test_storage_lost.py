@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from asyncio.subprocess import STDOUT
-
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
-from tests.kit.processes import clarify
-from tests.kit.world import World, config, controls, environment, question, said
+from tests.kit.lives import Life
+from tests.kit.world import World, controls, said
 from tests.scenario.test_binding import elsewhere
 
 WAITING = "Started with a new storage beside older ledgers"
@@ -49,7 +46,7 @@ async def test_p2_open_question_keeps_its_card_and_is_answered_once(stage: World
         assert "1 question is open" in said(told)
         await bot.intake.drained()
         # It comes again, whatever else the producer sends again.
-        await stage.producer.emit(question("rpl_1", question="Open?", accepted_response_kinds=["yes_no"]))
+        await stage.emit("rpl_1", question="Open?")
         later = await stage.ask("rpl_3", session="sess_three", question="Something new?")
         assert tokens(stage) == ["rpl_1", "rpl_2", "rpl_3"]
         assert sorted(each.ts for each in stage.cards()) == sorted([card.ts, done.ts, later.ts])
@@ -145,12 +142,9 @@ async def test_message_on_a_broken_storage_says_what_to_do(stage: World) -> None
     content = bytearray(database.read_bytes())
     content[1024:] = b"\xff" * (len(content) - 1024)
     database.write_bytes(content)
-    file = stage.folder / "clarify.toml"
-    file.write_text(config(stage.producer.url))
-    words = ("run", "--config", str(file))
-    process = await clarify(*words, env=os.environ | environment(stage.workspace), stderr=STDOUT)
-    told = (await process.communicate())[0].decode()
-    assert process.returncode == 1
+    life = await Life.begin(stage)
+    assert await life.process.wait() == 1
+    told = life.words()
     assert "malformed" in told
     assert "clarify restore" in told
     assert "takes up what is open from the ledgers" in told

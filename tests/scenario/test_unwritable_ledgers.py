@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -16,10 +15,11 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.kit import processes
 from tests.kit.clocks import LeapClock
+from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, environment, question, said, scene
+from tests.kit.world import World, controls, said, scene
+from tests.scenario.typist import of_issue
 
 SPEED = 10
 HOLDER = """
@@ -113,17 +113,7 @@ def held(folder: Path) -> Iterator[None]:
 TROUBLES = [read_only, unmounted, empty_mount_point, held]
 
 
-def in_42(token: str, *, session: str = "sess_one", **fields: Any) -> dict[str, Any]:
-    return (
-        question(
-            token,
-            session=session,
-            accepted_response_kinds=["yes_no"],
-            timeout_seconds=3600,
-            extensions={"agentx": {"issue": 42}},
-        )
-        | fields
-    )
+IN_42: dict[str, Any] = {"timeout_seconds": 3600} | of_issue(42)
 
 
 async def readiness(bot: Bot) -> tuple[int, dict[str, str]]:
@@ -134,17 +124,6 @@ async def readiness(bot: Bot) -> tuple[int, dict[str, str]]:
     told = answer.json()
     wrong = {each["name"]: each["why"] for each in (*told["checks"], *told["degraded"]) if each["why"]}
     return answer.status_code, wrong
-
-
-async def clarify(stage: World, *words: str) -> str:
-    """What a command says, beside the bot."""
-    file = stage.folder / "clarify.toml"
-    file.write_text(config(stage.producer.url))
-    words = (*words, "--config", str(file))
-    process = await processes.clarify(
-        *words, env=os.environ | environment(stage.workspace), stderr=subprocess.STDOUT
-    )
-    return (await process.communicate())[0].decode()
 
 
 async def thread_in_fallback(stage: World, text: str) -> tuple[Message, Message]:
@@ -158,10 +137,9 @@ async def thread_in_fallback(stage: World, text: str) -> tuple[Message, Message]
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: World, trouble: Any) -> None:
     async with stage.bot() as bot:
-        await stage.producer.emit(in_42("rpl_1", question="Before?"))
-        first = await stage.card("Before?")
+        first = await stage.ask(question="Before?", **IN_42)
         with trouble(stage.folder / "ledgers"):
-            await stage.producer.emit(in_42("rpl_2", session="sess_two", question="Sell the boat?"))
+            await stage.emit("rpl_2", session="sess_two", question="Sell the boat?", **IN_42)
             _, told = await thread_in_fallback(stage, "Sell the boat?")
             assert "cannot be recorded" in said(told)
             page = await stage.page("Sell the boat?", ONCALL)
@@ -186,8 +164,7 @@ async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: Wo
 @pytest.mark.parametrize("trouble", [read_only, unmounted, empty_mount_point])
 async def test_p1_start_with_ledgers_that_refuse_says_so_and_heals(stage: World, trouble: Any) -> None:
     async with stage.bot():
-        await stage.producer.emit(in_42("rpl_1", question="Before?"))
-        card = await stage.card("Before?")
+        card = await stage.ask(question="Before?", **IN_42)
     with trouble(stage.folder / "ledgers"):
         async with stage.bot() as bot:
             await stage.message("Questions cannot be recorded", FALLBACK)
@@ -203,8 +180,7 @@ async def test_p1_start_with_ledgers_that_refuse_says_so_and_heals(stage: World,
 
 async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(stage: World) -> None:
     async with stage.bot():
-        await stage.producer.emit(in_42("rpl_1", question="Before?"))
-        card = await stage.card("Before?")
+        card = await stage.ask(question="Before?", **IN_42)
     with empty_mount_point(stage.folder / "ledgers"):
         run = stage.bot()
         bot = await run.__aenter__()
@@ -224,8 +200,7 @@ async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(st
 @pytest.mark.parametrize("trouble", [unmounted, empty_mount_point])
 async def test_nobody_is_told_that_there_is_no_clarification(stage: World, trouble: Any) -> None:
     async with stage.bot():
-        await stage.producer.emit(in_42("rpl_1", question="Before?"))
-        card = await stage.card("Before?")
+        card = await stage.ask(question="Before?", **IN_42)
         with trouble(stage.folder / "ledgers"):
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             await stage.whisper(FOLAKE, "cannot be read or written right now")
@@ -233,10 +208,10 @@ async def test_nobody_is_told_that_there_is_no_clarification(stage: World, troub
             await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
             shown = "".join(each.text for each in stage.workspace.ephemerals(FOLAKE))
             assert "no clarification" not in shown
-            shell = await clarify(stage, "show", "CLR-42-001")
+            shell = (await beside(stage, "show", "CLR-42-001")).err
             assert "no clarification" not in shell
             assert "mounted?" in shell
-            check = await clarify(stage, "check")
+            check = (await beside(stage, "check")).out
             assert "mounted?" in check
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply("rpl_1"))["response"] is True
@@ -244,25 +219,23 @@ async def test_nobody_is_told_that_there_is_no_clarification(stage: World, troub
 
 async def test_check_names_who_keeps_a_ledger(stage: World) -> None:
     async with stage.bot():
-        await stage.producer.emit(in_42("rpl_1", question="Before?"))
-        await stage.card("Before?")
+        await stage.ask(question="Before?", **IN_42)
         with held(stage.folder / "ledgers"):
-            assert "issue-42.json.lock is held by clarify-bot (process " in await clarify(stage, "check")
-        assert "is held by" not in await clarify(stage, "check")
+            assert "issue-42.json.lock is held by clarify-bot (process " in (await beside(stage, "check")).out
+        assert "is held by" not in (await beside(stage, "check")).out
 
 
 async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(stage: World) -> None:
     """The same outage after a restart: the same thread, and nothing in it twice."""
     async with stage.bot():
-        await stage.producer.emit(in_42("rpl_1", question="Before?"))
-        await stage.card("Before?")
+        await stage.ask(question="Before?", **IN_42)
     with held(stage.folder / "ledgers"):
         async with stage.bot():
-            await stage.producer.emit(in_42("rpl_2", session="sess_two", question="Sell the boat?"))
+            await stage.emit("rpl_2", session="sess_two", question="Sell the boat?", **IN_42)
             head, _ = await thread_in_fallback(stage, "Sell the boat?")
         async with stage.bot() as bot:
             await until(lambda: bot.ledger_outage.overdue() is not None)
-            await stage.producer.emit(in_42("rpl_3", session="sess_two", question="Buy a car?"))
+            await stage.emit("rpl_3", session="sess_two", question="Buy a car?", **IN_42)
             later = await stage.message("Buy a car?", FALLBACK)
             assert later.thread_ts == head.ts
     async with stage.bot():

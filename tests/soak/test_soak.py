@@ -6,10 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.figures import Sample, lines, table
-
-MIB = 2**20
-
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("minutes", [0.05, pytest.param(10, marks=pytest.mark.long)])
@@ -23,28 +19,3 @@ def test_soak_runs_and_every_question_is_answered(minutes: float) -> None:
         "file handles",
         "threads",
     ]
-
-
-@pytest.mark.parametrize(
-    ("memory", "handles", "flat"),
-    [
-        ([50, 100, 100], [10, 20, 20], [True, True, True]),
-        ([50, 100, 104], [10, 20, 24], [True, True, True]),
-        ([50, 100, 106], [10, 20, 25], [False, False, True]),
-    ],
-)
-def test_lines_compare_the_last_third_with_the_second(
-    memory: list[int], handles: list[int], flat: list[bool]
-) -> None:
-    samples = [
-        Sample(float(n), memory[n // 4] * MIB + (500 * MIB if n % 4 == 0 else 0), handles[n // 4], 3)
-        for n in range(12)
-    ]
-    found = lines(samples)
-    assert [line.is_flat for line in found] == flat
-    assert ("GROWS" in table(found)) is not all(flat)
-
-
-def test_lines_of_a_run_that_short_say_nothing() -> None:
-    with pytest.raises(ValueError, match="short"):
-        lines([Sample(0.0, 1, 1, 1)])

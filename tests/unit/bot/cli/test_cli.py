@@ -4,46 +4,39 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from bot.settings.load import parse_settings
+from tests.kit.processes import Process, Said, clarify, ended
 
-CLARIFY = [sys.executable, "-m", "bot.cli"]
 TOKENS = {"SLACK_BOT_TOKEN": "xoxb-very-secret", "SLACK_APP_TOKEN": "xapp-very-secret"}
 
 
-def clarify(
-    *arguments: str, cwd: Path, env: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the real command in `cwd`; the environment is `env` alone."""
-    return subprocess.run(
-        [*CLARIFY, *arguments],
-        cwd=cwd,
-        env=env or {},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+async def run(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> Said:
+    """Run the real command in `cwd`, to its end; the environment is `env` alone."""
+    return await ended(await clarify(*arguments, cwd=cwd, env=env or {}))
 
 
-def test_cli_version(tmp_path: Path) -> None:
-    done = clarify("--version", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("clarify 0.")
+async def test_cli_version(tmp_path: Path) -> None:
+    done = await run("--version", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("clarify 0.")
 
 
-def test_cli_help_names_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> None:
-    done = clarify("--help", cwd=tmp_path)
-    assert done.returncode == 0
+async def test_cli_help_names_the_commands(tmp_path: Path) -> None:
+    done = await run("--help", cwd=tmp_path)
+    assert done.code == 0
     for command in ("run", "check", "demo", "workspace", "init"):
-        assert command in done.stdout
+        assert command in done.out
+
+
+def test_cli_loads_nothing_heavy() -> None:
     heavy = "slack_bolt", "slack_sdk", "aiohttp", "httpx", "jinja2", "pydantic", "structlog", "asyncio"
     code = f"import sys, bot.cli; print([name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -62,21 +55,21 @@ def test_cli_help_names_the_commands_and_loads_nothing_heavy(tmp_path: Path) -> 
         (["check"], "clarify: clarify.toml: no such file"),
     ],
 )
-def test_cli_usage_and_configuration_errors_exit_2(
+async def test_cli_usage_and_configuration_errors_exit_2(
     tmp_path: Path, arguments: list[str], expected: str
 ) -> None:
-    done = clarify(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert "Traceback" not in done.stderr
+    done = await run(*arguments, cwd=tmp_path)
+    assert done.code == 2
+    assert expected in done.err
+    assert "Traceback" not in done.err
 
 
-def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
+async def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text('[slack]\nmod = "socket"\n[pacing]\nposts_per_second = -1\n')
-    done = clarify("run", cwd=tmp_path, env={"SLACK_BOT_TOKEN": "xoxb-very-secret"})
-    assert done.returncode == 2
+    done = await run("run", cwd=tmp_path, env={"SLACK_BOT_TOKEN": "xoxb-very-secret"})
+    assert done.code == 2
     fallback = "required, unless a route without agent is there: events of other agents need a place"
-    assert done.stderr.splitlines() == [
+    assert done.err.splitlines() == [
         f"clarify: clarify.toml:1: slack.fallback_channel: {fallback}",
         "clarify.toml:1: slack.mode: asks for SLACK_APP_TOKEN, which is not set in the environment",
         'clarify.toml:2: slack.mod: unknown key; did you mean "mode"?',
@@ -84,32 +77,32 @@ def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
     ]
 
 
-def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None:
+async def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text('[slack]\nfallback_channel = "C1"\n')
-    done = clarify("check", cwd=tmp_path, env=TOKENS | {"SLACK_API_URL": "http://127.0.0.1:9/api/"})
-    assert done.returncode == 1
-    assert "✗ wrong  SLACK_BOT_TOKEN: Slack cannot be reached" in done.stdout
-    assert "→ check the network, SLACK_API_URL" in done.stdout
-    assert "very-secret" not in done.stdout + done.stderr
+    done = await run("check", cwd=tmp_path, env=TOKENS | {"SLACK_API_URL": "http://127.0.0.1:9/api/"})
+    assert done.code == 1
+    assert "✗ wrong  SLACK_BOT_TOKEN: Slack cannot be reached" in done.out
+    assert "→ check the network, SLACK_API_URL" in done.out
+    assert "very-secret" not in done.out + done.err
 
 
-def test_cli_init_writes_a_file_that_is_accepted_and_leaves_it_alone(tmp_path: Path) -> None:
-    done = clarify("init", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
+async def test_cli_init_writes_a_file_that_is_accepted_and_leaves_it_alone(tmp_path: Path) -> None:
+    done = await run("init", cwd=tmp_path)
+    assert (done.code, done.err) == (0, "")
     text = (tmp_path / "clarify.toml").read_text()
     settings = parse_settings(text, file=tmp_path / "clarify.toml", environ=TOKENS)
     assert settings.producers[0].name == "planner"
     enabled = text.replace("# [[", "[[").replace("\n# ", "\n").replace("# }", "}")
     assert "[[on_call]]" in enabled
-    again = clarify("init", cwd=tmp_path)
-    assert (again.returncode, again.stderr) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
+    again = await run("init", cwd=tmp_path)
+    assert (again.code, again.err) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
     assert (tmp_path / "clarify.toml").read_text() == text
 
 
-def test_cli_init_names_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    done = clarify("init", "no/such/clarify.toml", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "clarify: no/such/clarify.toml: cannot be written: No such file or directory\n"
+async def test_cli_init_names_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    done = await run("init", "no/such/clarify.toml", cwd=tmp_path)
+    assert done.code == 2
+    assert done.err == "clarify: no/such/clarify.toml: cannot be written: No such file or directory\n"
 
 
 def test_example_in_the_repository_is_what_init_writes() -> None:
@@ -144,36 +137,36 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     assert head.startswith("#")
 
 
-@contextmanager
-def running_workspace(cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+@asynccontextmanager
+async def running_workspace(cwd: Path) -> AsyncIterator[tuple[Process, str]]:
     """Run `clarify workspace`; gives the process and the address of its API."""
-    with subprocess.Popen([*CLARIFY, "workspace"], cwd=cwd, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            page = process.stdout.readline().split()[-1]
-            api = process.stdout.readline().split()[-1]
-            assert api == page + "api/"
-            yield process, api
-        finally:
+    process = await clarify("workspace", cwd=cwd, env={})
+    try:
+        assert process.stdout is not None
+        page, api = [(await process.stdout.readline()).decode().split()[-1] for _ in range(2)]
+        assert api == page + "api/"
+        yield process, api
+    finally:
+        if process.returncode is None:
             process.kill()
+        await process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_cli_workspace_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
-    with running_workspace(tmp_path) as (process, api):
-        with urllib.request.urlopen(f"{api}auth.test", timeout=10) as response:  # noqa: S310 - our own loopback page
-            assert response.status == 200
+async def test_cli_workspace_serves_until_it_is_stopped(tmp_path: Path, number: signal.Signals) -> None:
+    async with running_workspace(tmp_path) as (process, api), httpx.AsyncClient(trust_env=False) as http:
+        assert (await http.get(f"{api}auth.test")).status_code == 200
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        assert await process.wait() == 0
 
 
-def test_cli_workspace_names_a_port_that_is_taken(tmp_path: Path) -> None:
-    with running_workspace(tmp_path) as (_, api):
+async def test_cli_workspace_names_a_port_that_is_taken(tmp_path: Path) -> None:
+    async with running_workspace(tmp_path) as (_, api):
         port = api.split("/")[2].partition(":")[2]
         for command in ("workspace", "demo"):
-            done = clarify(command, "--port", port, cwd=tmp_path)
-            assert done.returncode == 1
-            assert f"clarify: port {port}: cannot be used" in done.stderr
+            done = await run(command, "--port", port, cwd=tmp_path)
+            assert done.code == 1
+            assert f"clarify: port {port}: cannot be used" in done.err
 
 
 def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
