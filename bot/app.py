@@ -110,20 +110,25 @@ async def run(settings: Settings) -> None:
     Raises:
         ClarifyBotError: it cannot start, or a part of it died.
     """
-    bot = await Bot.build(settings, SystemClock(), random.Random())  # noqa: S311 - jitter, not secrets
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # What a start makes, modules and ledgers' summaries by the ten thousand, stays for long: full collections would go
+    # through all of it again and again, and later hold up the event loop for that time.
+    gc.disable()
     try:
-        await bot.start()
-        # What is there now, modules and ledgers' summaries by the ten thousand, stays for long: a full collection
-        # would go through all of it again and again, and hold up the event loop for that time.
-        gc.collect()
-        gc.freeze()
-        await bot.until(stop)
+        bot = await Bot.build(settings, SystemClock(), random.Random())  # noqa: S311 - jitter, not secrets
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        try:
+            await bot.start()
+            gc.collect()
+            gc.freeze()
+            gc.enable()
+            await bot.until(stop)
+        finally:
+            await bot.stop()
     finally:
-        await bot.stop()
+        gc.enable()
 
 
 class Bot:

@@ -684,9 +684,9 @@ def stale_after(now: datetime, sla: timedelta, expires_at: datetime | None) -> d
 
 def nudge_limit(asked: datetime, expires: datetime | None) -> datetime | None:
     """When a nudge comes at the latest: at half of the question's own timeout. None: it has none."""
-    return None if expires is None else asked + max(timedelta(0), expires - asked) * 0.5
+    return None if expires is None else asked + max(timedelta(0), expires - asked) / 2
 
 
 def escalation_limit(asked: datetime, expires: datetime | None) -> datetime | None:
     """When a question is escalated at the latest: at three quarters of its own timeout. None: it has none."""
-    return None if expires is None else asked + max(timedelta(0), expires - asked) * 0.75
+    return None if expires is None else asked + max(timedelta(0), expires - asked) * 3 / 4

@@ -58,7 +58,8 @@ class SystemClock:
 
 def iso(moment: datetime) -> str:
     """RFC 3339 in UTC with milliseconds and `Z`, as ledgers and AAEP write it."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def backoff(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 _log = logging.getLogger("clarify.ledger")
 NOT_REGULAR = "not a regular file"
+_BLOCK = 65_536  # bytes
 
 
 def read_regular(path: Path) -> bytes:
@@ -25,10 +26,13 @@ def read_regular(path: Path) -> bytes:
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode):
             raise OSError(errno.EINVAL, NOT_REGULAR)
-        with open(handle, "rb", closefd=False) as file:
-            return file.read()
+        content = os.read(handle, state.st_size + 1)
+        while more := os.read(handle, _BLOCK):
+            content += more
+        return content
     finally:
         os.close(handle)
 

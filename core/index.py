@@ -204,7 +204,7 @@ def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
         found.troubles.append(error)
         return found
     issues = list(ledger.issues())
-    found.highest_issue = max([*issues, *(issue for issue, _ in ledger.archive.files())], default=0)
+    found.highest_issue = max([*issues, *ledger.archive.issues()], default=0)
     for issue in issues:
         try:
             ledger.forget(issue)

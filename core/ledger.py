@@ -25,7 +25,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -67,6 +67,7 @@ FIRST_RESERVED = 100_001
 HIGHEST = 999_999_999
 _LIVE = re.compile(r"issue-([0-9]+)\.json")
 _ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
+_NUMBERED = re.compile(r"issue-([1-9][0-9]{0,8})\.seq")
 _MOST_LOGGED = 1000  # ignored names, so that each is logged once
 _NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
 
@@ -192,17 +193,12 @@ class FileLedger:
             LedgersAway: their folder is not there.
         """
         self._require()
-        for issue, _ in self.listing.ledgers():
-            yield issue
+        yield from self.listing.issues()
 
     def latest(self, most: int) -> list[int]:
         """The issues whose live ledgers were written last, the latest first. Blocking; raises as `issues` does."""
-        written = []
-        for issue in self.issues():
-            try:
-                written.append((self.path(issue).stat().st_mtime_ns, issue))
-            except FileNotFoundError:
-                continue  # archived in the meantime
+        states = ((self._state(issue), issue) for issue in self.issues())
+        written = ((state[0], issue) for state, issue in states if state is not None)  # else archived now
         return [issue for _, issue in heapq.nlargest(most, written)]
 
     def claim(self, highest: int) -> None:
@@ -435,7 +431,7 @@ class FileLedger:
 
     def _state(self, issue: int) -> tuple[int, int] | None:
         try:
-            return _state(self.path(issue))
+            return _state(f"{self.directory}/issue-{issue}.json")
         except FileNotFoundError:
             return None
 
@@ -475,9 +471,9 @@ def _records(raw: Raw) -> list[Raw]:
     return items
 
 
-def _state(path: Path) -> tuple[int, int]:
+def _state(path: str | Path) -> tuple[int, int]:
     """What changes with every write of a file, in place or not."""
-    found = path.lstat()
+    found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - of ten thousand in a row, a Path costs more than this
     return found.st_mtime_ns, found.st_ino
 
 
@@ -499,8 +495,19 @@ class Archive:
 
     def files(self) -> Iterator[tuple[int, Path]]:
         """Every archived file with its issue; of one issue there may be several, where others began anew."""
-        try:
+        with self._readable():
             yield from self.listing.ledgers()
+
+    def issues(self) -> Iterator[int]:
+        """The issue of every archived file."""
+        with self._readable():
+            yield from self.listing.issues()
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """While it is listed: without its folder it is empty; one that cannot be read is logged."""
+        try:
+            yield
         except FileNotFoundError:
             return
         except OSError as error:
@@ -599,11 +606,13 @@ class Folder:
         Raises:
             OSError: the folder cannot be read.
         """
-        for found in self._looked_at():
-            if isinstance(found, Ignored):
-                self._log_ignored(found)
-            else:
-                yield found
+        for issue, name in self._found():
+            yield issue, self.path / name
+
+    def issues(self) -> Iterator[int]:
+        """The issue of each ledger; raises and logs as `ledgers` does."""
+        for issue, _ in self._found():
+            yield issue
 
     def ignored(self) -> list[Ignored]:
         """Files that are named like a ledger but are ignored.
@@ -611,39 +620,54 @@ class Folder:
         Raises:
             OSError: the folder cannot be read.
         """
-        return sorted(found for found in self._looked_at() if isinstance(found, Ignored))
+        return sorted(found for _, found in self._looked_at() if isinstance(found, Ignored))
 
     def issue_of(self, name: str) -> int | None:
         """The issue of the ledger of that name, even if it is gone; None: it is not a ledger."""
         match = self._name.fullmatch(name)
         if match is None:
             return None
-        path = self.path / name
-        found = self._judged(match[1], path, is_file=not is_odd(path))
+        found = self._judged(match, is_file=not is_odd(self.path / name))
         if isinstance(found, Ignored):
             self._log_ignored(found)
             return None
-        return found[0]
+        return found
 
-    def _looked_at(self) -> Iterator[tuple[int, Path] | Ignored]:
+    def _found(self) -> Iterator[tuple[int, str]]:
+        for name, found in self._looked_at():
+            if isinstance(found, Ignored):
+                self._log_ignored(found)
+            else:
+                yield found, name
+
+    def _looked_at(self) -> Iterator[tuple[str, int | Ignored]]:
+        for match, entry in self._named():
+            yield entry.name, self._judged(match, is_file=entry.is_file(follow_symlinks=False))
+
+    def _named(self) -> Iterator[tuple[re.Match[str], os.DirEntry[str]]]:
+        """Whatever has the name of a ledger."""
+        self._numbers.learn()
         with os.scandir(self.path) as found:
             entries = list(found)  # the caller may stop half way
         for entry in entries:
             if match := self._name.fullmatch(entry.name):
-                is_file = entry.is_file(follow_symlinks=False)
-                yield self._judged(match[1], self.path / entry.name, is_file=is_file)
+                yield match, entry
 
-    def _judged(self, digits: str, path: Path, *, is_file: bool) -> tuple[int, Path] | Ignored:
+    def _judged(self, match: re.Match[str], *, is_file: bool) -> int | Ignored:
+        """The issue of a ledger of that name."""
+        digits, issue = match[1], 0
         if not is_file:
-            return Ignored(path, f"it is {NOT_REGULAR}")
-        if digits.startswith("0"):
-            return Ignored(path, "issues are numbered from 1, without leading zeros")
-        if len(digits) > len(str(HIGHEST)):
-            return Ignored(path, f"its number is higher than {HIGHEST}")
-        issue = int(digits)
-        if issue >= FIRST_RESERVED and not self._numbers.is_given_out(issue):
-            return Ignored(path, _NOT_OURS, issue)
-        return issue, path
+            why = f"it is {NOT_REGULAR}"
+        elif digits.startswith("0"):
+            why = "issues are numbered from 1, without leading zeros"
+        elif len(digits) > len(str(HIGHEST)):
+            why = f"its number is higher than {HIGHEST}"
+        else:
+            issue = int(digits)
+            if issue < FIRST_RESERVED or self._numbers.is_given_out(issue):
+                return issue
+            why = _NOT_OURS
+        return Ignored(self.path / match.string, why, issue)
 
     def _log_ignored(self, ignored: Ignored) -> None:
         name = ignored.path.name
@@ -657,9 +681,8 @@ class Folder:
         Raises:
             OSError: the folder cannot be read, or the disk refused.
         """
-        for path in self.path.iterdir() if self.path.exists() else ():
-            match = self._name.fullmatch(path.name)
-            if match is None or len(match[1]) > len(str(HIGHEST)):
+        for match, _ in self._named() if self.path.exists() else ():
+            if len(match[1]) > len(str(HIGHEST)):
                 continue
             issue = int(match[1])
             if FIRST_RESERVED <= issue <= highest and not self._numbers.is_given_out(issue):
@@ -672,6 +695,7 @@ class Numbers:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._given_out: set[int] = set()
+        self._learned = False
 
     def path(self, issue: int) -> Path:
         return self._folder / f"issue-{issue}.seq"
@@ -682,6 +706,18 @@ class Numbers:
             return int(self.path(issue).read_bytes())
         except (FileNotFoundError, ValueError):
             return 0
+
+    def learn(self) -> None:
+        """Read, once, which ones were given out until now: before thousands are asked for one by one.
+
+        Where the folder cannot be read nothing is learned; a number that is asked for then says why.
+        """
+        if self._learned:
+            return
+        with suppress(OSError), os.scandir(self._folder) as found:
+            matches = (_NUMBERED.fullmatch(entry.name) for entry in found)
+            self._given_out.update(int(match[1]) for match in matches if match is not None)
+            self._learned = True
 
     def is_given_out(self, issue: int) -> bool:
         """Whether we ever wrote a ledger of that issue."""

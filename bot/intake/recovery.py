@@ -129,7 +129,7 @@ def _keep_id(ledger: FileLedger, installation: str) -> None:
 def _sessions(ledger: FileLedger) -> list[Session]:
     """Every session that asked something, live or archived. Blocking."""
     found: dict[tuple[str, str], Session] = {}
-    issues = {*ledger.issues(), *(issue for issue, _ in ledger.archive.files())}
+    issues = {*ledger.issues(), *ledger.archive.issues()}
     for issue in sorted(issues):
         try:
             items = ledger.read_now(issue)

@@ -80,11 +80,14 @@ class Upkeep:
     async def _archive(self) -> None:
         now, moved = self._clock.now(), 0
         try:
-            issues = await asyncio.to_thread(lambda: list(self._ledger.issues()))
+            there = await asyncio.to_thread(lambda: list(self._ledger.issues()))
         except LedgersAway as error:
             _log.warning("nothing is archived", reason=str(error))
             return
-        for issue in issues:
+        waiting = {each.issue for each in self._index if each.is_open}
+        for issue in there:
+            if issue in waiting:
+                continue  # without reading it
             try:
                 moved += await self._shelve(issue, now)
             except ClarifyError as error:

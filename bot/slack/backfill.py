@@ -235,7 +235,8 @@ class Backfill:
     async def _begin(self) -> None:
         """All threads that are open now are to be read."""
         asked = await self._threads.open()
-        marks = {root.channel: await self._memory.watermark(root.channel) or "0" for root in asked}
+        channels = {root.channel for root in asked}
+        marks = {each: await self._memory.watermark(each) or "0" for each in channels}
         self._again = False
         self._unread.expect(asked)
         now = self._clock.now().timestamp()

@@ -240,6 +240,10 @@ async def test_reserved_numbers_count_from_when_we_gave_them_out(ledger: FileLed
     assert list(ledger.issues()) == [100_004]
     ledger.claim(100_002)
     assert sorted(FileLedger(ledger.directory).issues()) == [100_001, 100_002, 100_004]
+    await FileLedger(ledger.directory).transact(100_005, add)
+    assert sorted(ledger.issues()) == [100_001, 100_002, 100_004, 100_005], (
+        "another process gave it out since"
+    )
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/etc/passwd")])
