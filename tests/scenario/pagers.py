@@ -20,6 +20,7 @@ from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
+from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said
 
@@ -61,18 +62,9 @@ class Pager:
 async def pager() -> AsyncIterator[Pager]:
     """A pager on loopback; gone afterwards, its address is a dead one."""
     made = Pager()
-    application = web.Application()
-    application.router.add_post("/{key}", made.take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    made.url = f"json://127.0.0.1:{port}/key-that-is-secret"
-    try:
+    async with served(made.take) as address:
+        made.url = f"{address.replace('http', 'json')}/key-that-is-secret"
         yield made
-    finally:
-        await runner.cleanup()
 
 
 def step(after: str, *notify: str, every: str | None = None) -> str:

@@ -19,6 +19,7 @@ from bot.producers.clocks import SETTLED
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.minimal import MinimalProducer
+from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import TOKEN, World, config, controls, question, said, scene
 
@@ -321,15 +322,8 @@ async def login_page(port: int) -> AsyncIterator[None]:
     async def page(_request: web.Request) -> web.Response:
         return web.Response(text="<!DOCTYPE html><title>Sign in</title>", content_type="text/html")
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", page)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    try:
+    async with served(page, port):
         yield
-    finally:
-        await runner.cleanup()
 
 
 async def test_page_in_the_producers_place_does_not_count_as_delivered(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.kit.served import served
+
 BOT, SOMEBODY = 7, 8
 TOKEN = "ghp_s3cret"
 PREFIX = "/api/v3"
@@ -160,16 +162,8 @@ class Github:
 async def serving(seconds: Callable[[], float]) -> AsyncIterator[Github]:
     """On a free port of this machine."""
     github = Github(seconds)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", github.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    github.address = f"http://127.0.0.1:{port}"
-    try:
-        yield github
-    finally:
-        github.stall.set()
-        await runner.cleanup()
+    async with served(github.answer) as github.address:
+        try:
+            yield github
+        finally:
+            github.stall.set()

@@ -5,11 +5,9 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
@@ -47,6 +45,7 @@ from bot.workspace.seed import (
     SIGNING_SECRET,
     USE_AS_ANSWER,
 )
+from tests.kit.served import served
 
 Configure = Callable[..., Settings]
 LIKE_SLACKS = "0123456789abcdef0123456789abcdef"
@@ -96,20 +95,6 @@ async def wrong(settings: Settings) -> list[str]:
     found = [finding async for finding in check_all(settings)]
     assert all(finding.fix for finding in found if not finding.ok), "each wrong thing tells how to mend it"
     return [f"{finding.subject}: {finding.text}" for finding in found if not finding.ok]
-
-
-@asynccontextmanager
-async def server(handler: Callable[[web.Request], Any]) -> AsyncIterator[str]:
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(application, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{site.port}"
-    finally:
-        await runner.cleanup()
 
 
 async def test_check_lists_what_is_no_ledger_though_it_is_named_like_one(configure: Configure) -> None:
@@ -322,7 +307,7 @@ async def test_check_names_a_clock_that_is_off(tmp_path: Path, configure: Config
             response.headers["Date"] = late
             return response
 
-        async with server(handler) as url:
+        async with served(handler) as url:
             lines = await wrong(
                 configure(
                     f'[[producers]]\nname = "a"\nurl = "{url}"\n[[producers]]\nname = "b"\nurl = "{producer.url}"'
@@ -355,13 +340,7 @@ async def test_check_names_a_producer_that_is_not_there(configure: Configure) ->
     assert line.startswith("producer a: http://127.0.0.1:9: cannot connect")
 
 
-@pytest.mark.parametrize(
-    "dialect",
-    [
-        "auto",
-    ],
-)
-async def test_check_knows_the_minimal_dialect(configure: Configure, dialect: str) -> None:
+async def test_check_knows_the_minimal_dialect(configure: Configure) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         if request.path != "/base/events" or request.query_string:
             return web.Response(status=404)
@@ -369,8 +348,8 @@ async def test_check_knows_the_minimal_dialect(configure: Configure, dialect: st
         await response.prepare(request)
         return response
 
-    async with server(handler) as url:
-        toml = f'[[producers]]\nname = "a"\nurl = "{url}/base"\ndialect = "{dialect}"'
+    async with served(handler) as url:
+        toml = f'[[producers]]\nname = "a"\nurl = "{url}/base"\ndialect = "auto"'
         assert await wrong(configure(toml)) == []
 
 
@@ -534,7 +513,7 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
         allowed = request.headers.get("Authorization") == "Bearer sesame"
         return web.json_response({}, status=200 if allowed and request.path == "/repos/o/here" else 404)
 
-    async with server(repository) as url:
+    async with served(repository) as url:
         toml = f"""
             [responders.architect]
             command = "no-such-program --quick"

@@ -31,6 +31,7 @@ from core.aaep import Kind
 from core.dispatch import Inquiry
 from core.errors import AgentError
 from tests.kit.builders import record
+from tests.kit.served import served
 from tests.kit.until import until
 
 QUESTION = "Which w1re format?"
@@ -205,13 +206,12 @@ async def test_command_over_its_time_is_killed_with_its_children(tmp_path: Path,
     assert not ours()
 
 
-@pytest.mark.parametrize("times", [2])
 async def test_command_stopped_while_it_runs_is_killed_with_its_children(
-    tmp_path: Path, inquiry: Inquiry, times: int
+    tmp_path: Path, inquiry: Inquiry
 ) -> None:
     work = asyncio.create_task(responder(tmp_path, STUBBORN.format(then="time.sleep(600)")).answer(inquiry))
     await until(lambda: pid_in(tmp_path / "child.pid"))
-    for _ in range(times):
+    for _ in range(2):
         work.cancel()
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
@@ -325,15 +325,8 @@ class Endpoint:
 @pytest.fixture
 async def endpoint() -> AsyncIterator[Endpoint]:
     found = Endpoint()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", found.handle)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
-    await runner.cleanup()
+    async with served(found.handle) as found.url:
+        yield found
 
 
 async def test_http_posts_json_with_the_token(endpoint: Endpoint, inquiry: Inquiry) -> None:

@@ -40,6 +40,7 @@ from core.index import summarize
 from core.ledger import FileLedger
 from core.records import Raw
 from tests.kit.clocks import START, ManualClock
+from tests.kit.served import served
 from tests.kit.until import until
 
 ID = "CLR-42-001"
@@ -93,17 +94,12 @@ class Receiver:
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
     receiver = Receiver()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", receiver.take)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook?key=s3cret"
-    try:
-        yield receiver
-    finally:
-        receiver.stall.set()
-        await runner.cleanup()
+    async with served(receiver.take) as address:
+        receiver.url = f"{address}/hook?key=s3cret"
+        try:
+            yield receiver
+        finally:
+            receiver.stall.set()
 
 
 class World:
@@ -292,15 +288,10 @@ async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
     await until(lambda: len(receiver.got) == 3)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "Mon, 01 Jan 2026 00:00:00 +99999999999999999999",
-    ],
-)
 async def test_nonsense_for_a_time_to_wait_is_a_failure_like_any_other(
-    world: World, receiver: Receiver, value: str
+    world: World, receiver: Receiver
 ) -> None:
+    value = "Mon, 01 Jan 2026 00:00:00 +99999999999999999999"
     receiver.answers = [(503, {"Retry-After": value})]
     await world.start()
     await world.ask()

@@ -15,6 +15,7 @@ from bot.people import Profile
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
+from tests.kit.served import served
 
 BASE = f"""
 [slack]
@@ -91,16 +92,10 @@ class Receiver:
 @asynccontextmanager
 async def receiving() -> AsyncIterator[Receiver]:
     receiver = Receiver()
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", receiver.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    receiver.port = runner.addresses[0][1]
-    try:
-        yield receiver
-    finally:
-        if receiver.hold is not None:
-            receiver.hold.set()
-        await runner.cleanup()
+    async with served(receiver.handle) as address:
+        receiver.port = int(address.rpartition(":")[2])
+        try:
+            yield receiver
+        finally:
+            if receiver.hold is not None:
+                receiver.hold.set()

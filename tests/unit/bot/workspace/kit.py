@@ -19,6 +19,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.workspace import Options, Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN, SIGNING_SECRET
+from tests.kit.served import served
 
 Json = dict[str, Any]
 FAST = Options(ack_timeout=20.0, retry_delays=(0.0, 0.0, 0.0), trigger_lifetime=600.0)
@@ -112,19 +113,11 @@ async def over_socket(app: App) -> AsyncIterator[App]:
 
 @asynccontextmanager
 async def over_http(app: App) -> AsyncIterator[App]:
-    site = web.Application()
-    site.router.add_post("/slack/events", app._handle)
-    runner = web.AppRunner(site, shutdown_timeout=0.1)
-    await runner.setup()
-    listening = web.TCPSite(runner, "127.0.0.1", 0)
-    await listening.start()
-    app.url = f"http://127.0.0.1:{listening.port}/slack/events"
-    await app.ws.link.requests.set_url(app.url)
-    app.headers.clear()
-    try:
+    async with served(app._handle) as address:
+        app.url = f"{address}/slack/events"
+        await app.ws.link.requests.set_url(app.url)
+        app.headers.clear()
         yield app
-    finally:
-        await runner.cleanup()
 
 
 # What is sent
