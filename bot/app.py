@@ -33,7 +33,7 @@ from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import Replies
 from bot.delivery.rollups import Rollups, RollupThreads
-from bot.github.sync import GithubSync
+from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices

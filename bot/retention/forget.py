@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot import webhooks
+from bot import github, webhooks
 from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
-from bot.github import sync as github
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
 from bot.storage import beside

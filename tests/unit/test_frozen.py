@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bot.github.sync import comment_of, entries_of, key_in
+from bot.github import comment_of, entries_of, key_in
 from bot.settings.load import parse_settings
 from bot.storage.store import Store
 from bot.views.codec import ListPress, PagePress, Press

@@ -14,8 +14,7 @@ import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from bot.github import api
-from bot.github.sync import ACTIVE, SETTLED_AFTER, STALE, GithubSync
+from bot.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.settings.model import GithubSettings
 from bot.storage.store import Store
 from core.clarification import (
@@ -394,7 +393,7 @@ async def test_whose_post_did_not_arrive_looks_and_posts_again(world: World, fau
 async def test_waits_no_longer_for_an_answer_than_it_takes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api, "ANSWER_TIMEOUT", 0.2)
+    monkeypatch.setattr("bot.github.ANSWER_TIMEOUT", 0.2)
     world.github.faults["POST comments"].append(Fault(-1, done=True))
     await world.start()
     await world.ask()
