@@ -35,8 +35,7 @@ from bot.people import AccessControl, Person
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
-from bot.storage.store import Store
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Store, Sweep
 from bot.telemetry import Telemetry
 from bot.views import home as views
 from bot.views.blockkit import nearest, pages_of

@@ -15,8 +15,7 @@ from watchfiles import awatch
 
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Sent, Unknown, failure
-from bot.storage.store import Store, Tx
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Store, Sweep, Tx
 from core.clock import Clock
 from core.records import FORGOTTEN
 

@@ -6,8 +6,7 @@ import json
 from collections.abc import Collection
 
 from bot.delivery.messages import move_channel
-from bot.storage.store import Store, Tx
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Store, Sweep, Tx
 from core.records import Subject
 
 

@@ -14,8 +14,7 @@ from bot.errors import SlackError, StorageError
 from bot.producers.inbox import Session, know_sessions, move_threads, set_thread
 from bot.routing import Thread
 from bot.storage.store import Row as Found
-from bot.storage.store import Store, Tx, batches
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Store, Sweep, Tx, batches
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 from core.records import Subject

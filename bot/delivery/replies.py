@@ -15,8 +15,7 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
-from bot.storage.store import Store, Tx, batches
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Store, Sweep, Tx, batches
 from core.clarification import Aaep, Clarification, ReplyState, parse_id
 from core.clock import Clock, backoff
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound

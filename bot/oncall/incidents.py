@@ -15,8 +15,7 @@ from typing import Literal, NamedTuple, cast, get_args
 
 import structlog
 
-from bot.storage.store import Row, Store, Tx, batches
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Row, Store, Sweep, Tx, batches
 from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (

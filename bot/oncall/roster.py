@@ -20,8 +20,7 @@ from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNKNOWN_USER, People
 from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
-from bot.storage.store import Store, Tx
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Store, Sweep, Tx
 from core.clock import Clock
 from core.escalation import (
     Happening,

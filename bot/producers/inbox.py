@@ -16,8 +16,7 @@ from typing import Literal, NamedTuple
 import structlog
 
 from bot.storage.beside import looking
-from bot.storage.store import Row, Store, Tx
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Row, Store, Sweep, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
 from core.ledger import FIRST_RESERVED, HIGHEST

@@ -19,8 +19,7 @@ import structlog
 
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.settings.model import ProducerSettings
-from bot.storage.store import Row, Store, Tx
-from bot.storage.sweeping import Sweep
+from bot.storage.store import Row, Store, Sweep, Tx
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound

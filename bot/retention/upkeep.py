@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -14,8 +14,7 @@ from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster
 from bot.producers import inbox, push, questions
-from bot.storage.store import Row, Store
-from bot.storage.sweeping import Sweep, sweep
+from bot.storage.store import Row, Store, Sweep, Tx
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, session_of
@@ -24,6 +23,7 @@ from core.records import Subject, is_over
 
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
+_BATCH = 200  # rows of one transaction
 # In this order: what is kept keeps what it belongs to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
@@ -126,9 +126,53 @@ async def sweep_all(
     is_needed = partial(_is_about, needed)
     gone: Counter[str] = Counter()
     for rule in (*_SWEEPS, *more):
-        gone[rule.table] += await sweep(store, rule, is_needed, horizon=horizon, now=now)
+        gone[rule.table] += await _delete(store, rule, is_needed, horizon=horizon, now=now)
     await store.give_back()
     return +gone
+
+
+async def _delete(
+    store: Store, rule: Sweep, is_needed: Callable[[Row], bool], *, horizon: float, now: float
+) -> int:
+    """Delete what was over before `horizon` and is not needed, in small transactions, between which other writers have
+    their turn; returns how many rows of the table went. Times are seconds since 1970.
+
+    Raises:
+        StorageUnavailable: what was deleted by then is gone.
+    """
+    gone, after = 0, rule.first
+    while rows := await store.read(rule.find, after=after, horizon=horizon, most=_BATCH):
+        after = rows[-1]["name"]
+        names = [row["name"] for row in rows if not is_needed(row)]
+        if names:
+            gone += await store.write(_deleting(rule, names, horizon, now))
+    return gone
+
+
+def _deleting(rule: Sweep, names: Sequence[object], horizon: float, now: float) -> Callable[[Tx], int]:
+    def work(tx: Tx) -> int:
+        going = _ripe(tx, rule.table, names, horizon, now) if rule.timeless else names
+        count = 0
+        for statement in rule.delete if going else ():
+            count = tx.run(statement, names=going)
+        return count
+
+    return work
+
+
+def _ripe(tx: Tx, table: str, names: Sequence[object], horizon: float, now: float) -> Sequence[object]:
+    """Of rows that are over those that were so before `horizon`; the others are noted."""
+    tx.many(
+        "insert into over (kind, name, since) values (:kind, :name, :now) on conflict (kind, name) do nothing",
+        [{"kind": table, "name": name, "now": now} for name in names],
+    )
+    rows = tx.rows(
+        "delete from over where kind = :kind and since < :horizon and name in :names returning name",
+        kind=table,
+        horizon=horizon,
+        names=names,
+    )
+    return [row["name"] for row in rows]
 
 
 def _is_about(needed: Subject, row: Row) -> bool:

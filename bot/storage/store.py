@@ -15,6 +15,7 @@ import re
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from importlib import resources
@@ -332,6 +333,26 @@ async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
     await connection.execute("pragma journal_mode = wal")
     await connection.execute("pragma synchronous = full")
     return connection
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Which rows of one table are deleted once nobody needs them (`bot.retention.upkeep`): said by the table's owner.
+
+    Row ids are part of names elsewhere (`notice:17`, `page:3:…`), and SQLite reuses the highest id once its row is gone.
+    So the row with the highest id stays.
+
+    `find` takes `:after` (the name of the last row seen, at first `first`), `:horizon` and `:most`; it selects `name`,
+    and the columns that show whether something open needs the row: `clarification`, `producer` and `session_id`, or ids
+    anywhere in `said`. `delete` (several statements, in their order) takes `:names`. `timeless`: rows without a time of
+    their own are noted when they are first found over, and go once that was before the horizon.
+    """
+
+    table: str
+    find: str
+    delete: Sequence[str]
+    timeless: bool = False
+    first: object = ""
 
 
 def newest_version() -> int:

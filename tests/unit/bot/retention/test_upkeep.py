@@ -13,7 +13,6 @@ import pytest
 
 from bot import home
 from bot.retention.upkeep import Upkeep, sweep_all
-from bot.storage import sweeping
 from bot.storage.store import Store
 from core.clarification import Clarification, abandoned
 from core.index import Index, summarize
@@ -69,7 +68,7 @@ async def sweep(store: Store, needed: Subject = OPEN, now: float = NOW) -> dict[
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeping, "_BATCH", 2)
+    monkeypatch.setattr("bot.retention.upkeep._BATCH", 2)
 
 
 @pytest.mark.usefixtures("small_batches")
