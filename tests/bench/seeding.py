@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bot.producers.inbox import Inbox
 from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import AGENTS, BOT_ID, BOT_USER
@@ -24,7 +25,8 @@ from core.clarification import (
     reply_settled,
     resolved,
 )
-from core.records import digest, dump, encode
+from core.ledger import FileLedger
+from core.records import Seals, digest, dump, encode
 from tests.kit.builders import ask
 
 PRODUCER = "planner"
@@ -49,18 +51,32 @@ async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
     ledgers, archive = folder / "ledgers", folder / "ledgers" / "archive"
     archive.mkdir()
     storage, template = folder / "clarify.db", _closed(past.size)
-    await (await Store.open(storage)).close()
+    await _begun(storage)
+    kept = FileLedger(ledgers)
+    seals = Seals(kept.private)
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
-            _write(ledgers, record)
+            _write(ledgers, seals.asked(record))
+            kept.numbers.give_out(record.issue_number)
             _remember(db, record, final=False)
             _show(workspace, record)  # what is archived is not looked for
         for number in range(past.archived):
             record = _archived(_FIRST_ARCHIVED + number, past.open + number, template)
             _write(archive, record)
+            kept.numbers.give_out(record.issue_number)
             _remember(db, record, final=True)
     db.close()
+    kept.close()
+
+
+async def _begun(storage: Path) -> None:
+    """A storage that knows of no earlier release: what such a one left is taken over once, ledger by ledger."""
+    store = await Store.open(storage)
+    inbox = Inbox(store)
+    await inbox.note_marks("questions")
+    await inbox.note_marks("answers")
+    await store.close()
 
 
 def seed_issues(folder: Path, issues: int, pending: int, now: datetime) -> None:
