@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from bot.cli.finding import each_record
+from bot.cli.lists import each_record
 from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
 from bot.cli.running import Shell

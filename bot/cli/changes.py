@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bot.cli.finding import by_id, one
+from bot.cli.lists import by_id, one
 from bot.cli.running import Shell, trouble_told
 from bot.cli.waiting import answered, is_served_here, seconds_of
 from bot.views import inert

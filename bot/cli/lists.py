@@ -1,18 +1,31 @@
-"""`clarify list`, `stale`, `mine`, `show`: what there is, read without a lock, also while the bot runs."""
+"""`clarify list`, `stale`, `mine`, `show`: what there is, read without a lock, also while the bot runs. And from what was
+typed to clarifications: an id however spelled, an issue by its number, all ledgers, archived ones too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from bot.cli.finding import WHICH, by_id, everywhere, has_status, is_open, issue_of, of_issue, one
 from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
 from bot.cli.waiting import answered, seconds_of
+from bot.commands.grammar import id_of
 from bot.views.records import record_json
-from core.clarification import OPEN, Clarification, agent_key
-from core.errors import BadInput
+from core.clarification import OPEN, TRANSITIONS, Clarification, agent_key, parse_id
+from core.errors import BadInput, ClarifyError, NotFound
+from core.files import read_regular
 from core.index import is_late, urgency
-from core.records import Raw
+from core.ledger import FileLedger
+from core.records import Raw, decode, oddity, parse
+
+_ARCHIVE = "archive"
+_ISSUE = re.compile(r"#?([0-9]{1,9})")
+WHICH = "Which one? Give its id, or the number of its issue: CLR-42-001, or 42. (A shell takes an unquoted #42 for a comment.)"
 
 
 async def some(
@@ -94,3 +107,201 @@ def _order(record: Clarification) -> tuple[bool, bool, tuple[float, float], str]
     if record.is_open:
         return False, record.status != "escalated", urgency(record), record.id
     return True, False, (-record.asked_last.timestamp(), 0.0), record.id
+
+
+@dataclass(frozen=True, slots=True)
+class IssueRecords:
+    """What is known of one issue: its records, the live ones first, and in words what of it cannot be read."""
+
+    records: Sequence[Clarification]
+    problems: Sequence[str]
+
+
+def issue_of(name: str) -> int | None:
+    """`42`, `#42` → 42; None: no issue's number."""
+    match = _ISSUE.fullmatch(name.strip())
+    return int(match[1]) if match else None
+
+
+async def by_id(shell: Shell, name: str) -> Clarification:
+    """One clarification, wherever it is kept.
+
+    Raises:
+        BadInput: not the form of an id.
+        NotFound: no such record.
+    """
+    found = id_of(name) or name.strip()
+    issue, _ = parse_id(found)
+    try:
+        return await shell.ledger.find(found, issue)
+    except NotFound:
+        async for kept in ledgers(shell.ledger, issue=issue):
+            for record in kept.records:
+                if record.id == found:
+                    return record
+        raise
+
+
+async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
+    """All of an issue, in the order of the ledger.
+
+    Raises:
+        NotFound: there is none.
+    """
+    items = await shell.ledger.read(issue)
+    records = [record for item in items if (record := parse(item)) is not None]
+    if len(records) < len(items):
+        shell.out.note(f"{len(items) - len(records)} more cannot be read in issue-{issue}.json.")
+    if not records:
+        raise NotFound(f"of issue {issue}")
+    return records
+
+
+async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarification:
+    """The clarification that is meant: by its id, or the only one of an issue that is open (or answered).
+
+    Raises:
+        BadInput: neither of the two, or there are several.
+        NotFound: there is none.
+    """
+    if not name:
+        raise BadInput(WHICH)
+    if (issue := issue_of(name)) is None:
+        return await by_id(shell, name)
+    kind = "open" if is_open else "open or answered"
+    statuses = OPEN if is_open else OPEN | {"answered"}
+    meant = [record for record in await of_issue(shell, issue) if record.status in statuses]
+    if not meant:
+        raise NotFound(f"of issue {issue} that is {kind}")
+    if len(meant) > 1:
+        ids = ", ".join(record.id for record in meant)
+        raise BadInput(f"{len(meant)} of issue {issue} are {kind}: give the id of one: {ids}.")
+    return meant[0]
+
+
+async def everywhere(
+    shell: Shell, wanted: Callable[[Raw], bool], issue: int | None = None
+) -> tuple[list[Clarification], list[str]]:
+    """The records of all live ledgers, or of one issue, that `wanted` takes as they stand in the file.
+
+    What cannot be read does not hide the rest: it is told in words.
+    """
+    ledger = shell.ledger
+
+    def read() -> tuple[list[Clarification], list[str]]:
+        found: list[Clarification] = []
+        troubles: list[str] = []
+        for number in sorted(ledger.issues() if issue is None else [issue]):
+            try:
+                items: list[Any] = ledger.read_now(number)  # others write them: not all are objects
+            except ClarifyError as error:
+                troubles.append(str(error))
+                continue
+            records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
+            found += [record for record in records if record is not None]
+            if odd := sum(record is None for record in records):
+                troubles.append(f"{odd} cannot be read in issue-{number}.json.")
+        return found, troubles
+
+    return await asyncio.to_thread(read)
+
+
+def has_status(item: Raw, statuses: Collection[str]) -> bool:
+    """Whether a record, as it stands in the file, has one of them; also true of one whose status nobody knows, so that
+    it is told as what cannot be read.
+    """
+    status = item.get("status")
+    return status in statuses if isinstance(status, str) and status in TRANSITIONS else True
+
+
+def is_open(item: Raw) -> bool:
+    return has_status(item, OPEN)
+
+
+async def each_record(
+    ledger: FileLedger,
+    take: Callable[[Clarification], object],
+    *,
+    issue: int | None = None,
+    archived: bool = True,
+) -> list[str]:
+    """Give `take` every record, ledger by ledger; returns in words what could not be read."""
+    problems: list[str] = []
+    async for each in ledgers(ledger, issue=issue, archived=archived):
+        problems += each.problems
+        for record in each.records:
+            take(record)
+    return problems
+
+
+async def ledgers(
+    ledger: FileLedger, *, issue: int | None = None, archived: bool = True
+) -> AsyncIterator[IssueRecords]:
+    """Each issue once, in the order of their numbers; a file that moves to the archive meanwhile is not missed."""
+    live, kept, problems = await asyncio.to_thread(_there, ledger, archived=archived)
+    if problems:
+        yield IssueRecords((), problems)
+    for number in sorted(live | kept.keys()):
+        if issue is None or number == issue:
+            yield await _read_issue(ledger, number, kept.get(number, ()), archived=archived)
+
+
+async def _read_issue(
+    ledger: FileLedger, issue: int, kept: Sequence[Path], *, archived: bool
+) -> IssueRecords:
+    items: list[tuple[str, list[Raw]]] = []
+    problems: list[str] = []
+    name = ledger.path(issue).name
+    try:
+        items.append((name, await ledger.read(issue)))
+    except ClarifyError as error:
+        problems.append(str(error))
+    usual = ledger.directory / _ARCHIVE / name  # it may have moved there since the folder was listed
+    for path in sorted({*kept, usual}) if archived else ():
+        try:
+            items.append((f"{_ARCHIVE}/{path.name}", await asyncio.to_thread(_kept, path, issue)))
+        except (OSError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            problems.append(f"The archived ledger {_ARCHIVE}/{path.name} cannot be read ({reason}).")
+    return _put_together(issue, items, problems)
+
+
+def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list[str]) -> IssueRecords:
+    """The same record in two files counts once. Others number anew in a new file: the same id may be another's."""
+    records: dict[tuple[str, object], Clarification] = {}
+    for name, items in files:
+        for position, item in enumerate(items, 1):
+            if (record := parse(item)) is not None:
+                records.setdefault((record.id, record.created), record)
+            elif (odd := oddity(issue, position, item)) is not None:
+                fields = ", ".join(odd.fields)
+                problems.append(f"{odd.name} in {name} is no clarification that can be read (see {fields}).")
+    return IssueRecords(list(records.values()), problems)
+
+
+def _there(ledger: FileLedger, *, archived: bool) -> tuple[set[int], Mapping[int, Sequence[Path]], list[str]]:
+    """The issues that have a live ledger, the archived files of each issue, and in words what cannot be listed."""
+    live: set[int] = set()
+    kept: dict[int, list[Path]] = {}
+    problems: list[str] = []
+    try:
+        live = set(ledger.issues())
+    except OSError as error:
+        problems.append(f"The folder {ledger.directory} cannot be read ({error.strerror}).")
+    try:
+        for issue, path in ledger.archive.listing.ledgers() if archived else ():
+            kept.setdefault(issue, []).append(path)
+    except FileNotFoundError:
+        pass  # nothing was archived yet
+    except OSError as error:
+        problems.append(f"The folder {ledger.archive.folder} cannot be read ({error.strerror}).")
+    return live, kept, problems
+
+
+def _kept(path: Path, issue: int) -> list[Raw]:
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        return []
+    items: list[Raw] = decode(content, issue)["clarifications"]
+    return items
