@@ -313,16 +313,6 @@ class Router:
 
         await self._decide(clarification_id, decide)
 
-    async def expire(self, clarification_id: str) -> None:
-        """Abandon a clarification whose time has run out; anything else is left as it is."""
-
-        def decide(book: Book, record: Clarification) -> None:
-            now = self._clock.now()
-            if has_expired(record, now) and not self._may_be_answered(record.id):
-                book.put(abandoned(record, "expired", now))
-
-        await self._decide(clarification_id, decide)
-
     async def adopt(self, clarification_id: str) -> None:
         """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
         no consent; and take a person's name off an answer that did not come through us. A question that another

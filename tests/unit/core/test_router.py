@@ -174,13 +174,13 @@ async def test_answer_is_durable_when_it_returns_and_shown_though_the_caller_lef
     assert hub.changed[-1].status == "answered"
 
 
-async def test_expire_is_for_what_ran_out_only(hub: Hub) -> None:
+async def test_apply_due_abandons_only_what_ran_out(hub: Hub) -> None:
     await hub.router.open(42, ask())
-    await hub.router.expire("CLR-42-001")
+    await hub.router.apply_due("CLR-42-001")
     assert (await hub.get()).status == "pending"
     hub.clock.jump(NOW + 61 * MINUTE)
-    await hub.router.expire("CLR-42-001")
-    await hub.router.expire("CLR-42-001")
+    await hub.router.apply_due("CLR-42-001")
+    await hub.router.apply_due("CLR-42-001")
     assert (await hub.get()).asked.closed == "expired"
     assert len(hub.changed) == 2
 

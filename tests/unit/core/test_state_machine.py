@@ -68,7 +68,7 @@ MOVES: dict[str, st.SearchStrategy[Move]] = {
         st.booleans(),
     ),
     "adopt": st.builds(moves.Adopt, _which),
-    "expire": st.builds(moves.Expire, _which),
+    "due": st.builds(moves.Due, _which),
     "look": st.builds(moves.Look),
     "watch": st.builds(moves.Watch),
     "elsewhere": st.builds(moves.Elsewhere, _which, st.sampled_from(other_hand.EDITS)),
