@@ -8,7 +8,7 @@ import os
 import stat
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -46,17 +46,18 @@ def is_odd(path: Path) -> bool:
 
 
 @contextmanager
-def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> Iterator[Path]:
+def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> Iterator[str]:
     """Put `content` in the place of the file, whose mode and group stay: others may share it by them. A new one gets
     `mode`, whatever the umask, and the group of a folder that gives its own to what is in it.
 
-    Yields the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
+    Yields the path of the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
     place when the block ends. Readers find the old content or the new, also after a crash.
 
     Raises:
         OSError: the disk refused; the file is as it was.
     """
-    draft = drafts / f"{path.name}.{os.getpid()}.{uuid.uuid4().hex}"
+    # As often as ledgers are written, a Path for each call costs.
+    draft = f"{drafts}/{path.name}.{os.getpid()}.{os.urandom(16).hex()}"
     try:
         handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
@@ -66,10 +67,11 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
         finally:
             os.close(handle)
         yield draft
-        draft.replace(path)
+        os.replace(draft, path)  # noqa: PTH105
         sync_folder(path.parent)
     except BaseException:
-        draft.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(draft)  # noqa: PTH108
         raise
 
 

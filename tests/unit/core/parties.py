@@ -146,8 +146,8 @@ def _fsync(_: Life, call: Callable[..., None], handle: int) -> None:
     """A process that dies loses nothing that it wrote; only a machine does."""
 
 
-def _replace(life: Life, call: Callable[..., None], source: Path, target: Path) -> None:
-    content = source.read_bytes()
+def _replace(life: Life, call: Callable[..., None], source: str, target: Path) -> None:
+    content = Path(source).read_bytes()
     call(source, target)
     if match := _LEDGER.fullmatch(target.name):
         life.replaced(int(match.group(1)), content)
