@@ -285,7 +285,7 @@ def ask(
         Refused: the bot does not take the question: a field is wrong, or the token.
     """
     fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-    return _answer(_talk(_Asking(fields, more)), schema, default)
+    return _answer(_talk(Asking(fields, more)), schema, default)
 
 
 def approve(
@@ -329,7 +329,7 @@ def approve(
         approvals=approvals,
         question=question,
     )
-    return Approval(_talk(_Asking(fields, more)))
+    return Approval(_talk(Asking(fields, more)))
 
 
 class aio:  # noqa: N801 - reads like a module
@@ -369,7 +369,7 @@ class aio:  # noqa: N801 - reads like a module
     ) -> Answer[Any]:
         """Ask a person, and wait for the answer: see `clarify.ask`."""
         fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
-        return _answer(await _atalk(_Asking(fields, more)), schema, default)
+        return _answer(await _atalk(Asking(fields, more)), schema, default)
 
     @staticmethod
     async def approve(
@@ -395,7 +395,7 @@ class aio:  # noqa: N801 - reads like a module
             approvals=approvals,
             question=question,
         )
-        return Approval(await _atalk(_Asking(fields, more)))
+        return Approval(await _atalk(Asking(fields, more)))
 
 
 def _question(
@@ -531,7 +531,7 @@ _Step = Call | _Pause
 _Steps = Generator[_Step, Reply | OSError | None, dict[str, Any]]
 
 
-class _Asking:
+class Asking:
     """One question, from asking to its end."""
 
     def __init__(self, fields: Mapping[str, Any], more: _More) -> None:
@@ -578,18 +578,28 @@ class _Asking:
             yield _Pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
-    def withdrawal(self) -> _Steps:
+    def carry(self) -> dict[str, Any]:
+        """Ask, and wait for the last state; raises what `steps` does."""
+        return _carry(self.steps(), self.client)
+
+    def withdraw(self, comment: str | None = None) -> dict[str, Any]:
+        """Take the question back; returns its state, which is the answer's where that came first. `comment` says why."""
+        return _carry(self.withdrawal(comment), self.client)
+
+    def withdrawal(self, comment: str | None = None) -> _Steps:
         """Take the question back, if it may have been asked, with the few seconds that are left for that."""
         ends = time.monotonic() + _FAREWELL
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
-            call = Call("DELETE", f"/questions/{self._id}") if self._id else self._ask()
+            query = {"comment": comment} if comment else {}
+            call = Call("DELETE", f"/questions/{self._id}", query=query) if self._id else self._ask()
             call.patience = left
             reply = yield call
             if not isinstance(reply, Reply) or reply.is_passing:
                 yield _Pause(_PAUSES[0])
             elif self._id or not (named := (reply.json or {}).get("id")):
-                break
+                state: dict[str, Any] = reply.json or {}
+                return state
             else:
                 self._id = named
         return {}
@@ -631,14 +641,14 @@ def _warn(words: str) -> None:
     logging.getLogger("clarify").warning(words)
 
 
-def _talk(asking: _Asking) -> dict[str, Any]:
+def _talk(asking: Asking) -> dict[str, Any]:
     """Carry a question through; interrupted, withdraw it."""
     try:
-        return _carry(asking.steps(), asking.client)
+        return asking.carry()
     except Exception:
         raise
     except BaseException:
-        _carry(asking.withdrawal(), asking.client)
+        asking.withdraw()
         raise
 
 
@@ -660,7 +670,7 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
             said = error
 
 
-async def _atalk(asking: _Asking) -> dict[str, Any]:
+async def _atalk(asking: Asking) -> dict[str, Any]:
     """Carry a question through; cancelled, withdraw it."""
     import asyncio  # noqa: PLC0415 - a third of a hook's time to start
 

@@ -312,12 +312,20 @@ def closed_words(shown: Round, limit: int) -> str:
     reason = shown.asked.closed
     if reason == "expired":
         return _expired_words(shown.asked, limit)
+    if reason == "withdrawn" and (why := _withdrawn_because(shown)):
+        return f"Withdrawn: {inert.line(why, limit)}"
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
     if reason and reason != "resolved elsewhere":
         return f"Closed: {inert.line(reason, limit)}"
     last = _last(shown.record, "resolution", shown.record.round)
     return f"Closed: {inert.line(last.body, limit)}" if last else "Closed without an answer"
+
+
+def _withdrawn_because(shown: Round) -> str:
+    """Why its asker took it back, in its own words."""
+    last = _last(shown.record, "resolution", shown.record.round)
+    return last.body.removeprefix("Abandoned: withdrawn.").strip() if last else ""
 
 
 def _expired_words(asked: Aaep, limit: int) -> str:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from bot.producers.questions import Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, stopping_of
-from core.clarification import AlreadyAnswered, Clarification, DirectKind
+from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
 from core.questions import BadField, NewQuestion, Status, state_of
 from core.workflow import Speaker
 
@@ -149,12 +149,16 @@ def question_routes(
     @router.delete(
         "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
     )
-    async def withdraw(question_id: _Id, who: Speaker = caller) -> Response:
+    async def withdraw(
+        question_id: _Id,
+        comment: Annotated[str | None, Query(max_length=500, description="Why, for people")] = None,
+        who: Speaker = caller,
+    ) -> Response:
         """Take a question back: its card loses its controls and says so. One that is over already stays as it is; of one
         that was answered first, the answer is returned (409).
         """
         try:
-            record = await questions.withdraw(question_id, who.producer)
+            record = await questions.withdraw(question_id, who.producer, one_line(comment or ""))
         except AlreadyAnswered as error:
             record = error.record
             return _Handed(state_of(record), 409, {}, lambda: questions.picked_up(record))

@@ -13,6 +13,7 @@ import rich.text
 
 import bot.app
 import bot.check
+import bot.cli.app
 import bot.cli.boards
 import bot.cli.changes
 import bot.cli.copies

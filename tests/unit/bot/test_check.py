@@ -25,7 +25,7 @@ from bot.check import (
     check_slack,
     lines,
 )
-from bot.cli import app
+from bot.cli.app import app
 from bot.demo.producer import DemoProducer
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from typer.testing import CliRunner
 
-from bot.cli import app
+from bot.cli.app import app
 from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock
 from core.ledger import FileLedger

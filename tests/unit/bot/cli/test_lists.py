@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from bot.cli import StatusName
+from bot.cli.app import StatusName
 from bot.cli.records import relative
 from bot.cli.waiting import seconds_of
 from core.aaep import Choice

@@ -1,0 +1,596 @@
+# ruff: noqa: PLC0415 - what a command needs is imported when it runs, so that `--help` is quick
+"""The `clarify` command line: which commands there are, and what may be typed after each.
+
+A command hands what was typed to the module that does it, such as `lists` or `changes`. `running` opens what that needs
+and turns expected trouble into an exit code.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from bot.errors import ClarifyBotError, ConfigurationError
+from core.errors import ClarifyError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "All together", "What is kept"
+_SPAN = "A span back from now, such as 24h, 7d, 2w."
+_FILE = {"dir_okay": False, "show_default": False}
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+
+def _role(about: str, *names: str, **more: Any) -> Any:
+    """An option that names a role, or an agent."""
+    return typer.Option(*names, help=about, **more)
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="Configuration file; without it, clarify.toml in this folder."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+TimeoutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout", metavar="DURATION", help="How long to wait: 90s, 30m, 1h30m.", show_default=False
+    ),
+]
+PortOption = Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")]
+NameArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="CLR-42-001, or 42 (or '#42') where only one of issue 42 is open.",
+    ),
+]
+TextArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TEXT",
+        help="With or without quotes. `-` reads it from standard input; `--` goes before one that begins with a dash.",
+    ),
+]
+ReasonArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[REASON]", help="Why; `-` reads it from standard input.")
+]
+RoleOption = Annotated[
+    str | None, _role("Decide as this role, not as the person at the prompt.", "--as", metavar="ROLE")
+]
+
+
+class StatusName(StrEnum):
+    """`core.clarification.Status` as typer lists and completes it: it knows no list of literals."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    RESOLVED = "resolved"
+    STALE = "stale"
+    ESCALATED = "escalated"
+    ABANDONED = "abandoned"
+
+
+class Commands(TyperGroup):
+    """Understands what `/clarify` does in Slack, too: an id or an issue alone shows it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # its types move with typer's releases
+        from bot.commands.grammar import is_name
+
+        if args and is_name(args[0]):
+            args = ["show", *args]
+        elif args and args[0] == "oncall":
+            ctx.fail("Slack knows who is there, so this works in Slack only: /clarify oncall")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """A section for each panel; plain text, as typer's own pages load all of rich's Markdown."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command: Any = self.get_command(ctx, name)
+            about = " ".join(command.help.partition("\n\n")[0].split())
+            sections.setdefault(command.rich_help_panel, []).append((name, about))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+app = typer.Typer(
+    name="clarify",
+    cls=Commands,
+    help="Brings the questions of AI agents to people in Slack, and their answers back.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,  # rich tracebacks show local variables: questions, tokens
+)
+
+
+def main() -> None:
+    """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
+    try:
+        app()
+    except (ClarifyBotError, ClarifyError) as error:
+        from bot.logs import somebody_reads
+
+        if somebody_reads():
+            typer.echo(f"clarify: {error}", err=True)
+        sys.exit(getattr(error, "exit_code", 1))
+    except Exception:  # noqa: BLE001 - the last resort: told through the log, which knows what to leave out
+        _log_unexpected()
+        sys.exit(1)
+
+
+def _log_unexpected() -> None:
+    import structlog
+
+    from bot.logs import configure_logging
+
+    if not structlog.is_configured():
+        configure_logging()
+    structlog.get_logger("bot.cli").exception("unexpected error: please report it")
+
+
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"clarify {version('clarify-bot')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Take what stands before the command."""
+
+
+@app.command(rich_help_panel=_BOT)
+def run(
+    config: ConfigOption = None,
+    log_level: Annotated[LogLevel, typer.Option(help="What to log at least.")] = "info",
+) -> None:
+    """Start the bot. SIGTERM, Ctrl-C and the end of its terminal stop it in order."""
+    import asyncio
+
+    from bot.logs import configure_logging, keep_standard_files
+    from bot.settings.environment import read_environment
+    from bot.settings.load import load_settings, prepare_folders
+
+    keep_standard_files()
+    settings = load_settings(config, read_environment())
+    configure_logging(log_level, background=True)
+    prepare_folders(settings)
+
+    from bot import app as bot_app
+
+    asyncio.run(bot_app.run(settings))
+
+
+@app.command(rich_help_panel=_BOT)
+def check(config: ConfigOption = None) -> None:
+    """Compare the configuration with Slack and the producers, without starting."""
+    import asyncio
+
+    from bot.check import check_all, lines, summary
+    from bot.settings.environment import read_environment
+    from bot.settings.load import load_settings, prepare_folders
+
+    settings = load_settings(config, read_environment())
+    prepare_folders(settings)
+
+    async def tell() -> int:
+        """Tell each finding when it is known, since the network may be slow; return how many are wrong."""
+        seen = []
+        async for finding in check_all(settings):
+            seen.append(finding)
+            for line in lines(finding):
+                typer.echo(line)
+        typer.echo(summary(seen))
+        return sum(not finding.ok for finding in seen)
+
+    raise typer.Exit(1 if asyncio.run(tell()) else 0)
+
+
+@app.command(
+    rich_help_panel=_QUESTIONS,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def hook(context: typer.Context) -> None:
+    """Let people in Slack decide on what Claude Code or Codex asks permission for: `clarify hook --help`."""
+    from bot.cli import hook as hooks
+
+    raise typer.Exit(hooks.main(context.args))
+
+
+@app.command(rich_help_panel=_BOT)
+def init(path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("clarify.toml")) -> None:
+    """Write a commented clarify.toml to start from."""
+    from importlib.resources import files
+
+    text = files("bot.settings").joinpath("example.toml").read_text(encoding="utf-8")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise ConfigurationError([f"{path} already exists; left unchanged."]) from None
+    except OSError as error:
+        raise ConfigurationError([f"{path}: cannot be written: {error.strerror}"]) from error
+    typer.echo(f"Wrote {path}. Fill in your channels and producers, then run `clarify check`.")
+
+
+@app.command(rich_help_panel=_BOT)
+def demo(
+    port: PortOption = 0,
+    keep_folder: Annotated[Path | None, typer.Option(help="Keep the demo's files in this folder.")] = None,
+) -> None:
+    """Try it without a Slack account: a local workspace, an agent that asks, and the bot between them."""
+    from bot.demo.stage import play
+
+    _until_stopped(play(port=port, folder=keep_folder, say=typer.echo))
+
+
+@app.command(rich_help_panel=_BOT)
+def workspace(
+    port: PortOption = 0,
+    request_url: Annotated[
+        str | None, typer.Option(help="Send to this URL what happens, in place of Socket Mode.")
+    ] = None,
+) -> None:
+    """Start the local Slack workspace alone, to point SLACK_API_URL at."""
+    from bot.workspace import Options, seed
+    from bot.workspace.server import serve
+
+    def ready(served: Any) -> None:
+        typer.echo(f"Page:                  {served.url}")
+        typer.echo(f"SLACK_API_URL:         {served.api_url}")
+        typer.echo(f"SLACK_BOT_TOKEN:       {seed.BOT_TOKEN}")
+        typer.echo(f"SLACK_APP_TOKEN:       {seed.APP_TOKEN}")
+        typer.echo(f"SLACK_SIGNING_SECRET:  {seed.SIGNING_SECRET}")
+        typer.echo("Ctrl-C stops it.")
+
+    try:
+        _until_stopped(serve(port, ready, Options(request_url=request_url)))
+    except OSError as error:
+        raise ClarifyBotError(f"port {port}: cannot be used: {error.strerror}") from error
+
+
+@app.command("help", rich_help_panel=_BOT)
+def help_(
+    ctx: typer.Context,
+    topic: Annotated[str | None, typer.Argument(metavar="COMMAND", help="More on this one.")] = None,
+) -> None:
+    """Show the commands, or more on one of them."""
+    parent: Any = ctx.parent
+    if topic is None:
+        typer.echo(parent.get_help())
+        return
+    command = parent.command.get_command(parent, topic)
+    if command is None:
+        parent.fail(f"No such command '{topic}'.")
+    with type(parent)(command, info_name=topic, parent=parent) as named:
+        typer.echo(command.get_help(named))
+
+
+@app.command("list", rich_help_panel=_QUESTIONS)
+def list_(
+    name: Annotated[
+        str | None, typer.Argument(metavar="ISSUE", help="42 (or '#42'): only of this issue.")
+    ] = None,
+    *,
+    issue: Annotated[int | None, typer.Option(help="The same.", min=1)] = None,
+    status: Annotated[list[StatusName] | None, typer.Option(help="Only these; may be repeated.")] = None,
+    from_: Annotated[str | None, _role("Only asked by this role or agent.", "--from")] = None,
+    to: Annotated[str | None, _role("Only put to this role.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also those that are answered or closed.")] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what is open, the most urgent first."""
+    from bot.cli import lists, running
+
+    def work(shell: running.Shell) -> Coroutine[Any, Any, None]:
+        return lists.some(shell, name, issue, status or (), from_=from_, to=to, every_status=all_)
+
+    running.run(work, config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def show(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="ID",
+            help="CLR-42-001, or 42 (or '#42') for everything of issue 42.",
+        ),
+    ] = None,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer first.")] = False,
+    timeout: TimeoutOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a clarification with its whole thread: who said what, when, through what."""
+    from bot.cli import lists, running
+
+    running.run(lambda shell: lists.show(shell, name, timeout, wait=wait), config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
+    """List what waits for too long: overdue, reminded of, or escalated."""
+    from bot.cli import lists, running
+
+    running.run(lists.stale, config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def mine(
+    *,
+    role: Annotated[str | None, _role("What is put to this role instead.", "--as", metavar="ROLE")] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List what waits for you: open questions that people answer, and escalated ones."""
+    from bot.cli import lists, running
+
+    running.run(lambda shell: lists.mine(shell, role), config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def request(
+    question: Annotated[
+        str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")
+    ] = None,
+    *,
+    from_: Annotated[str | None, _role("The role that asks.", "--from")] = None,
+    to: Annotated[str | None, _role("The role that is asked; `human` asks people.")] = None,
+    issue: Annotated[int | None, typer.Option(help="The number of the issue that it is about.")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(help="What it is about; once answered, the same topic again is the next round."),
+    ] = None,
+    question_option: Annotated[
+        str | None, typer.Option("--question", help="The question, instead of QUESTION.")
+    ] = None,
+    blocking: Annotated[
+        bool,
+        typer.Option("--blocking/--no-blocking", help="Whether the role that asks does nothing meanwhile."),
+    ] = True,
+    non_blocking: Annotated[bool, typer.Option("--non-blocking", hidden=True)] = False,
+    context: Annotated[str | None, typer.Option(help="What whoever answers should know.")] = None,
+    follow_up: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Ask further about what was answered there: its next round.",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the answer and print it, and nothing else.")
+    ] = False,
+    timeout: TimeoutOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Have one agent ask another. Prints the id of the clarification; with --wait, the answer."""
+    from bot.cli import changes, running
+
+    with running.trouble_told(json=json):
+        asked = changes.question_of(
+            question,
+            question_option,
+            from_,
+            to,
+            issue,
+            topic=topic,
+            blocking=blocking and not non_blocking,
+            context=context,
+            follow_up=follow_up,
+        )
+    running.run(lambda shell: changes.request(shell, asked, timeout, wait=wait), config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def answer(
+    name: NameArgument = None,
+    text: TextArgument = None,
+    *,
+    role: RoleOption = None,
+    round_: Annotated[
+        int | None,
+        typer.Option("--round", min=1, help="The round that you saw: refused if it was asked again since."),
+    ] = None,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Accept without being asked again, where the shell may accept."),
+    ] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Answer a question: a choice by its number or label, yes or no, a number, or words. The first answer wins.
+
+    A confirmation can be rejected here; it is accepted in Slack, unless [shell] consent = true lets the shell.
+    """
+    from bot.cli import changes, running
+
+    said = changes.text_of(text, "answer CLR-42-001 yes", json=json)
+    running.run(lambda shell: changes.answer(shell, name, said, role, round_, yes=yes), config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def resolve(
+    name: NameArgument = None,
+    text: TextArgument = None,
+    *,
+    role: RoleOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Close it with what was decided. If it is open, the text is its answer too."""
+    from bot.cli import changes, running
+
+    said = changes.text_of(text, 'resolve CLR-42-001 "done by hand"', json=json)
+    running.run(lambda shell: changes.resolve(shell, name, said, role), config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def escalate(
+    name: NameArgument = None,
+    reason: ReasonArgument = None,
+    *,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Pass it on to the person on call."""
+    from bot.cli import changes, running
+
+    said = changes.reason_of(reason, json=json)
+    running.run(lambda shell: changes.escalate(shell, name, said), config, json=json)
+
+
+@app.command(rich_help_panel=_QUESTIONS)
+def abandon(
+    name: NameArgument = None,
+    reason: ReasonArgument = None,
+    *,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Close it without an answer."""
+    from bot.cli import changes, running
+
+    said = changes.reason_of(reason, json=json)
+    running.run(lambda shell: changes.abandon(shell, name, said), config, json=json)
+
+
+@app.command(rich_help_panel=_TOGETHER)
+def agents(config: ConfigOption = None, *, json: JsonOption = False) -> None:
+    """Show the agents: who is blocked, on whom, since when, and who is asked."""
+    from bot.cli import boards, running
+
+    running.run(boards.agents, config, json=json)
+
+
+@app.command(rich_help_panel=_TOGETHER)
+def ready(config: ConfigOption = None, *, json: JsonOption = False) -> None:
+    """Show who can go on, and who is blocked by what."""
+    from bot.cli import boards, running
+
+    running.run(boards.ready, config, json=json)
+
+
+@app.command(rich_help_panel=_TOGETHER)
+def digest(
+    span: Annotated[
+        str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Without it, 7d.", show_default=False)
+    ] = None,
+    *,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+    since: Annotated[str | None, typer.Option(metavar="SPAN", help="The same.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Draw it into this file.", **_FILE)] = None,
+) -> None:
+    """Show figures: how much was asked, what became of it, how fast it was answered, by whom."""
+    from bot.cli import reports, running
+
+    running.run(lambda shell: reports.digest(shell, span, since, png), config, json=json)
+
+
+@app.command(rich_help_panel=_TOGETHER)
+def export(
+    config: ConfigOption = None,
+    *,
+    json: JsonOption = False,
+    since: Annotated[str | None, typer.Option(help=f"Only what was said since. {_SPAN}")] = None,
+    issue: Annotated[int | None, typer.Option(help="Only this issue.", min=1)] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write into this file, whole or not at all.", **_FILE),
+    ] = None,
+) -> None:
+    """Write the audit trail: JSON Lines, one for each question, answer, escalation, resolution."""
+    from bot.cli import reports, running
+
+    running.run(lambda shell: reports.export(shell, since, issue, output), config, json=json)
+
+
+@app.command(rich_help_panel=_KEPT)
+def forget(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="SESSION|ID", help="A session's id, or that of a clarification: CLR-42-001."),
+    ],
+    *,
+    producer: Annotated[
+        str | None,
+        typer.Option("--producer", help="Whose session, where several producers have one of that id."),
+    ] = None,
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="Also what is open: whoever asked gets no answer.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete what was said: from the ledgers, the archive, the storage, and Slack. It cannot be undone."""
+    from bot.cli import copies, running
+
+    def work(shell: running.Shell) -> Coroutine[Any, Any, None]:
+        return copies.forget(shell, name, producer, abandon=abandon, yes=yes)
+
+    running.run(work, config, json=json)
+
+
+@app.command(rich_help_panel=_KEPT)
+def backup(
+    folder: Annotated[Path, typer.Argument(help="A folder that is not there yet, or empty.")],
+    *,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Copy the ledgers, the archive and the storage, also while the bot runs. It holds no secrets, but all questions."""
+    from bot.cli import copies, running
+
+    running.run(lambda shell: copies.backup(shell, folder), config, json=json)
+
+
+@app.command(rich_help_panel=_KEPT)
+def restore(
+    folder: Annotated[Path, typer.Argument(help="A backup.")],
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Move aside what is there (before-restore-…).")
+    ] = False,
+    copy: Annotated[
+        bool, typer.Option("--copy", help="Make it another installation, beside the one that was backed up.")
+    ] = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Put a backup in place. Not while a bot runs; what it then misses, producers and Slack tell it again."""
+    from bot.cli import copies, running
+
+    running.run(lambda shell: copies.restore(shell, folder, replace=replace, copy=copy), config, json=json)
+
+
+def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run `work` until it ends, or until SIGTERM or Ctrl-C cancels it: then it cleans up and all is well."""
+    import asyncio
+    import signal
+
+    from bot.cli.running import supervised
+
+    asyncio.run(supervised(work, (signal.SIGINT, signal.SIGTERM)))

@@ -1,0 +1,280 @@
+"""Coding agents' hooks: an event on standard input, a person in Slack, the agent's decision on standard output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.app import Bot
+from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.state import Message
+from tests.kit.until import until
+from tests.kit.world import World, controls, said, url_of
+
+BASH = {"command": "npm test", "description": "Run the tests"}
+
+
+def event(name: str = "PermissionRequest", **fields: Any) -> dict[str, Any]:
+    """A hook event as Claude Code and Codex send it."""
+    return {
+        "session_id": "abc123",
+        "transcript_path": "/home/me/.claude/projects/abc123.jsonl",
+        "cwd": "/home/me/shop",
+        "permission_mode": "default",
+        "hook_event_name": name,
+        "tool_name": "Bash",
+        "tool_input": BASH,
+    } | fields
+
+
+class Hooks:
+    """Starts hooks of a bot."""
+
+    def __init__(self, bot: Bot | None = None) -> None:
+        """None: one that is away."""
+        self.url = url_of(bot) if bot else "http://127.0.0.1:9"
+        self._bot = bot
+
+    @property
+    def bot(self) -> Bot:
+        assert self._bot is not None
+        return self._bot
+
+    async def start(self, sent: object, *more: str, agent: str = "claude-code") -> Process:
+        """`sent`: the event, or any bytes."""
+        command = (sys.executable, "-m", "bot.cli", "hook", agent, *more)
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=os.environ | {"CLARIFY_URL": self.url}
+        )
+        assert process.stdin is not None
+        process.stdin.write(sent if isinstance(sent, bytes) else json.dumps(sent).encode())
+        process.stdin.close()
+        return process
+
+    async def decided(self, process: Process) -> Any:
+        """The hook's own output; None: it printed nothing."""
+        out, err = await process.communicate()
+        assert process.returncode == 0, err
+        assert bool(out) != bool(err), (out, err)
+        return json.loads(out)["hookSpecificOutput"] if out else None
+
+
+@pytest.fixture
+async def hooks(stage: World) -> AsyncIterator[Hooks]:
+    async with stage.bot() as bot:
+        yield Hooks(bot)
+
+
+async def press(stage: World, card: Message, label: str) -> None:
+    outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=label)
+    assert outcome.ok, outcome
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
+async def test_accept_allows(stage: World, hooks: Hooks, agent: str) -> None:
+    process = await hooks.start(event(), agent=agent)
+    card = await stage.card("Run a shell command")
+    for words in ("npm test", "/home/me/shop", "Run the tests"):
+        assert words in said(card)
+    await press(stage, card, "Accept")
+    found = await hooks.decided(process)
+    assert found == {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
+async def test_reject_denies_with_the_reason(stage: World, hooks: Hooks, agent: str) -> None:
+    process = await hooks.start(event(), agent=agent)
+    card = await stage.card("Run a shell command")
+    await stage.workspace.post(FOLAKE, AGENTS, "reject: run the linter first", card.ts)
+    found = await hooks.decided(process)
+    assert found["decision"] == {"behavior": "deny", "message": "run the linter first"}
+
+
+async def test_tool_use_is_decided_in_its_own_words(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(event("PreToolUse", tool_use_id="toolu_1"))
+    await press(stage, await stage.card("Run a shell command"), "Accept")
+    found = await hooks.decided(process)
+    assert (found["hookEventName"], found["permissionDecision"]) == ("PreToolUse", "allow")
+    assert "Slack" in found["permissionDecisionReason"]
+
+
+async def test_one_call_seen_by_two_hooks_is_one_card(stage: World, hooks: Hooks) -> None:
+    first = await hooks.start(event())
+    card = await stage.card("Run a shell command")
+    second = await hooks.start(event("PreToolUse"))
+    await until(lambda: len(hooks.bot.questions._waiting.get("CLR-100001-001", ())) == 2)
+    await press(stage, card, "Accept")
+    assert (await hooks.decided(first))["decision"] == {"behavior": "allow"}
+    assert (await hooks.decided(second))["permissionDecision"] == "allow"
+    assert len(stage.cards()) == 1
+    again = await hooks.start(event())
+    await stage.until(lambda: len(stage.cards()) == 2)
+    again.send_signal(signal.SIGTERM)
+    assert await hooks.decided(again) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "decision"),
+    [
+        ("PermissionRequest", (), None),
+        ("PreToolUse", (), "deny"),
+        ("PreToolUse", ("--on-silence", "pass"), None),
+        ("PermissionRequest", ("--on-silence", "deny"), "deny"),
+    ],
+)
+async def test_silence_never_allows(
+    stage: World, hooks: Hooks, name: str, more: tuple[str, ...], decision: str | None
+) -> None:
+    process = await hooks.start(event(name), "--timeout", "2", *more)
+    out, err = await process.communicate()
+    assert process.returncode == 0
+    assert b"no decision within 2 s" in err
+    found = json.loads(out)["hookSpecificOutput"] if out else {}
+    assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
+    card = await stage.card("Run a shell command")
+    assert not controls(await stage.now_says(card, "Withdrawn: nobody answered in time"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_decision_at_the_terminal_takes_the_card_away(
+    stage: World, hooks: Hooks, number: signal.Signals
+) -> None:
+    process = await hooks.start(event())
+    card = await stage.card("Run a shell command")
+    process.send_signal(number)
+    assert await hooks.decided(process) is None
+    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+
+
+async def test_end_of_the_agent_takes_the_card_away(stage: World, hooks: Hooks) -> None:
+    words = json.dumps(event())
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-m', 'bot.cli', 'hook', 'claude-code'], input={words!r}.encode())"
+    agent = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", script, env=os.environ | {"CLARIFY_URL": hooks.url}, stderr=PIPE
+    )
+    card = await stage.card("Run a shell command")
+    agent.kill()
+    await agent.wait()
+    await stage.now_says(card, "Withdrawn: decided at the terminal")
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [("PostToolUse", "decided at the terminal"), ("SessionEnd", "the session ended")],
+)
+async def test_what_comes_after_takes_the_card_away(
+    stage: World, hooks: Hooks, ends: str, words: str
+) -> None:
+    process = await hooks.start(event())
+    card = await stage.card("Run a shell command")
+    other = await hooks.start(event("PostToolUse", tool_input={"command": "something else"}))
+    await other.communicate()
+    assert controls(stage.workspace.message(AGENTS, card.ts))
+    after = await hooks.start(event(ends, tool_response={"stdout": ""}))
+    await after.communicate()
+    await stage.now_says(card, f"Withdrawn: {words}")
+    assert await hooks.decided(process) is None
+
+
+async def test_bot_that_is_away_holds_nobody_up() -> None:
+    process = await Hooks().start(event("PreToolUse"))
+    out, err = await asyncio.wait_for(process.communicate(), 30)
+    assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert b"cannot be reached" in err
+
+
+@pytest.mark.parametrize("sent", [b"", b"not JSON", b"[]", b"{}"])
+async def test_what_is_no_event_blocks(hooks: Hooks, sent: bytes) -> None:
+    process = await hooks.start(sent)
+    out, err = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+    assert b"not understood" in err
+
+
+async def test_own_tools_are_allowed_without_a_card(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(event(tool_name="mcp__clarify__ask_human", tool_input={"question": "x"}))
+    assert (await hooks.decided(process))["decision"] == {"behavior": "allow"}
+    assert not stage.cards()
+
+
+async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> None:
+    asked = {
+        "question": "Which database?",
+        "header": "Database",
+        "options": [
+            {"label": "PostgreSQL", "description": "A server"},
+            {"label": "SQLite", "description": "A file"},
+        ],
+        "multiSelect": False,
+    }
+    given = {"questions": [asked]}
+    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=given))
+    card = await stage.card("Which database?")
+    await press(stage, card, "SQLite")
+    found = await hooks.decided(process)
+    assert found["decision"] == {
+        "behavior": "allow",
+        "updatedInput": given | {"answers": {"Which database?": "SQLite"}},
+    }
+
+
+async def test_plan_is_shown_and_accepted(stage: World, hooks: Hooks) -> None:
+    given = {"plan": "1. Add a table\n2. Move the rows"}
+    process = await hooks.start(event(tool_name="ExitPlanMode", tool_input=given))
+    card = await stage.card("Carry out this plan")
+    assert "Move the rows" in said(card)
+    await press(stage, card, "Accept")
+    assert (await hooks.decided(process))["decision"] == {"behavior": "allow", "updatedInput": given}
+
+
+@asynccontextmanager
+async def installed(folder: Path, agent: str, *more: str) -> AsyncIterator[tuple[Path, str]]:
+    command = (sys.executable, "-m", "bot.cli", "hook", agent, "--install", "--project", *more)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stdout=PIPE, env=os.environ | {"PYTHONPATH": str(Path.cwd())}
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    yield folder / (".claude/settings.json" if agent == "claude-code" else ".codex/hooks.json"), out.decode()
+
+
+async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
+    file = tmp_path / ".claude/settings.json"
+    file.parent.mkdir()
+    mine = {"type": "command", "command": "lint"}
+    file.write_text(
+        json.dumps({"model": "opus", "hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [mine]}]}})
+    )
+    for _ in range(2):
+        async with installed(tmp_path, "claude-code", "--tools", "Bash|Edit", "--timeout", "100") as (
+            path,
+            _,
+        ):
+            settings = json.loads(path.read_text())
+    assert settings["model"] == "opus"
+    theirs, ours = settings["hooks"]["PreToolUse"]
+    assert theirs == {"matcher": "Bash", "hooks": [mine]}
+    assert (ours["matcher"], ours["hooks"][0]["timeout"]) == ("Bash|Edit", 130)
+    assert "hook claude-code --timeout 100" in ours["hooks"][0]["command"]
+    assert len(settings["hooks"]["PermissionRequest"]) == 1
+    assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
+
+
+async def test_install_for_codex_says_that_hooks_have_to_be_trusted(tmp_path: Path) -> None:
+    async with installed(tmp_path, "codex", "--dry-run") as (path, shown):
+        assert not path.exists()
+        assert "PermissionRequest" in shown
+        assert "trusted" in shown
+    async with installed(tmp_path, "codex") as (path, _):
+        (asks,) = json.loads(path.read_text())["hooks"]["PermissionRequest"]
+        assert asks["hooks"][0]["timeout"] == 90
