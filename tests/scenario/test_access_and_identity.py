@@ -17,7 +17,7 @@ from bot.errors import ConfigurationError
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
 from tests.kit.until import until
-from tests.kit.world import PATIENT, World, config, controls, of_a_click, scene, url_of
+from tests.kit.world import PATIENT, World, config, of_a_click, scene, url_of
 
 
 @pytest.mark.parametrize(
@@ -305,18 +305,6 @@ async def test_p6_refused_click_is_said_where_the_click_was(stage: World) -> Non
 
 def _whispered(stage: World, known: int) -> list[Ephemeral]:
     return stage.workspace.ephemerals(GIO)[known:]
-
-
-async def test_p6_refused_click_in_a_thread_is_said_there(stage: World) -> None:
-    async with stage.bot():
-        root = await stage.ask("rpl_1", question="First?")
-        await stage.ask("rpl_2", question="Second?")
-        await stage.workspace.post(FOLAKE, AGENTS, "yes", thread_ts=root.ts)
-        which = await stage.message("Which question is this an answer to?")
-        await stage.workspace.click(ADE, AGENTS, which.ts, label=controls(which)[0])
-        told = await stage.whisper(ADE, "Only the person who wrote the reply")
-        assert (told.channel, told.thread_ts) == (AGENTS, root.ts)
-        assert stage.calls("response_url") == 1
 
 
 async def test_p6_refused_click_whose_response_url_does_not_work_is_said_beside_it(tmp_path: Path) -> None:

@@ -95,31 +95,29 @@ async def test_failed_upload_is_told_where_it_was_asked_for(
     assert told.text.endswith(said + SHELL)
 
 
-async def test_failed_bytes_are_told(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.workspace.api.MOST_BYTES", 100)
-    async with stage.bot():
-        await command(stage, "digest png")
-        told = await stage.whisper(ADE, "The picture could not be sent: ")
-    assert "Slack did not take the file (" in told.text
-    assert not pictures(stage)
-
-
-async def test_failed_drawing_is_told(stage: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bot.charts._figure", None)
-    async with stage.bot():
-        await command(stage, "digest png")
-        told = await stage.whisper(ADE, "The picture could not be sent: ")
-    assert told.text == f"The picture could not be sent: something went wrong (TypeError). {SHELL}"
-
-
-async def test_missing_scope_is_named(stage: World) -> None:
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ("bytes", "Slack did not take the file ("),
+        ("drawing", f"The picture could not be sent: something went wrong (TypeError). {SHELL}"),
+        ("scope", "the app lacks the scope files:write, see manifest.yml. "),
+    ],
+)
+async def test_picture_that_cannot_be_sent_is_told_and_the_figures_are_there(
+    stage: World, monkeypatch: pytest.MonkeyPatch, broken: str, said: str
+) -> None:
     tokens = stage.workspace.state.tokens
-    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
+    if broken == "bytes":
+        monkeypatch.setattr("bot.workspace.api.MOST_BYTES", 100)
+    elif broken == "drawing":
+        monkeypatch.setattr("bot.charts._figure", None)
+    else:
+        tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
     async with stage.bot():
-        told = await command(stage, "digest png")
-        assert "Asked*: 0" in words(told)
-        failed = await stage.whisper(ADE, "The picture could not be sent: ")
-    assert "the app lacks the scope files:write, see manifest.yml. " in failed.text
+        assert "Asked*: 0" in words(await command(stage, "digest png"))
+        told = await stage.whisper(ADE, "The picture could not be sent: ")
+    assert said in told.text
+    assert not pictures(stage)
 
 
 async def test_where_the_bot_is_no_member_a_failure_is_told_in_the_direct_messages(stage: World) -> None:

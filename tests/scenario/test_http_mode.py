@@ -121,15 +121,6 @@ async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Wor
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
 
 
-async def test_reply_written_while_the_bot_was_down_is_found_at_the_start(stage: World) -> None:
-    async with in_use(stage):
-        card = await stage.ask()
-        await stage.heard("message")
-    await stage.workspace.post(ADE, AGENTS, "yes", card.ts)
-    async with in_use(stage):
-        assert (await stage.reply())["response"] is True
-
-
 async def test_reply_that_slack_gave_up_is_found_after_the_outage(stage: World) -> None:
     """Nothing of it arrives; what comes next shows that there was an outage."""
     async with in_use(stage):

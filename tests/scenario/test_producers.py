@@ -57,12 +57,8 @@ async def test_p1_agent_that_counts_from_one_again_has_all_its_questions_shown(s
     [
         ({"reply_token": None, "question": "Who hears me?"}, "Who hears me?"),
         ({"type": "aaep:agent.volcano.erupted", "summary_normal": "Lava!"}, "Lava!"),
-        (
-            {"type": "aaep:agent.awaiting.confirmation", "action": "Delete it all", "reply_token": None},
-            "Delete it all",
-        ),
     ],
-    ids=["no token", "unknown type", "confirmation"],
+    ids=["no token", "unknown type"],
 )
 async def test_p1_critical_event_that_no_card_can_show_is_shown_generically(
     stage: World, broken: dict[str, Any], shown: str

@@ -189,15 +189,12 @@ async def test_confirmation_posted_is_decided_in_the_stream(stage: World, pushin
         assert (reply["type"], reply["decision"]) == ("confirmation.reply", "reject")
 
 
-@pytest.mark.parametrize("session", ["sess_one", "sess_two"])
-async def test_step_of_the_agents_clock_kills_no_new_question(
-    stage: World, pushing: str, session: str
-) -> None:
+async def test_step_of_the_agents_clock_kills_no_new_question(stage: World, pushing: str) -> None:
     async with stage.bot(pushing) as bot, agent(stage, bot) as planner:
         await planner.asks("rpl_1")
         await stage.card("Shall I go on?")
         set_back = (stage.clock.now() - timedelta(hours=2)).isoformat()
-        await planner.asks("rpl_2", session=session, question="And now?", timestamp=set_back)
+        await planner.asks("rpl_2", session="sess_two", question="And now?", timestamp=set_back)
         card = await stage.card("And now?")
         assert controls(card) == ["Yes", "No"], said(card)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")

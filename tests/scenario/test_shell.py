@@ -164,18 +164,6 @@ async def test_shell_answers_an_agents_question_and_the_bot_sends_the_reply(stag
     assert len(stage.producer.replies) == 1
 
 
-async def test_shell_is_told_that_a_click_was_first(stage: World) -> None:
-    project = beside(stage)
-    async with stage.bot():
-        card = await stage.ask()
-        await stage.connected()
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
-        await stage.reply()
-        late = await project.run("answer", "CLR-100001-001", "yes")
-        assert (late.code, "already answered by user:slack/" in late.err) == (5, True)
-        assert stage.record()["aaep"]["response"] is False
-
-
 async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: World) -> None:
     project = beside(stage)
     async with stage.bot():
