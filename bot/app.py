@@ -506,6 +506,7 @@ class Bot:
             inbox=self.inbox,
             router=self.router,
             scopes=self.scopes,
+            audiences=self.audiences,
             index=self.index,
             notices=self.notices,
             replies_settled=self.replies.settled,
@@ -522,6 +523,7 @@ class Bot:
             index=self.index,
             ledger=self.ledger,
             router=self.router,
+            adopt=lambda clarification: self.watch.adopt(clarification),  # noqa: PLW0108 - built later
             clock=self.clock,
         )
         self.producers = Producers(

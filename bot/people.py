@@ -32,8 +32,8 @@ from bot.settings.model import PersonalRoute, RouteSettings, Settings
 from bot.settings.problems import Place, dotted
 from bot.slackapi import ask
 from bot.views import inert, phrases
-from core.clarification import Clarification, NotOpen, Superseded
-from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotFound
+from core.clarification import ArgumentsChanged, Clarification, Decider, NotOpen, Superseded
+from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotCounted, NotFound
 
 _T = TypeVar("_T")
 View = dict[str, Any]
@@ -109,11 +109,13 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
     text: str
     recorded = True
     match error:
+        case ArgumentsChanged():
+            text = phrases.ARGUMENTS_CHANGED
         case Superseded():
             text = phrases.STALE_CARD
         case NotOpen():
             text = phrases.closed(error.record)
-        case AnswerRejected() | BadInput():
+        case AnswerRejected() | BadInput() | NotCounted():
             text = inert.escape(str(error))
         case NotFound():
             text = phrases.unknown_clarification(clarification_id)
@@ -133,12 +135,14 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """What Slack says of a person (users.info). `team` is where they are at home, `enterprise` the organization
-    (Enterprise Grid) that this belongs to; empty if Slack does not say.
+    (Enterprise Grid) that this belongs to; `global_id` what they are called in all of its workspaces; empty if Slack does
+    not say.
     """
 
     id: str
     team: str
     enterprise: str = ""
+    global_id: str = ""
     name: str = ""
     email: str | None = None
     is_bot: bool = False
@@ -413,6 +417,7 @@ def profile_of(user: dict[str, Any]) -> Profile:
         id=str(user["id"]),
         team=str(user.get("team_id") or shown.get("team") or ""),
         enterprise=str((user.get("enterprise_user") or {}).get("enterprise_id") or ""),
+        global_id=str((user.get("enterprise_user") or {}).get("id") or ""),
         name=str(shown.get("display_name") or shown.get("real_name") or user.get("name") or ""),
         email=shown.get("email") or None,
         is_bot=bool(user.get("is_bot")) or user["id"] == "USLACKBOT",
@@ -584,6 +589,24 @@ class AccessControl:
         except SlackRefusedError:
             return False
         return _never_a_member(profile, home) is None
+
+    async def decider(self, person: Person, *, several: bool = False) -> Decider:
+        """Who decides, in Slack. `several`: they are one of several people, who are told apart by what Slack says now.
+
+        Raises:
+            SlackError: several have to decide, and Slack does not say who this is.
+        """
+        if not several:
+            return Decider(await self.decided_by(person), "slack", person.team, person.user)
+        profile = await within_budget(self._people.profile(person.user))
+        return Decider(
+            await self.decided_by(person),
+            "slack",
+            person.team,
+            person.user,
+            is_known=True,
+            global_id=profile.global_id or None,
+        )
 
     async def decided_by(self, person: Person) -> str:
         """The name that an agent is told: stable, and not one that its owner can change at will.

@@ -87,7 +87,8 @@ class Choice:
 class Confirmation:
     """An action that waits for consent. `risk_level` and `reversibility` are as sent, in lower case, even if the schema
     does not know the word. `default_decision`: what the agent does without an answer; None: it did not say. `allowed`:
-    the decisions that it accepts, out of the two that a reply can carry.
+    the decisions that it accepts, out of the two that a reply can carry. `arguments`: what the action is done with, of one
+    that was asked directly. `claimed_risk`: what the agent said, where its route raised that.
     """
 
     action: str
@@ -98,6 +99,8 @@ class Confirmation:
     default_decision: Decision | None = None
     allowed: tuple[Decision, ...] = DECISIONS
     extra_context: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    claimed_risk: str | None = None
 
     @property
     def is_irreversible(self) -> bool:

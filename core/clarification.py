@@ -8,11 +8,20 @@ record; `core.router` decides which change to make.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 from pydantic.alias_generators import to_camel
 
 from core.aaep import DECISIONS, NOT_GIVEN, Choice, Confirmation, Decision, Kind, Response
@@ -116,11 +125,41 @@ class Holder(Record):
     at: Moment
 
 
+class Approval(Record):
+    """One person's accept before the deciding one. `digest`: of the version of the action's arguments that they saw;
+    `global_id`: theirs in all workspaces of an Enterprise Grid; `rationale`: why they accepted, if they said.
+    """
+
+    team: str | None = None
+    user: str | None = None
+    decided_by: str
+    at: Moment
+    digest: str
+    global_id: str | None = None
+    rationale: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        rare = {"global_id", "globalId", "rationale"}
+        return {name: each for name, each in write(self).items() if each is not None or name not in rare}
+
+
+class Edit(Record):
+    """A person's change of an action's arguments. `changed`: the new value of each field that they changed."""
+
+    changed: dict[str, Any]
+    team: str | None = None
+    user: str | None = None
+    decided_by: str
+    at: Moment
+
+
 class Direct(Record):
     """What only a question has that an agent asked directly, not by an AAEP event (`core.questions`).
 
     `default`: what the agent assumes if nobody answers, as it sent it. `person`: the only one who may answer, an e-mail
-    address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved.
+    address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
+    agent sent them; `editable`: whether people may change them.
     """
 
     kind: DirectKind
@@ -130,6 +169,7 @@ class Direct(Record):
     person: str | None = None
     escalate: bool = True
     arguments: dict[str, Any] | None = None
+    editable: bool = False
 
 
 class Aaep(Record):
@@ -143,6 +183,10 @@ class Aaep(Record):
 
     `action` and what follows it: of a confirmation (see there); `rationale`: why it was decided so. `seal` of
     the answer and `question_seal`: see `core.records`.
+
+    `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
+    last of them; `too_few`: how many may answer, where that is fewer. `edits`: people's changes of the arguments.
+    `claimed_risk`: what the agent said, where its route raised that. See `core.approvals`.
     """
 
     producer: str | None = None
@@ -193,6 +237,11 @@ class Aaep(Record):
     seal: str | None = None
     question_seal: str | None = None
     direct: Direct | None = None
+    claimed_risk: str | None = None
+    approvals_needed: Count | None = None
+    approvals: tuple[Approval, ...] | None = None
+    too_few: Count | None = None
+    edits: tuple[Edit, ...] | None = None
     earlier: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -210,6 +259,24 @@ class Aaep(Record):
         return self.is_confirmation and self.response == "accept"
 
     @property
+    def needed(self) -> int:
+        """How many different people have to accept."""
+        return max(1, self.approvals_needed or 1)
+
+    @property
+    def missing(self) -> int:
+        """How many more people have to accept."""
+        return max(1, self.needed - len(self.approvals or ()))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of the action to be approved, as people changed them."""
+        found = dict((self.direct.arguments if self.direct else None) or {})
+        for edit in self.edits or ():
+            found |= edit.changed
+        return found
+
+    @property
     def confirmation(self) -> Confirmation | None:
         """The action that waits for consent, if that is what is asked. One that others lost can only be rejected."""
         if not self.is_confirmation:
@@ -217,7 +284,15 @@ class Aaep(Record):
         extra = self.extra_context or {}
         said = (self.consequence, self.risk_level, self.irreversible, self.reversibility)
         allowed = ("reject",) if self.action is None else self.allowed_replies or DECISIONS
-        return Confirmation(self.action or NOT_GIVEN, *said, self.default_decision, allowed, extra)
+        return Confirmation(
+            self.action or NOT_GIVEN,
+            *said,
+            self.default_decision,
+            allowed,
+            extra,
+            self.arguments,
+            self.claimed_risk,
+        )
 
 
 class Clarification(Record):
@@ -362,17 +437,20 @@ class Ask:
     rtl: bool | None = None
     confirmation: Confirmation | None = None
     direct: Direct | None = None
+    claimed_risk: str | None = None
+    approvals_needed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An answer that fits its question: `response` is what the producer gets, `label` what people read; `rationale`:
-    the reason given for a decision.
+    the reason given for a decision; `changed`: the arguments that somebody changed before they accepted.
     """
 
     response: Response
     label: str
     rationale: str | None = None
+    changed: Mapping[str, Any] | None = None
 
     @property
     def words(self) -> str:
@@ -383,7 +461,8 @@ class Answer:
 @dataclass(frozen=True, slots=True)
 class Decider:
     """Who decided (`decided_by` ≤ 256 characters, stable), and through which surface. `consent`: whether somebody
-    outside Slack may accept a confirmation, as configured.
+    outside Slack may accept a confirmation, as configured. `is_known`: Slack told just now who they are, so that they
+    can be told apart from others; `global_id`: theirs in all workspaces of an Enterprise Grid, if they have one.
     """
 
     decided_by: str
@@ -391,6 +470,8 @@ class Decider:
     team: str | None = None
     user: str | None = None
     consent: bool = False
+    is_known: bool = False
+    global_id: str | None = None
 
     @property
     def may_accept(self) -> bool:
@@ -426,6 +507,12 @@ class AlreadyAnswered(NotOpen):
 
 class Superseded(NotOpen):
     code = "SUPERSEDED"
+
+
+class ArgumentsChanged(Superseded):
+    """Somebody changed the arguments of the action after the person saw them."""
+
+    code = "ARGUMENTS_CHANGED"
 
 
 class Closed(NotOpen):
@@ -670,6 +757,7 @@ def facts_of(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
     if (wanted := ask.confirmation) is not None:
         given |= {name: getattr(wanted, name) for name in _CONSENT}
         given |= {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
+        given["claimed_risk"] = ask.claimed_risk
     return Aaep(**given, earlier=earlier)
 
 

@@ -10,9 +10,13 @@
     ├── AgentError          a responder gave no answer that can be used
     ├── AnswerRejected      the answer does not fit the question
     │   └── ConsentRefused      an action may be accepted, but not in this way
+    ├── NotCounted          an accept that does not count towards several people's
+    │   ├── CountsOnce          the same person accepted before; somebody else has to
+    │   └── NotToldApart        who accepts is not known well enough to be one of several
     ├── NotOpen*            the clarification takes no answer any more
     │   ├── AlreadyAnswered*    somebody else answered first
     │   ├── Superseded*         asked again since: the newer round takes the answer
+    │   │   └── ArgumentsChanged*   an action's arguments were changed since
     │   └── Closed*             resolved or abandoned without an answer
     ├── IllegalTransition   a status change that the protocol does not allow
     │   └── NotAnswered*        asked further before there was an answer
@@ -88,6 +92,32 @@ class ConsentRefused(AnswerRejected):
         super().__init__(
             f"{clarification_id} asks for consent, which people give in Slack, on its card. "
             "Here it can only be rejected: reject, or reject: and why."
+        )
+
+
+class NotCounted(ClarifyError):
+    """Several people have to accept an action, and this accept counts for nobody new. The message is for the person."""
+
+    code = "NOT_COUNTED"
+
+
+class CountsOnce(NotCounted):
+    code = "COUNTS_ONCE"
+
+    def __init__(self, clarification_id: str, missing: int) -> None:
+        others = "somebody else has" if missing == 1 else f"{missing} others have"
+        super().__init__(
+            f"You have accepted {clarification_id} already, and count once: {others} to accept it."
+        )
+
+
+class NotToldApart(NotCounted):
+    code = "NOT_TOLD_APART"
+
+    def __init__(self, clarification_id: str) -> None:
+        super().__init__(
+            f"Several people have to accept {clarification_id}, and Slack did not say who you are just now, so nothing "
+            "was taken. Please try again in a moment."
         )
 
 

@@ -60,6 +60,7 @@ class Summary:
     person: str | None = None
     unclaimed_at: datetime | None = None
     escalates: bool = True
+    needed: int = 1  # how many different people have to accept
 
     @property
     def is_open(self) -> bool:
@@ -118,6 +119,7 @@ def summarize(record: Clarification) -> Summary:
         person=asked.direct.person if asked.direct else None,
         unclaimed_at=record.unclaimed_at,
         escalates=asked.escalates,
+        needed=asked.needed,
     )
 
 

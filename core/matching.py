@@ -188,7 +188,9 @@ def claim_of(record: Clarification, *, vouched: bool) -> Claim | None:
     """
     asked = record.asked
     if asked.response is not None:
-        if vouched or asked.reply not in UNDELIVERED or record.status not in {"answered", "resolved"}:
+        # An agent that asked directly fetches its answer again and again, whatever was written of its delivery.
+        counts = asked.reply in UNDELIVERED or (asked.direct is not None and asked.is_consent)
+        if vouched or not counts or record.status not in {"answered", "resolved"}:
             return None
         record = record.model_copy(update={"aaep": asked.model_copy(update=_UNANSWERED)})
     elif not record.is_adoptable:

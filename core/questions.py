@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
 from core.answers import describe
+from core.approvals import MOST, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
 from core.clock import iso
 from core.errors import BadInput
@@ -21,14 +22,12 @@ from core.errors import BadInput
 TYPE = "clarify.question"
 QUESTION_LIMIT = 16_384
 CONTEXT_LIMIT = 65_536
-ARGUMENTS_LIMIT = 262_144
 LONGEST_TIMEOUT = 30 * 86_400
 DEFAULT_TIMEOUT = 3600
 _HIGHEST_ISSUE = 100_000
 _NAME = 256
 _PERSON = r"^([UW][A-Z0-9]{2,20}|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,190})$"
 _NUMBER = 2**53
-_DEEPEST = 20
 _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "yes_no": ("yes_no",),
     "choice": ("multiple_choice",),
@@ -45,6 +44,8 @@ _ONLY: dict[str, tuple[DirectKind, ...]] = {
     "risk": ("approval",),
     "irreversible": ("approval",),
     "arguments": ("approval",),
+    "editable": ("approval",),
+    "approvals": ("approval",),
 }
 Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
 
@@ -169,6 +170,15 @@ class NewQuestion(BaseModel):
     risk: Literal["low", "medium", "high"] | None = Field(default=None, description="Default: medium")
     irreversible: bool = False
     arguments: dict[str, Any] | None = Field(default=None, description="What the action is done with")
+    editable: bool = Field(
+        default=False, description="Whether a person may change the arguments before accepting"
+    )
+    approvals: _Whole | None = Field(
+        default=None,
+        ge=1,
+        le=MOST,
+        description="How many different people have to accept: 1, unless its route says more",
+    )
     timeout: Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT, strict=False)] = Field(
         default=DEFAULT_TIMEOUT, description="Seconds until the question expires"
     )
@@ -208,6 +218,8 @@ class AskedQuestion(BaseModel):
     risk: Literal["low", "medium", "high"] = "medium"
     irreversible: bool = False
     arguments: dict[str, Any] | None = None
+    editable: bool = False
+    approvals: int = 1
     timeout: float = DEFAULT_TIMEOUT
     default: Any = None
     escalate: bool = True
@@ -248,8 +260,8 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         raise BadField(
             "irreversible", "What cannot be undone is no low risk: expected a risk of medium or high."
         )
-    if new.arguments is not None:
-        _check_arguments(new.arguments)
+    if new.arguments is not None and (trouble := trouble_with(new.arguments)) is not None:
+        raise BadField("arguments", trouble)
     asked = AskedQuestion(
         kind=kind,
         question=_text(new.question),
@@ -266,6 +278,8 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         risk=risk,
         irreversible=new.irreversible,
         arguments=_whole(new.arguments),
+        editable=new.editable,
+        approvals=new.approvals or 1,
         timeout=new.timeout,
         default=_whole(new.default),
         escalate=new.escalate,
@@ -311,7 +325,9 @@ def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, 
             person=question.to,
             escalate=question.escalate,
             arguments=question.arguments,
+            editable=question.editable,
         ),
+        approvals_needed=question.approvals if question.approvals > 1 else None,
     )
 
 
@@ -366,8 +382,8 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         if closing and record.resolved_at
         else None,
         "default": direct.default,
-        "approved_by": [asked.decided_by] if asked.is_consent and status == "answered" else [],
-        "approvals_needed": 1,
+        "approved_by": approved_by(asked),
+        "approvals_needed": asked.needed,
         "created_at": iso(record.created),
         "expires_at": iso(asked.expires_at) if asked.expires_at else None,
         "link": link,
@@ -380,7 +396,7 @@ def answer_in(asked: Aaep) -> tuple[Any, str | None]:
     if direct is None or response is None:
         return None, None
     if direct.kind == "approval":
-        return {"decision": response, "arguments": direct.arguments or {}}, None
+        return {"decision": response, "arguments": asked.arguments}, None
     if (
         direct.kind == "choice"
         and isinstance(response, str)
@@ -411,21 +427,6 @@ def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
         label = whole_characters(each.label or each.value)
         found[value] = GivenChoice(value=value, label=label, description=_text(each.description))
     return tuple(found.values())
-
-
-def _check_arguments(arguments: dict[str, Any]) -> None:
-    if _depth(arguments) > _DEEPEST:
-        raise BadField("arguments", f"Nested too deeply: expected at most {_DEEPEST} levels.")
-    size = len(json.dumps(arguments).encode())
-    if size > ARGUMENTS_LIMIT:
-        raise BadField("arguments", f"{size} bytes of JSON: expected at most {ARGUMENTS_LIMIT}.")
-
-
-def _depth(value: Any, level: int = 0) -> int:
-    if level > _DEEPEST or not isinstance(value, (dict, list)):
-        return level
-    inner = value.values() if isinstance(value, dict) else value
-    return max((_depth(each, level + 1) for each in inner), default=level + 1)
 
 
 def _check_default(question: AskedQuestion) -> None:
@@ -461,7 +462,7 @@ def _default_words(question: AskedQuestion) -> str:
 def _confirmation(question: AskedQuestion) -> Confirmation | None:
     if question.kind != "approval" or question.action is None:
         return None
-    said = {"question": question.question, "context": question.context, "arguments": question.arguments}
+    said = {"question": question.question, "context": question.context}
     return Confirmation(
         action=question.action,
         consequence=question.consequence,

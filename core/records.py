@@ -75,6 +75,10 @@ _ASKED = frozenset(
         "held_back",
         "rtl",
         "direct",
+        "claimed_risk",
+        "approvals_needed",
+        "approvals",
+        "edits",
     }
 )
 
@@ -408,7 +412,8 @@ class Seals:
         if not speaks_for_a_person(record):
             return True
         asked, by = record.asked, record.asked.answered_by
-        if asked.is_consent and not self._shell and (by is None or by.surface != "slack"):
+        by_shell = self._shell and asked.needed == 1  # it never counts towards a second person
+        if asked.is_consent and not by_shell and (by is None or by.surface != "slack"):
             return False
         key = (self._key or self._read()) if self._signs else None
         return key is not None and hmac.compare_digest(asked.seal or "", _seal(key, record))
@@ -466,7 +471,7 @@ class Seals:
 def _seal(key: bytes, record: Clarification) -> str:
     """A seal over who answered what, with numbers and times as all writers of the file leave them."""
     asked, response = record.asked, record.asked.response
-    response = _as_written_by_all(response)
+    response = as_written_by_all(response)
     by = asked.answered_by
     said = [
         record.id,
@@ -498,16 +503,16 @@ def _question_seal(key: bytes, record: Clarification) -> str:
         "aaep": asked.model_dump(mode="json", include=set(_ASKED), exclude_none=True),
     }
     return hmac.new(
-        key, json.dumps(_as_written_by_all(said), sort_keys=True).encode(), hashlib.sha256
+        key, json.dumps(as_written_by_all(said), sort_keys=True).encode(), hashlib.sha256
     ).hexdigest()
 
 
-def _as_written_by_all(value: Any) -> Any:
+def as_written_by_all(value: Any) -> Any:
     """The same for every writer of JSON: some make 1 of 1.0."""
     if isinstance(value, dict):
-        return {name: _as_written_by_all(each) for name, each in value.items()}
+        return {name: as_written_by_all(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_as_written_by_all(each) for each in value]
+        return [as_written_by_all(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
+from core.answers import hint
+from core.approvals import accepted, check_version
 from core.clarification import (
     DONE,
     US,
@@ -38,7 +40,7 @@ from core.clarification import (
     taken,
 )
 from core.clock import Clock
-from core.errors import BadInput, ConsentRefused, LedgerUnwritable, TooLong
+from core.errors import AnswerRejected, BadInput, ConsentRefused, LedgerUnwritable, TooLong
 from core.escalation import escalation_words
 from core.ledger import LOCK_TIMEOUT, FileLedger
 from core.matching import (
@@ -159,8 +161,11 @@ class Router:
         decider: Decider,
         at: datetime,
         round: int | None = None,  # noqa: A002 - the protocol's word
+        *,
+        version: str | None = None,
     ) -> Clarification:
-        """Record an answer given at `at`; the first valid one in the order of the ledger wins.
+        """Record an answer given at `at`; the first valid one in the order of the ledger wins. Where several people have
+        to accept an action, the record stays open until the last of them did.
 
         Args:
             clarification_id: which one.
@@ -168,10 +173,11 @@ class Router:
             decider: who answers.
             at: when the person answered.
             round: the round that the person saw, where known.
+            version: of the arguments that an accept is for (`approvals.check_version`).
 
         Raises:
-            NotFound, AnswerRejected, ConsentRefused, TooLong: as they say.
-            AlreadyAnswered, Closed, Superseded: with the record as it is.
+            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, TooLong: as they say.
+            AlreadyAnswered, Closed, Superseded, ArgumentsChanged: with the record as it is.
         """
 
         def change(record: Clarification) -> Clarification:
@@ -181,6 +187,9 @@ class Router:
             answer = read(record)
             check_consent(record, answer, decider)
             check_length(record, answer.label)
+            if record.asked.is_confirmation and answer.response == "accept":
+                check_version(record, version, at)
+                return accepted(record, answer, decider, at)
             return answered(record, answer, decider, at)
 
         return await self._change_record(clarification_id, change, at)
@@ -259,13 +268,16 @@ class Router:
             at: when.
 
         Raises:
-            AnswerRejected: as `read` says; ConsentRefused: nobody accepts a confirmation in this way.
+            AnswerRejected: as `read` says, or an approval, which is accepted or rejected; ConsentRefused: nobody
+                accepts a confirmation in this way.
             TooLong: between agents, as `check_length` says.
         """
 
         def change(record: Clarification) -> Clarification:
             check_length(record, text, "answer" if record.is_open else "resolution")
             if record.is_open:
+                if record.asked.direct is not None and record.asked.is_confirmation:
+                    raise AnswerRejected(hint(record.asked))
                 answer = read(record)
                 if record.asked.is_confirmation and answer.response == "accept":
                     raise ConsentRefused(record.id)
@@ -325,7 +337,9 @@ class Router:
                     book.put(disowned(record, self._clock.now()))
                 return
             vouched = book.seals.vouch(record)
-            if (claim := claim_of(record, vouched=vouched)) is not None:
+            # Whether what was settled is ours can only be told with the key that sealed its question.
+            is_known = is_unsettled(record) or book.seals.is_as_asked(record)
+            if is_known and (claim := claim_of(record, vouched=vouched)) is not None:
                 book.put(settled_claim(claim, self._clock.now(), self._sla))
             elif is_misnamed(record, vouched=vouched):
                 book.put(renamed(record))

@@ -14,6 +14,7 @@ from bot.views.records import record_json
 from bot.views.wording import ASK_AGAIN, whole_words
 from core import answers
 from core.aaep import whole_characters
+from core.approvals import version_of
 from core.clarification import HUMAN, Answer, Clarification, Decider, agent_key, answer_of
 from core.errors import AnswerRejected, BadInput, ConsentRefused
 from core.hub import Request
@@ -95,12 +96,14 @@ async def answer(
 ) -> None:
     """Answer a question as it stood in round `seen` (None: as it stands). `yes`: accept without being asked again."""
     decider = shell.decider(role)
-    record = await one(shell, name)
+    record, version = await one(shell, name), None
     if _is_consent(record, said):
         _ask_back(shell, record, decider, yes=yes)
-        # What was read is what is decided: asked again meanwhile, it may be another action.
-        seen = record.round if seen is None else seen
-    after = await shell.router.answer(record.id, _reads(said), decider, shell.clock.now(), seen)
+        # What was read is what is decided: asked again or changed meanwhile, it may be another action.
+        seen, version = record.round if seen is None else seen, version_of(record.asked)
+    after = await shell.router.answer(
+        record.id, _reads(said), decider, shell.clock.now(), seen, version=version
+    )
     label = inert.clip(inert.line(after.asked.label or ""), 200)
     _tell(shell, after, f"{after.id} is {after.status}: “{label}”.")
 
@@ -205,7 +208,7 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
         BadInput, typer.Abort: see `Shell.ask_back`.
     """
     wanted = record.asked.confirmation
-    if wanted is None or not decider.may_accept:
+    if wanted is None or not decider.may_accept or record.asked.needed > 1:
         raise ConsentRefused(record.id)
     if not yes:
         shell.ask_back(ASK_AGAIN, reading=whole_words(wanted))

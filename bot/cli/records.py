@@ -7,18 +7,22 @@ from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
+from bot.views.arguments import argument_words
 from bot.views.wording import (
     Round,
     closed_words,
     extra_words,
+    missing_words,
     risk_words,
     round_of,
     sentence,
     silence_words,
+    too_few_words,
     warning_words,
 )
 from core import answers
-from core.clarification import Clarification, Entry, NotOpen, Status, Superseded
+from core.aaep import Confirmation
+from core.clarification import ArgumentsChanged, Clarification, Entry, NotOpen, Status, Superseded
 from core.clock import iso
 
 _STYLES: dict[Status, str] = {
@@ -108,6 +112,8 @@ def when(moment: datetime, now: datetime) -> Cell:
 
 def refusal(error: Exception, now: datetime) -> str:
     """Why something was refused, for whoever was too late: who was first, what they said, or why it is over."""
+    if isinstance(error, ArgumentsChanged):
+        return f"{error.record.id}: its arguments have changed. See it with: clarify show {error.record.id}"
     if isinstance(error, Superseded):
         record = error.record
         return f"{record.id} was asked again: it is in round {record.round}. See it with: clarify show {record.id}"
@@ -162,18 +168,7 @@ def _ways(record: Clarification) -> Iterator[Part]:
     """How it can be answered."""
     asked = record.asked
     if wanted := asked.confirmation:
-        yield Cell(risk_words(wanted), style="yellow")
-        if warning := warning_words(wanted):
-            yield Cell(warning, style="bold red")
-        if extra := extra_words(wanted):
-            yield _indented(extra)
-        yield f"{silence_words(wanted)}."
-        ways = {
-            "accept": "To accept it: in Slack, on its card (here only where [shell] consent = true).",
-            "reject": f"To reject it: there, or: clarify answer {record.id} reject",
-        }
-        for decision in wanted.allowed:
-            yield Cell(ways[decision], style="dim")
+        yield from _ways_to_decide(record, wanted)
         return
     if asked.context:
         yield f"Context:\n{_indented(asked.context)}"
@@ -183,6 +178,28 @@ def _ways(record: Clarification) -> Iterator[Part]:
         yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
+
+
+def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Part]:
+    """What is to be accepted, and where."""
+    asked = record.asked
+    yield Cell(risk_words(wanted), style="yellow")
+    if warning := warning_words(wanted):
+        yield Cell(warning, style="bold red")
+    for more in (too_few_words(asked), missing_words(asked)):
+        if more:
+            yield Cell(more, style="yellow")
+    if with_what := argument_words(wanted.arguments):
+        yield _indented(with_what)
+    if extra := extra_words(wanted):
+        yield _indented(extra)
+    yield f"{silence_words(wanted)}."
+    ways = {
+        "accept": "To accept it: in Slack, on its card (here only where [shell] consent = true).",
+        "reject": f"To reject it: there, or: clarify answer {record.id} reject",
+    }
+    for decision in wanted.allowed:
+        yield Cell(ways[decision], style="dim")
 
 
 def _over(shown: Round, now: datetime) -> str:

@@ -26,7 +26,7 @@ from bot.views.blockkit import Draft
 from bot.views.lists import choice_of, said
 from bot.views.render import Renderer
 from core import answers
-from core.clarification import Answer, Clarification, Decider, Holder, NotOpen, parse_id
+from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition
 from core.escalation import escalation_words
@@ -168,7 +168,7 @@ class Changes:
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self._access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
-        by = Decider(await self._access.control.decided_by(person), "slack", person.team, person.user)
+        by = await self._access.control.decider(person, several=record.asked.needed > 1)
         text, name, now = self._to_plain(command.words), _clean(record.id, 40), self._clock.now()
 
         def read(asked: Clarification) -> Answer:

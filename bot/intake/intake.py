@@ -19,11 +19,13 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
 from bot.producers.inbox import Inbox, Incoming, Item, declared_issue, seen_sessions
+from bot.routing import Audience, Audiences
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
 from core.agents import SessionFact
+from core.approvals import bounded
 from core.clarification import HUMAN, Ask, agent_key
 from core.clock import Clock
 from core.errors import (
@@ -64,6 +66,7 @@ class Intake:
         inbox: Inbox,
         router: Router,
         scopes: Scopes,
+        audiences: Audiences,
         index: Index,
         notices: Notices,
         outage: LedgerOutage,
@@ -73,6 +76,7 @@ class Intake:
         self._inbox = inbox
         self._router = router
         self._scopes = scopes
+        self._audiences = audiences
         self._index = index
         self._notices = notices
         self._outage = outage
@@ -204,13 +208,20 @@ class Intake:
         if issue is None:
             return run
         await self._replies_known(run[0])
-        asks = [_ask(item) for item in run]
+        asks = [self._bounded(_ask(item)) for item in run]
         if any(_is_between_agents(each) for each in asks):  # workflows are files
             asks = await asyncio.to_thread(lambda: [_within(each, self._scopes) for each in asks])
         opened = await self._router.open_all(issue, asks)
         for item, each in zip(run, opened, strict=True):
             _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
+
+    def _bounded(self, ask: Ask) -> Ask:
+        """A confirmation with its route's bounds: they are people's, as the question is."""
+        if ask.confirmation is None:
+            return ask
+        route = self._audiences.route_of(Audience(ask.agent_id))
+        return bounded(ask, route.risk_at_least, route.approvals.by_risk)
 
     async def _replies_known(self, item: Item) -> None:
         """Whether a question follows up on an answer shows only once it is known that the agent has that answer.

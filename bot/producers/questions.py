@@ -9,7 +9,7 @@ import asyncio
 import re
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ from core.errors import ClarifyError, NotFound
 from core.index import Index
 from core.ledger import FileLedger
 from core.questions import AskedQuestion, NewQuestion, event_of, read_question
-from core.records import Subject, parse
+from core.records import Subject, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
 
@@ -119,8 +119,11 @@ class Questions:
         index: Index,
         ledger: FileLedger,
         router: Router,
+        adopt: Callable[[str], Awaitable[bool]],
         clock: Clock,
     ) -> None:
+        """`adopt`: takes over what another program wrote into a ledger, or undoes it."""
+        self._adopt = adopt
         self._producers = producers
         self._inbox = inbox
         self._store = store
@@ -167,14 +170,26 @@ class Questions:
         Raises:
             NotFound: there is none of that id. Forgotten: its content is gone.
         """
-        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+        issue = parse_id(clarification_id)[0]
+        record = await self._ledger.find(clarification_id, issue)
         if record.asked.producer != producer:
             raise NotFound(clarification_id)
+        if await self._is_anothers(record):
+            await self._adopt(clarification_id)
+            record = await self._ledger.find(clarification_id, issue)
+            if await self._is_anothers(record):
+                raise NotRecordedYet
         if record.asked.direct is None:
             if (record.asked.model_extra or {}).get("forgotten"):
                 raise Forgotten(clarification_id)
             raise NotFound(clarification_id)
         return record
+
+    async def _is_anothers(self, record: Clarification) -> bool:
+        """Whether another program wrote the answer, and nothing was decided about that yet."""
+        if record.is_open or not (is_unsettled(record) or record.asked.is_consent):
+            return False
+        return record.is_adoptable or not await self._ledger.vouches(record)
 
     async def until_settled(
         self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]

@@ -30,6 +30,7 @@ from pydantic import (
     model_validator,
 )
 
+from core.approvals import MOST, RISKS, Risk
 from core.clarification import HUMAN, agent_key
 from core.workflow import Speaker
 
@@ -431,12 +432,37 @@ class ProducerSettings(Table):
         return self.url is None
 
 
+class ApprovalsSettings(Table):
+    """How many different people have to accept an action, by its risk. One of high risk needs no fewer than others."""
+
+    low: Annotated[int, Field(ge=1, le=MOST)] = 1
+    medium: Annotated[int, Field(ge=1, le=MOST)] = 1
+    high: Annotated[int, Field(ge=1, le=MOST)] = 1
+
+    @property
+    def by_risk(self) -> dict[Risk, int]:
+        return {risk: getattr(self, risk) for risk in RISKS}
+
+    @property
+    def most(self) -> int:
+        return max(self.by_risk.values())
+
+
+def _of_every_risk(value: object) -> object:
+    """One number for all."""
+    return dict.fromkeys(RISKS, value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class RouteSettings(Table):
+    """Where questions of an agent go. `approvals` and `risk_at_least` are lower bounds of what agents say."""
+
     agent: Annotated[str, AfterValidator(glob)] | None = None
     channel: ChannelId
     answerers: tuple[str, ...] = ("members",)
     verbosity: Literal["terse", "normal", "detailed"] = "normal"
     on_call: str | None = None
+    approvals: Annotated[ApprovalsSettings, BeforeValidator(_of_every_risk)] = ApprovalsSettings()
+    risk_at_least: Risk | None = None
 
     @field_validator("answerers")
     @classmethod

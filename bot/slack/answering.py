@@ -37,7 +37,7 @@ from bot.views.forms import SubmissionErrors, full_view, message_modal, read_sub
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.render import Renderer
 from core import answers
-from core.clarification import Answer, Clarification, Decider, NotOpen, parse_id
+from core.clarification import Answer, Clarification, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index, Summary, urgency
@@ -117,20 +117,25 @@ class Answering:
         """Take a submitted answer modal. Errors come back as `errors`, or as a view in place of the modal."""
 
         def read(record: Clarification) -> Answer:
-            return read_submission(sent.values, record.asked)
+            return read_submission(sent.values, record, press.arg)
 
         person, place, now = sent.person, sent.place, self._clock.now()
         try:
-            reaction = await self.answer(press.clarification, read, person, place, at=now, round=press.round)
+            reaction = await self.answer(
+                press.clarification, read, person, place, at=now, round=press.round, version=press.arg
+            )
         except SubmissionErrors as error:
             return Reaction(errors=error.errors)
+        except NotOpen as error:
+            self._refresh(press.clarification)
+            reaction = explained(error, press.clarification)
         except BadInput as error:
             if sent.values:
                 return Reaction(errors=dict.fromkeys(sent.values, str(error)))
             reaction = explained(error, press.clarification)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, press.clarification)
-        if not reaction.text or (sent.values and not reaction.recorded):
+        if not reaction.text or reaction.record is not None or (sent.values and not reaction.recorded):
             return reaction
         return Reaction(view=self.notice(reaction.text), recorded=reaction.recorded)
 
@@ -143,8 +148,9 @@ class Answering:
         *,
         at: datetime,
         round: int | None = None,  # noqa: A002 - the protocol's word
+        version: str | None = None,
     ) -> Reaction:
-        """Check access, then let the router record the answer.
+        """Check access, then let the router record the answer. `version`: of the arguments that the person saw.
 
         Raises:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
@@ -154,8 +160,11 @@ class Answering:
         seen = self._index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
-        decider = Decider(await self._access.decided_by(person), "slack", person.team, person.user)
-        return Reaction(record=await self._router.answer(clarification_id, read, decider, at, round))
+        needed = seen.needed if isinstance(seen, Summary) else seen.asked.needed
+        decider = await self._access.decider(person, several=needed > 1)
+        record = await self._router.answer(clarification_id, read, decider, at, round, version=version)
+        # An accept that others have to follow changes little that can be seen: it is said.
+        return Reaction(phrases.accepted(record) if record.is_open else "", record=record)
 
     async def answer_text(
         self,
@@ -237,7 +246,9 @@ class Answering:
             return answers.from_choices(record.asked, [press.number()])
 
         now = self._clock.now()
-        return await self.answer(press.clarification, read, person, place, at=now, round=press.round)
+        return await self.answer(
+            press.clarification, read, person, place, at=now, round=press.round, version=press.arg
+        )
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """A reply that could belong to several questions; its author now says to which."""

@@ -450,11 +450,13 @@ def _is_in_parentheses(text: str) -> bool:
 
 
 def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
-    """Whether what `user` said at that moment was recorded as the answer (the ledger keeps milliseconds)."""
+    """Whether what `user` said at that moment was recorded as the answer, or as one of several accepts (the ledger keeps
+    milliseconds).
+    """
     by, at = record.asked.answered_by, record.asked.answered_at
-    if by is None or at is None or by.user != user:
-        return False
-    return abs(at - said_at) < timedelta(milliseconds=1)
+    given = [(each.user, each.at) for each in record.asked.approvals or ()]
+    given += [(by.user, at)] if by is not None and at is not None else []
+    return any(each == user and abs(moment - said_at) < timedelta(milliseconds=1) for each, moment in given)
 
 
 def _read_as(asked: Aaep, text: str) -> str | None:

@@ -128,6 +128,14 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """Text that is shown as it stands, in letters of one width: a command, a diff. Nothing in it is live."""
+
+    kind: ClassVar = "code"
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Context:
     """Small print; left out where there is none."""
 
@@ -152,7 +160,9 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One field of a form. `element` is the type of its Block Kit element, `options` are (text, value)."""
+    """One field of a form. `element` is the type of its Block Kit element, `options` are (text, value); `initial`: what
+    it holds at first, as text or as an option's value.
+    """
 
     kind: ClassVar = "input"
     block_id: str
@@ -164,9 +174,10 @@ class Input:
     action_id: str = "value"
     most: int = 3000  # characters of a text: plain_text_input takes no more
     placeholder: str = ""
+    initial: str = ""
 
 
-Part = Header | Section | Context | Actions | Input
+Part = Header | Section | Code | Context | Actions | Input
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bot.views import inert
+from bot.views.arguments import argument_parts, argument_pieces, argument_words, change_words
 from bot.views.blockkit import (
     ANSWER,
     CONFIRM_TEXT,
@@ -21,6 +22,7 @@ from bot.views.blockkit import (
     Actions,
     Budget,
     Button,
+    Code,
     Context,
     Dialog,
     Draft,
@@ -43,8 +45,10 @@ from bot.views.wording import (
     LABELS,
     Round,
     Verbosity,
+    accepted_before,
     action_words,
     answered_words,
+    change_heading,
     closed_by,
     closed_words,
     consequence_words,
@@ -53,12 +57,14 @@ from bot.views.wording import (
     extra_words,
     holder_words,
     instead_words,
+    people_words,
     reason_hides,
     reply_words,
     risk_words,
     round_of,
     sentence,
     stakes_words,
+    too_few_words,
     until_aloud,
     until_words,
     warning_words,
@@ -66,6 +72,7 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import Confirmation
+from core.approvals import version_of
 from core.clarification import Clarification
 
 CHOOSE = "Choose an answer"
@@ -97,7 +104,7 @@ class Card:
 
     heading: str
     alert: tuple[Words, ...] = ()
-    question: tuple[Section, ...] = ()
+    question: tuple[Section | Code | Context, ...] = ()
     topic: tuple[Words, ...] = ()
     choices: tuple[Section, ...] = ()
     context: tuple[Words, ...] = ()
@@ -195,7 +202,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
 class _Said:
     """The agent's words as they fit; `hides`: some are left out on purpose."""
 
-    question: tuple[Section, ...]
+    question: tuple[Section | Code | Context, ...]
     choices: str
     asides: tuple[str, ...]
     hides: bool
@@ -226,15 +233,23 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     terse, extra = verbosity == "terse", extra_words(wanted)
     stakes, again = (risk_words(wanted), warning_words(wanted)), _dialog(wanted)
     budget.spend(*stakes, again.title, again.text, again.confirm, again.deny, *LABELS.values())
+    with_what = argument_pieces(wanted.arguments)
+    heading = change_heading(shown.asked)
+    budget.spend(heading, *(each.title for each in with_what))
     parts = (
         action_words(wanted),
         consequence_words(wanted),
         "" if terse else extra,
         _detail(shown, verbosity),
+        "\n".join(change_words(shown.asked)),
+        *(each.text for each in with_what),
     )
-    action, consequence, aside, detail = budget.fit(list(map(budget.brief, parts)))
-    said = sections(action, consequence, *stakes)
-    return _Said(said, "", (aside, f"Summary: {detail}" if detail else ""), terse and bool(extra))
+    action, consequence, aside, detail, changes, *texts = budget.fit(list(map(budget.brief, parts)))
+    shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
+    said: list[Section | Code | Context] = [*sections(action, consequence, *stakes), *argument_parts(shorter)]
+    if heading:
+        said += [Context((Words(heading, live=True),)), *sections(changes)]
+    return _Said(tuple(said), "", (aside, f"Summary: {detail}" if detail else ""), terse and bool(extra))
 
 
 def _detail(shown: Round, verbosity: Verbosity) -> str:
@@ -251,6 +266,8 @@ def _closed_card(shown: Round, text: str) -> Card:
         facts += [Words("Answered by", live=True), Words(shown.answered_by)]
     if answered and shown.answered_at:
         facts.append(Words(inert.date(shown.answered_at), live=True))
+    facts += [Words(before, live=True)] if (before := accepted_before(shown.asked)) else []
+    facts += [Words(edited, live=True)] if (edited := change_heading(shown.asked).rstrip(":")) else []
     facts += plain_words(reply_words(shown.asked))
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
         facts.append(Words(closed_words(shown, _SMALL)))
@@ -333,8 +350,9 @@ def _decisions(shown: Round, wanted: Confirmation) -> Iterable[Button]:
     """A button for each decision that the agent takes. Accept asks again where the stakes are high."""
     for decision in wanted.allowed:
         accepts = decision == "accept"
+        version = version_of(shown.asked) if accepts and shown.asked.direct is not None else ""
         yield button(
-            Press(decision, shown.record.id, shown.number),
+            Press(decision, shown.record.id, shown.number, version),
             LABELS[decision],
             f"{LABELS[decision]}: {inert.line(wanted.action)}",
             style="primary" if accepts else "danger",
@@ -384,6 +402,7 @@ def _heading(shown: Round) -> str:
 
 def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
     yield from plain_words(escalation_reason(shown, _SMALL))
+    yield from people_alerts(shown)
     if held := holder_words(shown):
         yield Words(held, live=True)
     yield from plain_words(*instead_words(shown, _SMALL))
@@ -391,6 +410,13 @@ def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
         yield Words(f"Posted here because {inert.channel(instead_of)} could not be used.", live=True)
     elif instead_of:
         yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
+
+
+def people_alerts(shown: Round) -> Iterable[Words]:
+    """Who accepted and how many more have to, where several people do."""
+    yield from plain_words(too_few_words(shown.asked))
+    if people := people_words(shown.asked):
+        yield Words(people, live=True)
 
 
 def _cuts_default(shown: Round, limit: int) -> bool:
@@ -405,7 +431,12 @@ def _hint(shown: Round) -> str:
 def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
     """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
     # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
-    head = " ".join(filter(None, (inert.fallback(_asks(shown), 500), inert.fallback(_stakes(shown), 1200))))
+    people = " ".join(
+        filter(None, (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked)))
+    )
+    head = " ".join(
+        filter(None, (inert.fallback(_asks(shown), 500), inert.fallback(_stakes(shown), 1200), people))
+    )
     body = inert.fallback(_body(shown), inert.NO_LIMIT)
     until = until_aloud(shown.asked, _DEFAULT_ALOUD)
     tail = inert.fallback(f"{until}\n{answers.hint(shown.asked)} {HOW_TO_COMMENT}", 900)
@@ -431,11 +462,16 @@ def _closed_text(shown: Round) -> str:
     by = who.text if who.live else inert.fallback(who.text, 312)
     when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
     answer = inert.fallback("\n".join(filter(None, (shown.answer_label, shown.reason))), 1000)
+    before = "\n".join(
+        sentence(each.rstrip(":"))
+        for each in (accepted_before(shown.asked), change_heading(shown.asked))
+        if each
+    )
     state = [sentence(reply_words(shown.asked))]
     if shown.is_current and shown.record.status == "abandoned":
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
-    return "\n".join(filter(None, (asked, f"{by}{when}: {answer}", stands)))
+    return "\n".join(filter(None, (asked, f"{by}{when}: {answer}", before, stands)))
 
 
 def whole_pieces(shown: Round) -> tuple[str, ...]:
@@ -484,18 +520,20 @@ def _beginning(shown: Round, body: str, room: int) -> str:
     wanted = shown.asked.confirmation
     if wanted is None:
         return inert.clip_escaped(body, room)
-    parts = [inert.fallback(part, inert.NO_LIMIT) for part in _consent_parts(wanted)]
+    parts = [inert.fallback(part, inert.NO_LIMIT) for part in _consent_parts(shown, wanted)]
     return "\n".join(inert.shared(parts, room - len(parts), inert.clip_escaped))
 
 
-def _consent_parts(wanted: Confirmation) -> list[str]:
-    """A confirmation in the agent's own words."""
-    return [part for part in (action_words(wanted), consequence_words(wanted), extra_words(wanted)) if part]
+def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
+    """A confirmation in the agent's own words, and those of whoever changed it."""
+    changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
+    said = (action_words(wanted), consequence_words(wanted), changes, argument_words(wanted.arguments))
+    return [part for part in (*said, extra_words(wanted)) if part]
 
 
 def _body(shown: Round) -> str:
     if shown.asked.confirmation:
-        return "\n".join(_consent_parts(shown.asked.confirmation))
+        return "\n".join(_consent_parts(shown, shown.asked.confirmation))
     parts = [words(shown.question)]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")

@@ -56,7 +56,8 @@ class Press:
     """One press of a control about a question.
 
     `arg` by verb: choice: the choice's index from 0; view, list, page: the page from 1; which: the id of
-    the reply that waits for its question; otherwise empty. `list` and `page` name one clarification of
+    the reply that waits for its question; accept, and the modal of answer: the version of the arguments that are shown
+    (`core.approvals`), where the agent asked directly; otherwise empty. `list` and `page` name one clarification of
     the agent whose questions are listed.
     """
 

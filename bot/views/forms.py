@@ -7,15 +7,25 @@ A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bot.views import inert
+from bot.views.arguments import (
+    argument_parts,
+    argument_pieces,
+    argument_words,
+    change_words,
+    editable,
+    read_changes,
+)
 from bot.views.blockkit import (
     OPTION,
     SECTION,
     TITLE,
     VIEW_BLOCKS,
     Actions,
+    Code,
     Context,
     Input,
     Section,
@@ -41,17 +51,21 @@ from bot.views.locale import directed
 from bot.views.wording import (
     LABELS,
     Round,
+    change_heading,
     closed_words,
     default_words,
     escalation_words,
+    extra_words,
+    people_words,
+    plain_stakes,
     reply_words,
     round_of,
     until_words,
-    whole_words,
     words,
 )
 from core import answers
 from core.aaep import DECISIONS, Confirmation
+from core.approvals import check_version, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
 from core.router import BODY_LIMIT
@@ -62,6 +76,7 @@ NUMERIC_BLOCK = "answer.numeric"
 FREETEXT_BLOCK = "answer.freetext"
 DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
+_Shown = Section | Code | Context
 VALUE_ACTION = "value"
 YES_VALUE, NO_VALUE = "yes", "no"
 # Radio buttons cannot be cleared again: where several kinds are asked, this says "not this".
@@ -76,6 +91,9 @@ _LABELS = {
     NUMERIC_BLOCK: "A number",
     FREETEXT_BLOCK: "Your answer",
 }
+_CHANGE = (
+    "Before you accept, you can change what the agent sent. What you leave as it is stays exactly as it is."
+)
 _NOTHING = "Fill this in to answer."
 _ONE_OF_SEVERAL = "Fill in exactly one of these."
 _TOO_MANY = "Fill in exactly one of these, and empty the others."
@@ -95,23 +113,26 @@ def answer_modal(record: Clarification) -> View:
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.asked.confirmation
     inputs = _decision_inputs(shown, wanted) if wanted else _inputs(shown)
-    parts = whole_words(wanted) if wanted else [words(shown.question)]
+    fields = tuple(_changeable(asked).values())
+    every = _consent_parts(shown, wanted) if wanted else sections(words(shown.question))
+    parts = []
     if _types_choices(asked) or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
     if shown.context:
         parts.append(f"Context: {shown.context}")
-    every = sections(*parts)
-    taken = sum(json_size(each.options) for each in inputs)
-    first = next(_pages(every, _PAGE_BYTES - taken))
+    every += sections(*parts)
+    taken = sum(json_size((each.options, each.initial, each.label, each.hint)) for each in (*inputs, *fields))
+    first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(fields)))
     more = "There is more: close this and press View full on the card."
     facts = plain_words(more) if len(first) < len(every) else ()
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
     facts += plain_words(default_words(asked, 1000))
     guide = _ONE_OF_SEVERAL if len(inputs) > 1 and not wanted else ""
+    version = version_of(asked) if asked.direct is not None and wanted is not None else ""
     return View(
-        (*first, Context(facts), *sections(guide), *inputs),
+        (*first, Context(facts), *sections(guide), *inputs, *sections(_CHANGE if fields else ""), *fields),
         ANSWER_CALLBACK,
-        Press("answer", record.id, shown.number).pack(),
+        Press("answer", record.id, shown.number, version).pack(),
         title="Answer",
         submit="Send answer",
         close="Cancel",
@@ -132,7 +153,8 @@ def full_view(
 ) -> View:
     """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
     shown = round_of(directed(record), round)
-    found = list(_pages(sections(*_everything(shown))))
+    every = (sections(each) if isinstance(each, str) else (each,) for each in _everything(shown))
+    found = list(_pages(tuple(part for parts in every for part in parts)))
     page = nearest(page, len(found))
 
     def press(to: int) -> Press:
@@ -170,18 +192,21 @@ def hand_modal(press: PagePress, what: str) -> View:
     )
 
 
-def read_submission(values: Mapping[str, Any], asked: Aaep) -> Answer:
+def read_submission(values: Mapping[str, Any], record: Clarification, version: str = "") -> Answer:
     """The answer that a submitted modal gives.
 
     Args:
         values: the view's state values; fields that the question does not ask for are ignored.
-        asked: the round's question.
+        record: with the round's question.
+        version: of the arguments that the modal showed.
 
     Raises:
+        ArgumentsChanged: others were accepted than there are now.
         SubmissionErrors: nothing or more than one thing was filled in, or it cannot be read.
     """
+    asked = record.asked
     if "confirmation" in asked.kinds:
-        return _read_decision(values, asked)
+        return _read_decision(values, record, version)
     shown = _fields(asked)
     filled = {block: said for block in shown if (said := _said(values, block))}
     if not filled:
@@ -195,16 +220,30 @@ def read_submission(values: Mapping[str, Any], asked: Aaep) -> Answer:
         raise SubmissionErrors({block: str(error)}) from error
 
 
-def _read_decision(values: Mapping[str, Any], asked: Aaep) -> Answer:
-    """The decision must be made; the reason may be left out."""
+def _read_decision(values: Mapping[str, Any], record: Clarification, version: str) -> Answer:
+    """The decision must be made; the reason may be left out. Changes of the arguments count for what is accepted."""
+    asked = record.asked
     decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
     found = next((each for each in DECISIONS if decided == [each]), None)
     if found is None:
         raise SubmissionErrors({DECISION_BLOCK: _NOTHING})
     try:
-        return answers.from_decision(asked, found, "".join(why))
+        answer = answers.from_decision(asked, found, "".join(why))
     except AnswerRejected as error:
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
+    if found != "accept" or not _changeable(asked):
+        return answer
+    check_version(record, version, record.asked_last)
+    changed, errors = read_changes(values, asked.arguments)
+    if errors:
+        raise SubmissionErrors(errors)
+    return replace(answer, changed=changed) if changed else answer
+
+
+def _changeable(asked: Aaep) -> dict[str, Input]:
+    """The fields in which a person may change arguments before they accept."""
+    is_editable = asked.direct is not None and asked.direct.editable and asked.is_confirmation
+    return editable(asked.arguments) if is_editable else {}
 
 
 def _read(block: str, said: list[str], asked: Aaep) -> Answer:
@@ -235,12 +274,46 @@ def _said(values: Mapping[str, Any], block: str) -> list[str]:
     return [option["value"] for option in picked if option["value"] != NONE_VALUE]
 
 
-def _everything(shown: Round) -> Iterator[str]:
+def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
+    """What is to be accepted: of the arguments those that have no field of their own."""
+    fields = _changeable(shown.asked)
+    left = {name: each for name, each in wanted.arguments.items() if name not in fields}
+    heading = change_heading(shown.asked)
+    people = tuple(Words(each, live=True) for each in (people_words(shown.asked), heading) if each)
+    return (
+        *sections(*plain_stakes(wanted)),
+        *argument_parts(argument_pieces(left)),
+        *sections(extra_words(wanted)),
+        *((Context(people),) if people else ()),
+        *sections("\n".join(change_words(shown.asked))),
+    )
+
+
+def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
+    """All of it: with the arguments as the agent sent them, and each change."""
+    yield from plain_stakes(wanted)
+    for part in argument_parts(argument_pieces(wanted.arguments)):
+        yield part if isinstance(part, Code) else part.words.text
+    yield extra_words(wanted)
+    asked = shown.asked
+    for number, edit in enumerate(asked.edits or (), 1):
+        until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
+        yield f"Changed by {inert.line(edit.decided_by, 256)} on {inert.utc(edit.at)}:"
+        yield "\n".join(change_words(until))
+    if asked.edits and asked.direct is not None and asked.direct.arguments:
+        yield "As the agent sent them:"
+        yield argument_words(asked.direct.arguments)
+    for each in asked.approvals or ():
+        said = f": {words(each.rationale)}" if each.rationale else ""
+        yield f"Accepted by {inert.line(each.decided_by, 256)} on {inert.utc(each.at)}{said}"
+
+
+def _everything(shown: Round) -> Iterator[str | Code]:
     asked = shown.asked
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield f"{shown.agent} · {shown.id}{again}"
     if asked.confirmation:
-        yield from whole_words(asked.confirmation)
+        yield from _whole_consent(shown, asked.confirmation)
     else:
         yield words(shown.question)
     if shown.labels:
@@ -275,18 +348,25 @@ def _history(shown: Round) -> Iterator[str]:
             yield f"{head}\n{words(entry.body)}"
 
 
-def _pages(every: tuple[Section, ...], most: int = _PAGE_BYTES) -> Iterator[tuple[Section, ...]]:
-    """Sections in pages that Slack takes as one view each, of at most `most` bytes; at least one page."""
-    page: list[Section] = []
+def _pages(
+    every: tuple[_Shown, ...], most: int = _PAGE_BYTES, blocks: int = _PAGE_BLOCKS
+) -> Iterator[tuple[_Shown, ...]]:
+    """What is shown in pages that Slack takes as one view each, of at most so many bytes and blocks; at least one page."""
+    page: list[_Shown] = []
     room = most
-    for section in every:
-        cost = json_size(section.words.text) + 100
-        if page and (len(page) == _PAGE_BLOCKS or cost > room):
+    for part in every:
+        text = part.text if isinstance(part, Code) else part.words
+        cost = json_size(text if isinstance(text, str) else [each.text for each in _words_in(text)]) + 200
+        if page and (len(page) == blocks or cost > room):
             yield tuple(page)
             page, room = [], most
-        page.append(section)
+        page.append(part)
         room -= cost
     yield tuple(page)
+
+
+def _words_in(said: Words | tuple[Words, ...]) -> tuple[Words, ...]:
+    return said if isinstance(said, tuple) else (said,)
 
 
 def _fields(asked: Aaep) -> tuple[str, ...]:

@@ -31,7 +31,17 @@ from bot.views.blockkit import (
     plain_words,
     sections,
 )
-from bot.views.card import MENU, Card, in_pieces, open_card, open_text, options, view_full, whole_pieces
+from bot.views.card import (
+    MENU,
+    Card,
+    in_pieces,
+    open_card,
+    open_text,
+    options,
+    people_alerts,
+    view_full,
+    whole_pieces,
+)
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.wording import (
@@ -40,9 +50,11 @@ from bot.views.wording import (
     answered_words,
     closed_words,
     has_one_side,
+    missing_words,
     round_of,
     sentence,
     stakes_words,
+    too_few_words,
     until_aloud,
     words,
 )
@@ -285,7 +297,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
 
 def _question_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
     """The question's own card, with why somebody is paged and the page's controls."""
-    whole, alert = why_words(item), _alert(content)
+    whole, alert = why_words(item), (*_alert(content), *people_alerts(shown))
     # Its menu is not cut, its words hardly below a screenful: why somebody is paged gets what these leave.
     menu = min(MENU, sum(map(inert.size, options(shown))))
     room = min(SECTION, MESSAGE_BUDGET - inert.size(text) - menu - _QUESTION)
@@ -419,7 +431,8 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
         asked = ["\n".join(filter(None, (words(shown.question), shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
         until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
-        ends = "\n".join(filter(None, (stakes_words(wanted) if wanted else "", until)))
+        people = (too_few_words(record.asked), missing_words(record.asked)) if record.is_open else ()
+        ends = "\n".join(filter(None, (stakes_words(wanted) if wanted else "", *people, until)))
     parts = [part for part in (*asked, why_words(item)) if part]
     budget = _OUTSIDE - inert.size(ends) - len(parts) - 1 - inert.size(_IN_SLACK)
     fitted = inert.shared(parts, budget)

@@ -24,6 +24,10 @@ EDITED = (
     "If it was wrong, tell the agent's owner."
 )
 STALE_CARD = "This card is out of date: the question was asked again since. Please answer on its newest card."
+ARGUMENTS_CHANGED = (
+    "The arguments have changed since you saw them, so nothing was recorded. Please read them on the newest card, and decide "
+    "again."
+)
 UNREADABLE_PRESS = (
     "This button is from another release of clarify-bot. Please use the newest card of this question."
 )
@@ -107,8 +111,13 @@ def unknown_clarification(clarification: str) -> str:
 
 
 def accepted(record: Clarification) -> str:
-    """The answer was taken."""
+    """The answer was taken, or is one of several accepts."""
     shown = round_of(record)
+    if record.is_open:
+        others = "Somebody else has" if record.asked.missing == 1 else f"{record.asked.missing} others have"
+        return (
+            f"Your accept of {_id(record)} counts. {others} to accept it, too, before the agent goes ahead."
+        )
     return f"{_id(record)} is answered: {_quoted(shown.answer_label)}."
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from bot.views import inert
+from bot.views.arguments import argument_words
 from bot.views.blockkit import Words
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
@@ -418,6 +419,8 @@ def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry |
 def risk_words(wanted: Confirmation) -> str:
     """How grave it is and whether there is a way back, in two sentences; what was not said is said to be so."""
     risk = _word(wanted.risk_level) or "the agent did not say"
+    if wanted.claimed_risk:
+        risk += f" (by the rules of this route; the agent: {_word(wanted.claimed_risk)})"
     return f"Risk: {risk}. {_undo(wanted)}."
 
 
@@ -457,11 +460,66 @@ def extra_words(wanted: Confirmation) -> str:
 
 
 def whole_words(wanted: Confirmation) -> list[str]:
-    """All of it but the time: what is done, what follows, how grave it is, what else is known."""
+    """All of it but the time: what is done, what follows, how grave it is, with what, what else is known."""
+    with_what = argument_words(wanted.arguments)
+    return [part for part in (*plain_stakes(wanted), with_what, extra_words(wanted)) if part]
+
+
+def plain_stakes(wanted: Confirmation) -> tuple[str, str, str]:
+    """What is done, what follows, how grave it is."""
     risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
-    return [
-        part for part in (action_words(wanted), consequence_words(wanted), risk, extra_words(wanted)) if part
-    ]
+    return action_words(wanted), consequence_words(wanted), risk
+
+
+def people_words(asked: Aaep) -> str:
+    """Who accepted and who has to, where several people do: live, escaped; empty where one is enough."""
+    if asked.needed == 1:
+        return ""
+    by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
+    if not by:
+        return f"{asked.needed} different people have to accept this; nobody has yet."
+    missing = "1 more person has" if asked.missing == 1 else f"{asked.missing} more people have"
+    return f"Accepted by {', '.join(by)}: {len(by)} of {asked.needed}. {missing} to accept this."
+
+
+def accepted_before(asked: Aaep) -> str:
+    """Who accepted before the decision: live, escaped; empty where nobody did."""
+    by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
+    return f"Accepted before by {', '.join(by)}" if by else ""
+
+
+def missing_words(asked: Aaep) -> str:
+    """How many more people have to accept, for whoever is called to it; empty where one is enough."""
+    if asked.needed == 1:
+        return ""
+    missing = "1 more person has" if asked.missing == 1 else f"{asked.missing} more people have"
+    return f"{missing} to accept this ({asked.needed - asked.missing} of {asked.needed} did)."
+
+
+def too_few_words(asked: Aaep) -> str:
+    """That fewer people may answer than have to accept; empty where enough may."""
+    if asked.too_few is None or asked.too_few >= asked.needed:
+        return ""
+    may = "Nobody" if asked.too_few == 0 else f"Only {asked.too_few}"
+    people = "person" if asked.too_few == 1 else "people"
+    return (
+        f"{may} {people if asked.too_few else ''} may answer here, and {asked.needed} different people have to accept: "
+        "as it is set up, this can only be rejected."
+    ).replace("  ", " ")
+
+
+def change_heading(asked: Aaep) -> str:
+    """Who changed the arguments last: live, escaped; empty where nobody did."""
+    edits = asked.edits or ()
+    if not edits:
+        return ""
+    number = f", version {len(edits) + 1}" if len(edits) > 1 else ""
+    return f"Arguments changed by {_accepter(edits[-1].user, edits[-1].decided_by, None)}{number}:"
+
+
+def _accepter(user: str | None, decided_by: str, why: str | None) -> str:
+    who = inert.mention(user) if user and inert.is_user(user) else inert.escaped_line(decided_by, 100)
+    return f"{who} (“{inert.escaped_line(why, 200)}”)" if why else who
 
 
 def _undo(wanted: Confirmation) -> str:

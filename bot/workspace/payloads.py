@@ -143,7 +143,7 @@ def user_json(state: State, user: User, *, email: bool) -> Json:
         body["is_stranger"] = user.is_stranger
     if user.enterprise_id:
         body["enterprise_user"] = {
-            "id": user.id,
+            "id": user.global_id or user.id,
             "enterprise_id": user.enterprise_id,
             "enterprise_name": user.enterprise_id,
             "is_admin": False,

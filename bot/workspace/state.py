@@ -29,6 +29,7 @@ class User:
     is_ultra_restricted: bool = False
     is_stranger: bool = False
     enterprise_id: str = ""  # the organization (Enterprise Grid) of `team_id`
+    global_id: str = ""  # in all workspaces of the organization; empty: the same as here
     hidden: str = ""  # what `users.info` refuses with, where the app is told nothing of them
     tz: str = "Etc/UTC"
     updated: int = 0

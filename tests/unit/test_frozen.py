@@ -55,6 +55,8 @@ HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
         ("1|list|CLR-42-001|1|1", Press("list", "CLR-42-001", 1, "1")),
         ("1|page|CLR-42-001|1|2", Press("page", "CLR-42-001", 1, "2")),
         ("1|accept|CLR-42-001|1|", Press("accept", "CLR-42-001", 1)),
+        ("1|accept|CLR-42-001|1|0123456789abcdef", Press("accept", "CLR-42-001", 1, "0123456789abcdef")),
+        ("1|answer|CLR-42-001|1|0123456789abcdef", Press("answer", "CLR-42-001", 1, "0123456789abcdef")),
         ("1|reject|CLR-42-001|1|", Press("reject", "CLR-42-001", 1)),
     ],
 )

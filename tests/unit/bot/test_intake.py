@@ -25,6 +25,7 @@ from tests.kit.builders import ADE, SLA
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming, other, raw
 from tests.kit.until import until
+from tests.unit.bot.audiences import audiences
 
 ISSUE = 42
 IN_42 = {"extensions": {"agentx": {"issue": ISSUE}}}
@@ -100,6 +101,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         inbox=inbox,
         router=router,
         scopes=Scopes(tmp_path / "workflows"),
+        audiences=audiences(),
         index=index,
         notices=notices,  # type: ignore[arg-type]
         replies_settled=settled,

@@ -152,7 +152,7 @@ def test_modal_takes_as_much_as_the_router_does(token: str | None, limit: int) -
 def test_submission_reads_the_one_thing_filled_in(
     record: Clarification, values: dict[str, Any], answer: Answer
 ) -> None:
-    assert read_submission(values, record.asked) == answer
+    assert read_submission(values, record) == answer
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_submission_says_what_to_mend_and_where(
     record: Clarification, values: dict[str, Any], errors: dict[str, str]
 ) -> None:
     with pytest.raises(SubmissionErrors) as caught:
-        read_submission(values, record.asked)
+        read_submission(values, record)
     assert caught.value.errors == errors
 
 
@@ -207,7 +207,7 @@ def test_submission_says_what_to_mend_and_where(
 )
 def test_submission_of_a_decision_says_what_to_mend(values: dict[str, Any], block: str) -> None:
     with pytest.raises(SubmissionErrors) as caught:
-        read_submission(values, record_of(**CONSENT, allowed_replies=["reject"]).asked)
+        read_submission(values, record_of(**CONSENT, allowed_replies=["reject"]))
     assert set(caught.value.errors) == {block}
 
 

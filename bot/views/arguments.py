@@ -1,0 +1,277 @@
+"""The arguments of an action that waits for consent: how people read them, and how they change them.
+
+A command, SQL or a change of a file looks like what it is; all else stands in lines of `name: value`, what is nested
+indented. Words of several lines are marked line by line (`│`), so that they cannot look like another argument. Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bot.views import inert
+from bot.views.blockkit import Code, Input, Section, Words, pieces
+from core.aaep import whole_characters
+from core.clarification import Aaep
+
+FIELD = "argument."
+YES_VALUE, NO_VALUE = "yes", "no"
+LONGEST = 3000  # characters of a value that can be changed: plain_text_input takes no more
+MOST_FIELDS = 40
+_COMMAND = frozenset({"command", "cmd", "script"})
+_CHANGE = frozenset({"patch", "diff"})
+_SQL = frozenset({"sql", "query", "statement"})
+_SQL_WORDS = re.compile(
+    r"\s*(?:--[^\n]*\n\s*)*(?:select|insert|update|delete|with|create|alter|drop|truncate|grant|revoke|merge|replace"
+    r"|begin|explain|vacuum)\b",
+    re.IGNORECASE,
+)
+_REPLACED = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"))
+_COMPARED = 400  # lines: comparing more takes too long
+_DEEPEST = 24
+_CODES = 8  # beyond these, one after the other in lines
+_PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
+_ARGUMENTS = "Arguments:"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some arguments in words; `is_code`: to be shown as it stands, below its `title`."""
+
+    text: str
+    title: str = ""
+    is_code: bool = False
+
+
+def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
+    """All arguments, in their order; empty where there are none."""
+    found: list[Piece] = []
+    lines: list[str] = []
+    rest = dict(arguments)
+    codes = 0
+    for name in arguments:
+        if name not in rest:
+            continue
+        piece = _code(name, rest) if codes < _CODES else None
+        rest.pop(name, None)
+        if piece is None:
+            lines += _outlined(name, arguments[name], 0)
+            continue
+        codes += 1
+        if lines:
+            found.append(Piece("\n".join(lines)))
+            lines = []
+        found.append(piece)
+    return [*found, Piece("\n".join(lines))] if lines else found
+
+
+def argument_words(arguments: Mapping[str, Any]) -> str:
+    """The same as text; empty where there are none."""
+    said = [
+        f"{each.title}\n{_marked(each.text)}" if each.is_code else each.text
+        for each in argument_pieces(arguments)
+    ]
+    return "\n".join((_ARGUMENTS, *said)) if said else ""
+
+
+def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
+    """Pieces as blocks; those of which nothing is left are left out."""
+    shown: list[Section | Code] = []
+    for each in found:
+        if not each.text.strip():
+            continue
+        if each.is_code:
+            shown.append(Section(Words(each.title)))
+            shown += [Code(part) for part in pieces(each.text)]
+        else:
+            shown += [Section(Words(part)) for part in pieces(each.text)]
+    return tuple(shown)
+
+
+def change_words(asked: Aaep) -> list[str]:
+    """What the last change of the arguments was, a line for each; empty where nobody changed them."""
+    edits = asked.edits or ()
+    if not edits:
+        return []
+    before = asked.model_copy(update={"edits": edits[:-1]}).arguments
+    found: list[str] = []
+    for name, value in edits[-1].changed.items():
+        was, now = (_brief(each) for each in (before.get(name), value))
+        found.append(f"{inert.named(name)}: {was} → {now}")
+    return found
+
+
+def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
+    """A field for each argument that can be changed, by its name; the others are only shown."""
+    found: dict[str, Input] = {}
+    for place, (name, value) in enumerate(arguments.items()):
+        if len(found) < MOST_FIELDS and (field := _field(place, name, value)) is not None:
+            found[name] = field
+    return found
+
+
+def read_changes(
+    values: Mapping[str, Any], arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a submitted form changes, and what is wrong with it, by block_id. A field left as it was changes nothing."""
+    changed: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    for name, field in editable(arguments).items():
+        if field.block_id not in values:
+            continue
+        state = values[field.block_id].get(field.action_id) or {}
+        try:
+            if (change := _change(state, field, arguments[name])) is not None:
+                changed[name] = change[0]
+        except ValueError as error:
+            errors[field.block_id] = str(error)
+    return changed, errors
+
+
+def _field(place: int, name: str, value: object) -> Input | None:
+    block, label = f"{FIELD}{place}", inert.named(name, 150)
+    if isinstance(value, bool):
+        choice = (("Yes", YES_VALUE), ("No", NO_VALUE))
+        return Input(block, label, "radio_buttons", options=choice, initial=YES_VALUE if value else NO_VALUE)
+    if isinstance(value, (int, float)) and _PLAIN_NUMBER.fullmatch(json.dumps(value)):
+        return Input(block, label, "number_input", initial=json.dumps(value))
+    if isinstance(value, str):
+        shown, hint = inert.cleaned(value), ""
+    else:
+        shown, hint = json.dumps(value, indent=2, ensure_ascii=False), "As JSON."
+    if inert.size(shown) > LONGEST or (isinstance(value, str) and shown != value.replace("\r\n", "\n")):
+        return None  # what cannot be shown as it is would be changed by showing it
+    return Input(block, label, "plain_text_input", optional=True, hint=hint, initial=shown, most=LONGEST)
+
+
+def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any] | None:
+    """The new value; None where the field was left as it was.
+
+    Raises:
+        ValueError: it is none, in words for the person.
+    """
+    if field.element == "radio_buttons":
+        chosen = (state.get("selected_option") or {}).get("value")
+        if chosen not in {YES_VALUE, NO_VALUE}:
+            raise ValueError("Choose Yes or No.")
+        return None if chosen == field.initial else (chosen == YES_VALUE,)
+    text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
+    if text.strip() == field.initial.strip():
+        return None
+    if field.element == "number_input":
+        return _number(text.strip(), value)
+    if isinstance(value, str):
+        return (text,)
+    return _json(text, value)
+
+
+def _number(text: str, value: object) -> tuple[int | float] | None:
+    if re.fullmatch(r"[+-]?\d{1,15}", text):
+        read: int | float = int(text)
+    elif re.fullmatch(r"[+-]?(?:\d{1,15}\.\d{0,15}|\.\d{1,15})", text):
+        read = float(text)
+    else:
+        raise ValueError("Type a number, like 1200 or 12.5.")
+    return None if read == value else (read,)
+
+
+def _json(text: str, value: object) -> tuple[Any] | None:
+    def refused(word: str) -> Any:
+        raise ValueError(f"{word} is no JSON.")
+
+    try:
+        read = json.loads(text, parse_constant=refused)
+        written = json.dumps(read)
+    except (ValueError, RecursionError):
+        raise ValueError('This is no JSON. For example: ["a", 2], {"name": true} or null.') from None
+    kind = type(value) if isinstance(value, (dict, list)) else object
+    if not isinstance(read, kind):
+        called = (
+            'an object in braces, like {"name": 1}' if kind is dict else "a list in brackets, like [1, 2]"
+        )
+        raise ValueError(f"The agent sent {called}; this is none.")  # noqa: TRY004 - a hint, as all others
+    return None if written == json.dumps(value) else (read,)
+
+
+def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
+    """An argument that is shown as it stands; what it stands together with is taken out of `arguments`."""
+    value = arguments[name]
+    title = f"{inert.named(name)}:"
+    if name == "edits" and isinstance(value, list) and (changes := _edits(value)):
+        return Piece(changes, title, is_code=True)
+    for old, new in _REPLACED:
+        pair = (arguments.get(old), arguments.get(new))
+        if name in (old, new) and all(isinstance(each, str) for each in pair):
+            del arguments[old], arguments[new]
+            return Piece(_difference(*map(str, pair)), "Change (- old, + new):", is_code=True)
+    if not isinstance(value, str) or not value.strip():
+        return None
+    is_code = name in _COMMAND or name in _CHANGE or (name in _SQL and _SQL_WORDS.match(value))
+    return Piece(inert.plain(value), title, is_code=True) if is_code else None
+
+
+def _edits(value: list[Any]) -> str:
+    """Several changes of a file; empty where they are not all such."""
+    found: list[str] = []
+    for each in value:
+        pairs = [pair for pair in _REPLACED if isinstance(each, dict) and set(pair) <= each.keys()]
+        if not pairs or len(each) > 2 or not all(isinstance(part, str) for part in each.values()):
+            return ""
+        found.append(_difference(each[pairs[0][0]], each[pairs[0][1]]))
+    return "\n⋯\n".join(found)
+
+
+def _difference(old: str, new: str) -> str:
+    """Two texts as a diff, without its heads."""
+    before, after = inert.plain(old).split("\n"), inert.plain(new).split("\n")
+    if len(before) + len(after) > _COMPARED:
+        return "\n".join([*(f"-{each}" for each in before), *(f"+{each}" for each in after)])
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
+    return "\n".join(each for each in lines) or "(no change)"
+
+
+def _outlined(name: str, value: object, depth: int) -> Iterator[str]:
+    indent = "  " * depth
+    yield from _named(f"{indent}{inert.named(name)}:", value, depth)
+
+
+def _named(head: str, value: object, depth: int) -> Iterator[str]:
+    """A value behind its name or its dash, on the same line where it fits there."""
+    if isinstance(value, Mapping) and value:
+        yield head
+        for name, each in value.items():
+            yield from _outlined(str(name), each, depth + 1)
+    elif isinstance(value, list) and value:
+        yield head
+        for each in value:
+            yield from _named(f"{'  ' * (depth + 1)}-", each, depth + 1)
+    elif isinstance(value, str) and "\n" in inert.cleaned(value).strip("\n"):
+        yield head
+        yield _marked(inert.plain(value), "  " * (depth + 1))
+    else:
+        yield f"{head} {_simple(value)}"
+
+
+def _marked(text: str, indent: str = "") -> str:
+    return "\n".join(f"{indent}│ {each}" for each in text.split("\n"))
+
+
+def _simple(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "(none)"
+    if isinstance(value, str):
+        return inert.plain(value) if value.strip() else "(empty)"
+    return "(nothing)" if isinstance(value, (Mapping, list)) else str(value)
+
+
+def _brief(value: object) -> str:
+    """A value on one line."""
+    if isinstance(value, (Mapping, list)):
+        return inert.line(json.dumps(value, ensure_ascii=False), 300)
+    return inert.clip(inert.line(_simple(value)), 300)

@@ -1,0 +1,342 @@
+"""Consent of one or several people to what an agent is about to do: who counts, for which arguments, as the page shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import pytest
+
+from bot.workspace.controls import find
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.state import Message
+from tests.kit.world import World, config, controls, said, url_of
+from tests.scenario.other_parties import another_writes, answers
+from tests.scenario.prompts import Project
+from tests.scenario.test_confirmations import confirm, decided
+from tests.scenario.typist import command
+
+MAIL: dict[str, Any] = {
+    "action": "Send the newsletter",
+    "arguments": {"to": "all@example.com", "count": 1204, "price": 1.0, "test": False, "tags": ["a", "b"]},
+    "risk": "high",
+}
+ROUTED = 'on_call = "platform"\n\n[ledger]'
+
+
+def routed(stage: World, more: str, **fields: Any) -> str:
+    """The configuration with more keys in its route."""
+    return config(stage.producer.url, **fields).replace(ROUTED, f'on_call = "platform"\n{more}\n\n[ledger]')
+
+
+@asynccontextmanager
+async def asking(stage: World, text: str | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        yield http
+
+
+async def ask(stage: World, http: httpx.AsyncClient, **fields: Any) -> tuple[dict[str, Any], Message]:
+    """Ask for approval; its state, and its card."""
+    answer = await http.post("/questions", json=MAIL | fields)
+    assert answer.status_code == 201, answer.text
+    return answer.json(), await stage.card((MAIL | fields)["action"])
+
+
+async def look(http: httpx.AsyncClient, asked: dict[str, Any], wait: int = 0) -> dict[str, Any]:
+    state: dict[str, Any] = (await http.get(f"/questions/{asked['id']}", params={"wait": wait})).json()
+    return state
+
+
+async def press(stage: World, user: str, card: Message, label: str) -> None:
+    assert (await stage.workspace.click(user, AGENTS, card.ts, label=label)).ok
+
+
+def named(user: str) -> str:
+    return f"user:slack/T0LOCAL/{user}"
+
+
+async def test_two_different_people_accept(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        assert (asked["approvals_needed"], asked["approved_by"]) == (2, [])
+        assert "2 different people have to accept this" in card.text
+        assert "2 different people have to accept this" in json.dumps(card.blocks)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.whisper(FOLAKE, "Somebody else has to accept it, too")
+        one = await stage.now_says(card, "1 more person has to accept")
+        assert f"<@{FOLAKE}>" in one.text
+        assert f"<@{FOLAKE}>" in json.dumps(one.blocks)
+        state = await look(http, asked)
+        assert (state["status"], state["approved_by"], state["answer"]) == ("waiting", [named(FOLAKE)], None)
+        (first,) = stage.record()["aaep"]["approvals"]
+        assert {key: first[key] for key in ("team", "user", "decidedBy")} == {
+            "team": "T0LOCAL",
+            "user": FOLAKE,
+            "decidedBy": named(FOLAKE),
+        }
+        assert first.keys() == {"team", "user", "decidedBy", "at", "digest"}
+        assert [each["type"] for each in stage.record()["thread"]] == ["question"]
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.whisper(FOLAKE, "count once")
+        assert (await look(http, asked))["status"] == "waiting"
+        await press(stage, ADE, card, "Accept")
+        state = await look(http, asked, wait=30)
+        assert state["answer"] == {"decision": "accept", "arguments": MAIL["arguments"]}
+        assert (state["approved_by"], state["decided_by"]) == ([named(FOLAKE), named(ADE)], named(ADE))
+        after = await stage.now_says(card, f"Accepted before by <@{FOLAKE}>")
+        assert not controls(after)
+        assert [each["type"] for each in stage.record()["thread"]] == ["question", "answer"]
+
+
+async def test_one_reject_decides_also_of_somebody_who_accepted(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: on second thought", card.ts)
+        state = await look(http, asked, wait=30)
+        assert (state["answer"]["decision"], state["comment"]) == ("reject", "on second thought")
+        assert state["approved_by"] == []
+
+
+async def test_accepts_survive_a_restart(stage: World) -> None:
+    async with asking(stage) as http:
+        _, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+    async with asking(stage) as http:
+        await stage.now_says(card, "1 more person has to accept")
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.whisper(FOLAKE, "count once")
+        await stage.workspace.post(ADE, AGENTS, "accept", card.ts)
+        await stage.now_says(card, "Answer: Accept")
+
+
+@pytest.mark.parametrize("identities", [f'{ADE} = "user:ann"\n{FOLAKE} = "user:ann"\n'])
+async def test_two_accounts_of_one_person_count_once(stage: World, identities: str) -> None:
+    text = config(stage.producer.url) + f"\n[identities]\n{identities}"
+    async with asking(stage, text) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        await press(stage, ADE, card, "Accept")
+        await stage.whisper(ADE, "count once")
+        assert (await look(http, asked))["approved_by"] == ["user:ann"]
+
+
+async def test_who_cannot_be_told_apart_now_is_asked_to_try_again(stage: World) -> None:
+    async with asking(stage, routed(stage, "", answerers=(ADE, FOLAKE))) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        stage.workspace.change_user(ADE, real_name="Ade B.")
+        await stage.heard("user_change")
+        stage.workspace.faults.add("users.info", "refuse:internal_error", times=10)
+        stage.slack_waits()
+        assert not (await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")).ok
+        await stage.whisper(ADE, "did not say who you are")
+        assert (await look(http, asked))["approved_by"] == []
+        stage.workspace.faults.clear()
+        await press(stage, ADE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+
+
+async def test_one_member_of_an_organization_counts_once(stage: World) -> None:
+    stage.workspace.join_enterprise("E0ORG", org_wide=False)
+    for user in (ADE, FOLAKE):
+        stage.workspace.change_user(user, enterprise_id="E0ORG", global_id="W0SAME")
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        await press(stage, ADE, card, "Accept")
+        await stage.whisper(ADE, "count once")
+        assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
+
+
+async def test_route_raises_risk_and_people_also_for_confirmations(stage: World) -> None:
+    async with asking(stage, routed(stage, 'approvals = {high = 2}\nrisk_at_least = "high"')) as http:
+        asked, card = await ask(stage, http, risk="low")
+        assert asked["approvals_needed"] == 2
+        assert "Risk: high (by the rules of this route; the agent: low)" in said(card)
+        card = await confirm(stage, risk_level="medium", irreversible=False)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        assert stage.producer.replies == []
+        await press(stage, ADE, card, "Accept")
+        assert (await decided(stage))["decided_by"] == named(ADE)
+
+
+async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, editable=True)
+        await press(stage, FOLAKE, card, "Answer…")
+        modal = await stage.modal(FOLAKE)
+        assert "stays exactly as it is" in json.dumps(modal.payload)
+        entered = {"Your decision": "Accept", "count": "12", "test": "Yes"}
+        assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
+        state = await look(http, asked, wait=30)
+        arguments = MAIL["arguments"] | {"count": 12, "test": True}
+        assert json.dumps(state["answer"]) == json.dumps({"decision": "accept", "arguments": arguments})
+        kept = stage.record()["aaep"]
+        assert kept["direct"]["arguments"] == MAIL["arguments"]
+        assert kept["edits"][0]["changed"] == {"count": 12, "test": True}
+        await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
+
+
+async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, editable=True, approvals=2)
+        await press(stage, ADE, card, "Answer…")  # of the version that is changed meanwhile
+        await stage.modal(ADE)
+        await press(stage, FOLAKE, card, "Accept")
+        first = deepcopy(await stage.now_says(card, f"Accepted by <@{FOLAKE}>"))
+        await press(stage, ONCALL, card, "Answer…")
+        await stage.modal(ONCALL)
+        assert (
+            await stage.workspace.submit_view(ONCALL, {"Your decision": "Accept", "to": "me@example.com"})
+        ).ok
+        changed = await stage.now_says(card, f"Arguments changed by <@{ONCALL}>")
+        for shown in (changed.text, json.dumps(changed.blocks, ensure_ascii=False)):
+            assert "to: all@example.com → me@example.com" in shown
+            assert f"Accepted by <@{ONCALL}>: 1 of 2" in shown
+        assert (await look(http, asked))["approved_by"] == [named(ONCALL)]
+        await stage.workspace.submit_view(ADE, {"Your decision": "Accept", "count": "7"})
+        assert "arguments have changed" in json.dumps((await stage.modal(ADE)).payload)
+        control = find(first.blocks, "Accept", kinds={"button"})
+        await stage.workspace.interactions.press(FOLAKE, first, control)
+        await stage.whisper(FOLAKE, "arguments have changed")
+        assert (await look(http, asked))["approved_by"] == [named(ONCALL)]
+        await press(stage, FOLAKE, changed, "Accept")
+        state = await look(http, asked, wait=30)
+        assert state["answer"]["arguments"] == MAIL["arguments"] | {"to": "me@example.com"}
+        assert state["approved_by"] == [named(ONCALL), named(FOLAKE)]
+
+
+@pytest.mark.parametrize(
+    ("field", "entered", "told"),
+    [("tags", '["a", ', "no JSON"), ("tags", "7", "a list in brackets"), ("count", "many", "a number")],
+)
+async def test_what_does_not_fit_gets_an_error_at_its_field(
+    stage: World, field: str, entered: str, told: str
+) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, editable=True)
+        await press(stage, FOLAKE, card, "Answer…")
+        await stage.modal(FOLAKE)
+        refused = await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", field: entered})
+        assert not refused.ok
+        assert told in json.dumps(refused.errors)
+        assert (await look(http, asked))["status"] == "waiting"
+
+
+async def test_shell_counts_for_one_and_never_towards_a_second(stage: World) -> None:
+    text = config(stage.producer.url) + "[shell]\nconsent = true\n"
+    async with asking(stage, text) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        shell = Project.at(stage.folder, text)
+        assert (await shell.run("answer", asked["id"], "accept", "--yes")).code == 4
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        assert (await shell.run("answer", asked["id"], "accept", "--yes")).code == 4
+        assert (await shell.run("resolve", asked["id"], "reject")).code != 0
+        shown = await shell.fine("show", asked["id"])
+        assert all(words in shown for words in ("1 more person has to accept", "count: 1204"))
+        assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
+        single, _ = await ask(stage, http, action="Send it to one")
+        await shell.fine("answer", single["id"], "accept", "--yes")
+        assert (await look(http, single, wait=30))["decided_by"].startswith("user:os/")
+
+
+@pytest.mark.parametrize("kind", ["entry", "fields", "taken"])
+async def test_other_writers_never_accept(stage: World, kind: str) -> None:
+    def fields(record: dict[str, Any]) -> None:
+        forged = {
+            "response": "accept",
+            "label": "Accept",
+            "decidedBy": named(ADE),
+            "answeredAt": record["created"],
+        }
+        forged["answeredBy"] = {"surface": "slack", "team": "T0LOCAL", "user": ADE}
+        answers("accept", role=named(ADE))(record)
+        record["status"] = "resolved" if kind == "taken" else "answered"
+        record["aaep"] |= forged | {"reply": "confirmed" if kind == "taken" else "waiting"}
+
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http)
+        waiting = asyncio.create_task(look(http, asked, wait=30))
+        await another_writes(stage, answers("accept") if kind == "entry" else fields)
+        assert (await look(http, asked))["status"] == "waiting"
+        await stage.message("Not accepted")
+        again = await stage.until(
+            lambda: next(
+                (each for each in stage.cards() if "Accept" in controls(each) and each.ts != card.ts), None
+            )
+        )
+        await press(stage, FOLAKE, again, "Accept")
+        state = await waiting
+        assert (state["status"], state["decided_by"]) == ("answered", named(FOLAKE))
+
+
+async def test_accept_that_another_writer_puts_beside_the_others_counts_for_nobody(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+
+        def forge(record: dict[str, Any]) -> None:
+            (first,) = record["aaep"]["approvals"]
+            record["aaep"]["approvals"] = [first | {"user": ONCALL, "decidedBy": named(ONCALL)}]
+
+        await another_writes(stage, forge)
+        state = await look(http, asked, wait=30)
+        assert (state["status"], state["answer"]) == ("closed", None)
+
+
+async def test_page_says_how_many_are_missing(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2)
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        await command(stage, f"escalate {asked['id']}")
+        page = await stage.message("needs you")
+        for shown in (page.text, json.dumps(page.blocks)):
+            assert "1 of 2. 1 more person has to accept this" in shown
+
+
+async def test_expiry_is_never_consent(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2, timeout=1, default="reject")
+        await press(stage, FOLAKE, card, "Accept")
+        state = await look(http, asked, wait=50)
+        assert (state["status"], state["answer"], state["default"]) == ("expired", None, "reject")
+
+
+async def test_arguments_look_like_what_they_are(stage: World) -> None:
+    arguments = {
+        "command": "rm -rf build && echo <@U1> *done*",
+        "file_path": "app/main.py",
+        "old_string": "a = 1\nb = 2",
+        "new_string": "a = 1\nb = 3",
+        "query": "SELECT *\nFROM orders",
+        "options": {"deep": [{"x": 1}, "two\nrisk: low"]},
+        "long": "\n".join(f"line {n}" for n in range(400)),
+    }
+    async with asking(stage) as http:
+        _, card = await ask(stage, http, arguments=arguments)
+        codes = [
+            block["elements"][0]["elements"][0]["text"]
+            for block in card.blocks
+            if block["type"] == "rich_text"
+        ]
+        assert codes[0] == "rm -rf build && echo <@U1> *done*"
+        assert "-b = 2\n+b = 3" in codes[1]
+        assert codes[2] == "SELECT *\nFROM orders"
+        assert "rm -rf build &amp;&amp; echo &lt;@U1&gt;" in card.text
+        assert "    - two\n" not in card.text
+        assert "│ risk: low" in card.text
+        assert "View full" in controls(card)
+        await press(stage, FOLAKE, card, "View full")
+        assert "line 399" in json.dumps((await stage.modal(FOLAKE)).payload)

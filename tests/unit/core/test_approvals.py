@@ -1,0 +1,240 @@
+"""Several people at one approval: accepts, changes of the arguments, rejections and withdrawals in every order, on real
+ledger files, beside a model that knows nothing of core's code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from core.aaep import Confirmation
+from core.approvals import RISKS, bounded, version_of
+from core.clarification import (
+    AlreadyAnswered,
+    Answer,
+    ArgumentsChanged,
+    Ask,
+    Clarification,
+    Closed,
+    Decider,
+    Direct,
+)
+from core.errors import AnswerRejected, ClarifyError, ConsentRefused, CountsOnce, NotToldApart
+from core.ledger import FileLedger
+from core.questions import state_of
+from core.router import Router
+from tests.kit.builders import NOW, SLA, ask
+from tests.kit.clocks import ManualClock
+
+EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "60"))
+_MEMORY = Path("/dev/shm")  # noqa: S108 - where there is one: a disk that others use makes each step wait
+ARGUMENTS: dict[str, Any] = {"to": "all", "count": 3, "more": {"x": [1.0, None]}}
+
+
+def person(user: str, name: str, global_id: str | None = None) -> Decider:
+    return Decider(name, "slack", "T1", user, is_known=True, global_id=global_id)
+
+
+# Six accounts of four people: of one by the name that agents are told, of another by an id of Enterprise Grid.
+ACCOUNTS = [
+    (0, person("U1", "user:one")),
+    (1, person("U2", "user:two")),
+    (1, person("U3", "user:two")),
+    (2, person("U4", "user:four", "W1")),
+    (2, person("U5", "user:five", "W1")),
+    (3, person("U6", "user:six")),
+]
+_who = st.integers(0, len(ACCOUNTS) - 1)
+_seen = st.sampled_from(["this", "this", "this", "unknown", "older"])
+
+
+def approval(needed: int) -> Ask:
+    wanted = Confirmation("Send it", risk_level="high", default_decision="reject")
+    direct = Direct(kind="approval", arguments=ARGUMENTS, editable=True)
+    return ask(
+        kinds=("confirmation",),
+        confirmation=wanted,
+        direct=direct,
+        approvals_needed=needed if needed > 1 else None,
+    )
+
+
+class Approval(RuleBasedStateMachine):
+    """What the model holds: versions of the arguments, who accepted the last one, how it ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = ExitStack()
+        folder = self.open.enter_context(
+            tempfile.TemporaryDirectory(prefix="clarify-", dir=_MEMORY if _MEMORY.is_dir() else None)
+        )
+        self.loop = asyncio.new_event_loop()
+        self.open.callback(self.loop.close)
+        self.open.callback(lambda: self.loop.run_until_complete(self.loop.shutdown_default_executor()))
+        self.ledger, self.clock = FileLedger(Path(folder)), ManualClock(NOW)
+        self.open.callback(self.ledger.close)
+        self.router = Router(self.ledger, self.clock, SLA, lambda _: None)
+        self.arguments = dict(ARGUMENTS)
+        self.versions: list[str] = []
+        self.accepted: list[int] = []  # accounts
+        self.end: str | None = None
+
+    def teardown(self) -> None:
+        self.open.close()
+
+    @initialize(needed=st.integers(1, 3))
+    def asked(self, needed: int) -> None:
+        self.needed = needed
+        record = self.loop.run_until_complete(self.router.open(42, approval(needed))).record
+        self.versions.append(version_of(record.asked))
+
+    def record(self) -> Clarification:
+        return self.loop.run_until_complete(self.ledger.find("CLR-42-001", 42))
+
+    def answer(self, answer: Answer, decider: Decider, version: str | None) -> ClarifyError | None:
+        async def work() -> Clarification:
+            return await self.router.answer(
+                "CLR-42-001", lambda _: answer, decider, self.clock.now(), version=version
+            )
+
+        try:
+            self.loop.run_until_complete(work())
+        except ClarifyError as error:
+            return error
+        return None
+
+    def over(self, error: ClarifyError | None) -> bool:
+        """Whether it was over before; then the error has to say so."""
+        if self.end is None:
+            return False
+        assert isinstance(error, AlreadyAnswered if self.end in {"accept", "reject"} else Closed)
+        return True
+
+    @rule(who=_who, seen=_seen, to=st.sampled_from([None, None, "some", "all"]))
+    def accepts(self, who: int, seen: str, to: str | None) -> None:
+        """With `to`: after a change of that argument."""
+        version = {"this": self.versions[-1], "unknown": None, "older": self.versions[0]}[seen]
+        changed = None if to is None else {"to": to}
+        before = self.versions[-1]
+        error = self.answer(Answer("accept", "Accept", changed=changed), ACCOUNTS[who][1], version)
+        if self.over(error):
+            return
+        if version not in {None, before}:
+            assert isinstance(error, ArgumentsChanged)
+            return
+        people = {ACCOUNTS[each][0] for each in self.accepted}
+        if changed is None and ACCOUNTS[who][0] in people:
+            assert isinstance(error, CountsOnce)
+            return
+        assert error is None
+        if changed is not None:
+            self.accepted = []
+            self.arguments |= changed
+            self.versions.append(version_of(self.record().asked))
+            assert self.versions[-1] not in self.versions[:-1]
+        self.accepted.append(who)
+        if len(self.accepted) == self.needed:
+            self.end = "accept"
+
+    @rule(who=_who)
+    def rejects(self, who: int) -> None:
+        error = self.answer(Answer("reject", "Reject"), ACCOUNTS[who][1], self.versions[0])
+        if not self.over(error):
+            assert error is None
+            self.end = "reject"
+            self.accepted = [
+                each for each in self.accepted if ACCOUNTS[each][1].decided_by != ACCOUNTS[who][1].decided_by
+            ]
+
+    @rule(how=st.sampled_from(["shell", "agent", "not told apart", "another argument"]))
+    def one_who_does_not_count(self, how: str) -> None:
+        changed = {"other": 1} if how == "another argument" else None
+        decider = {
+            "shell": Decider("user:os/ann@host", "shell", consent=self.needed > 1),
+            "agent": Decider("agent:architect", "slack", "T1", "U9", is_known=True),
+            "not told apart": replace(ACCOUNTS[0][1], is_known=False),
+            "another argument": ACCOUNTS[0][1],
+        }[how]
+        if how == "not told apart" and self.needed == 1:
+            return
+        error = self.answer(Answer("accept", "Accept", changed=changed), decider, self.versions[-1])
+        if not self.over(error):
+            kind = {"not told apart": NotToldApart, "another argument": AnswerRejected}.get(
+                how, ConsentRefused
+            )
+            assert isinstance(error, kind)
+
+    @rule()
+    def is_withdrawn(self) -> None:
+        try:
+            self.loop.run_until_complete(self.router.withdraw("CLR-42-001"))
+        except AlreadyAnswered:
+            assert self.end in {"accept", "reject"}
+            return
+        assert self.end in {None, "withdrawn"}
+        self.end = "withdrawn"
+
+    @rule()
+    def nobody_steps_in(self) -> None:
+        """It is passed on to the person on call, which changes nothing of who accepted."""
+        if self.end is None:
+            self.loop.run_until_complete(self.router.escalate("CLR-42-001", "by hand"))
+
+    @invariant()
+    def stands_as_the_model_says(self) -> None:
+        if not self.versions:
+            return
+        record = self.record()
+        state = state_of(record)
+        names = [ACCOUNTS[each][1].decided_by for each in self.accepted]
+        status = {None: "waiting", "withdrawn": "withdrawn"}.get(self.end, "answered")
+        assert (state["status"], state["approved_by"]) == (status, names)
+        assert state["approvals_needed"] == self.needed
+        decided = {"decision": self.end, "arguments": self.arguments}
+        assert state["answer"] == (decided if status == "answered" else None)
+        assert record.asked.direct is not None
+        assert record.asked.direct.arguments == ARGUMENTS
+        entries = [each.type for each in record.thread if each.type == "answer"]
+        assert entries == (["answer"] if status == "answered" else [])
+        assert self.ledger.is_as_asked_now(record)
+
+
+TestApproval = Approval.TestCase
+TestApproval.settings = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.parametrize("claimed", [None, "low", "medium", "high", "grave"])
+@pytest.mark.parametrize("at_least", [None, *RISKS])
+@pytest.mark.parametrize("asked", [1, 3])
+def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) -> None:
+    wanted = Confirmation("Send it", risk_level=claimed)
+    question = ask(
+        kinds=("confirmation",), confirmation=wanted, approvals_needed=asked if asked > 1 else None
+    )
+    after = bounded(question, at_least, {"low": 1, "medium": 2, "high": 4})
+    rank = {"low": 0, None: 1, "medium": 1, "high": 2, "grave": 2}
+    raised = (
+        max((claimed, at_least), key=lambda each: -1 if each is None else rank[each])
+        if claimed != "grave"
+        else claimed
+    )
+    assert after.confirmation is not None
+    assert after.confirmation.risk_level == raised
+    assert after.claimed_risk == (None if raised == claimed else claimed or "not said")
+    needed = max(asked, (1, 2, 4)[rank[raised]])
+    assert after.approvals_needed == (needed if needed > 1 else None)
