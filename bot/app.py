@@ -47,6 +47,7 @@ from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_pag
 from bot.oncall.pager import Pager
 from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
+from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
 from bot.producers.inbox import Inbox, Incoming
@@ -169,7 +170,7 @@ class Bot:
         self._build_slack()
         self._build_retention()
         agents, outside = (self.dispatcher, self.agent_status), (self.github, self.webhooks)
-        people = (self.monitoring, self.delivery, self.nudges, self.escalations)
+        people = (self.monitoring, self.delivery, self.nudges, self.escalations, self.quorum)
         self._followers = (*agents, *people, *(each for each in outside if each is not None))
         self._tasks: set[asyncio.Task[None]] = set()
         self._introduced = asyncio.Event()
@@ -212,6 +213,7 @@ class Bot:
         for summary in found.summaries:
             self.dispatcher.record_changed(summary)
             self.nudges.record_changed(summary)
+            self.quorum.record_changed(summary)
         for name, work in self._work():
             self._tasks.add(asyncio.create_task(work, name=name))
         await self.producers.start()
@@ -228,6 +230,7 @@ class Bot:
         """What runs beside each other until the bot stops."""
         yield "delivery", self.delivery.run()
         yield "nudges", self.nudges.run()
+        yield "quorum", self.quorum.run()
         yield "paging", self.pager.run()
         yield "Slack outage alert", self.slack_outage.run()
         yield "home", self._run_home()
@@ -370,6 +373,7 @@ class Bot:
         settings, clock = self.settings, self.clock
         outside = Outside(outside_pagers(settings), settings.secrets.by_variable, self.telemetry)
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
+        self.quorum = Quorum(access=self.access, router=self.router, ledger=self.ledger, clock=clock)
         self.pager = Pager(
             incidents=self.incidents,
             pages=self.pages,

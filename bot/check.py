@@ -33,7 +33,14 @@ from bot.errors import (
     StorageUnavailable,
 )
 from bot.http import NETWORK, json_body, open_client, post, words
-from bot.people import MEMBERS, Installation, People, check_answerers, lists_of_answerers
+from bot.people import (
+    MEMBERS,
+    Installation,
+    People,
+    check_answerers,
+    count_answerers,
+    lists_of_answerers,
+)
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -415,6 +422,29 @@ async def _places_and_people(
             if not somebody:
                 fix = "invite people to the channel, or name users (U…) or user groups (S…)"
                 yield _located(settings, wrong(dotted(place), "; ".join(problems), fix), MEMBERS, [place])
+    async for found in _quorums(settings, people, home):
+        yield found
+
+
+async def _quorums(settings: Settings, people: People, home: Installation) -> AsyncIterator[CheckResult]:
+    """Whether as many people may answer in each route as have to accept."""
+    for index, route in enumerate(settings.routes):
+        most = route.approvals.most
+        if most == 1:
+            continue
+        place: Place = ("routes", index, "approvals")
+        try:
+            may = await _patiently(
+                partial(count_answerers, route.answerers, route.channel, people, home, most)
+            )
+        except SlackError:
+            continue  # that Slack cannot be reached is told already
+        if may < most:
+            text = f"{may} may answer in {route.channel}, and {most} different people have to accept"
+            fix = "add people to `answerers`, or lower `approvals`: until then such actions can only be rejected"
+            yield _located(settings, wrong(dotted(place), text, fix), "approvals", [place])
+        else:
+            yield right(dotted(place), f"at least {most} people may answer in {route.channel}")
 
 
 async def _ask_about(bot: AsyncWebClient, people: People, name: str) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -510,6 +510,54 @@ async def check_answerers(
     return somebody, tuple(problems)
 
 
+async def count_answerers(
+    answerers: Sequence[str],
+    channel: str,
+    people: People,
+    home: Installation,
+    most: int,
+    *,
+    named: Callable[[Profile], str] = lambda person: person.global_id or person.id,
+) -> int:
+    """How many different people may answer, counted up to `most`.
+
+    Args:
+        answerers: a route's list.
+        channel: the route's channel.
+        people: asks Slack.
+        home: where we are installed.
+        most: how many are enough.
+        named: the same for all accounts of one person; empty: they may not answer after all.
+
+    Raises:
+        SlackUnreachableError: Slack does not tell now. What it refuses to tell counts as nobody.
+    """
+    found: set[str] = set()
+
+    async def add(users: Iterable[str], *, listed: bool) -> None:
+        for user in users:
+            if len(found) >= most:
+                return
+            try:
+                person = await people.profile(user)
+            except SlackRefusedError:
+                continue
+            gone = person.is_deleted or person.is_bot
+            if not gone and (listed or _never_a_member(person, home) is None):
+                found.add(named(person))
+                found.discard("")
+
+    for entry in answerers:
+        try:
+            if entry == MEMBERS:
+                await add(sorted(await people.members(channel)), listed=False)
+            else:
+                await add(await people.group(entry) if entry.startswith("S") else (entry,), listed=True)
+        except SlackRefusedError as error:
+            _log.warning("%s: Slack says %s", _what(entry, channel), error.code)
+    return len(found)
+
+
 async def _somebody_behind(entry: str, channel: str, people: People, home: Installation) -> bool:
     if entry.startswith("S"):
         return bool(await people.group(entry))
@@ -524,6 +572,13 @@ async def _somebody_behind(entry: str, channel: str, people: People, home: Insta
             if error.code not in UNKNOWN_USER:
                 raise
     return len(members) > _MOST_ASKED  # a channel with very many others is believed to have one
+
+
+def _goes_by(person: Profile, named: str) -> bool:
+    """Whether somebody has this Slack user id or e-mail address."""
+    if "@" not in named:
+        return person.id == named
+    return person.email is not None and person.email.casefold() == named.casefold()
 
 
 def _what(entry: str, channel: str) -> str:
@@ -628,6 +683,23 @@ class AccessControl:
         except SlackRefusedError:
             # Somebody of whom Slack tells us nothing, such as an external person: no address.
             return None
+
+    async def how_many(self, audience: Audience, most: int) -> int:
+        """How many different people may answer a question of this audience, counted up to `most`.
+
+        Raises:
+            SlackUnreachableError: Slack does not tell now.
+        """
+        route = self._settings.route_for(*audience)
+
+        def named(person: Profile) -> str:
+            if isinstance(route, PersonalRoute) and not _goes_by(person, route.only):
+                return ""
+            by_email = self._settings.slack.identity == "email" and person.email
+            return self._settings.identities.get(person.id) or by_email or person.global_id or person.id
+
+        home = await self._people.installation()
+        return await count_answerers(route.answerers, route.channel, self._people, home, most, named=named)
 
     async def _is(self, person: Person, named: str) -> bool:
         """Whether somebody goes by this Slack user id or e-mail address."""

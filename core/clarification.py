@@ -46,7 +46,7 @@ CloseReason = Literal[
     "withdrawn",
 ]
 CHANGED: CloseReason = "changed by another program"
-Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "by hand"]
+Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "too few people", "by hand"]
 Via = Literal["shell", "python", "http"]
 DirectKind = Literal["yes_no", "choice", "number", "text", "approval"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
@@ -185,7 +185,7 @@ class Aaep(Record):
     the answer and `question_seal`: see `core.records`.
 
     `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
-    last of them; `too_few`: how many may answer, where that is fewer. `edits`: people's changes of the arguments.
+    last of them; `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
     `claimed_risk`: what the agent said, where its route raised that. See `core.approvals`.
     """
 

@@ -38,6 +38,7 @@ _REASONS: dict[Why, str] = {
     "deadlocked": "Agents wait for each other in a circle; it takes a person to break it.",
     "rounds exhausted": "Rounds exhausted: asked again after {rounds} rounds.",
     "agent failed": "The agent that was asked could not answer, twice.",
+    "too few people": "More people have to accept this than may answer it.",
     "by hand": "Somebody passed this on to the person on call.",
 }
 

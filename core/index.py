@@ -60,7 +60,8 @@ class Summary:
     person: str | None = None
     unclaimed_at: datetime | None = None
     escalates: bool = True
-    needed: int = 1  # how many different people have to accept
+    needed: int = 1  # how many different people have to accept, and how many did
+    accepted: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -120,6 +121,7 @@ def summarize(record: Clarification) -> Summary:
         unclaimed_at=record.unclaimed_at,
         escalates=asked.escalates,
         needed=asked.needed,
+        accepted=len(asked.approvals or ()),
     )
 
 

@@ -35,6 +35,7 @@ from core.clarification import (
     nudged,
     opened,
     parse_id,
+    renewed,
     reply_settled,
     resolved_by_hand,
     taken,
@@ -322,6 +323,24 @@ class Router:
         def decide(book: Book, record: Clarification) -> None:
             if record.is_open and record.asked.held_back is None:
                 book.put(held_back(record, reason))
+
+        await self._decide(clarification_id, decide)
+
+    async def too_few(self, clarification_id: str, may_answer: int) -> None:
+        """Write down that only so many people may answer an action that more have to accept, and pass it on to the person
+        on call, unless nobody is to be paged; or that enough may answer it now.
+        """
+
+        def decide(book: Book, record: Clarification) -> None:
+            asked = record.asked
+            found = may_answer if may_answer < asked.needed else None
+            if not record.is_open or asked.too_few == found:
+                return
+            after = renewed(record, aaep=asked.model_copy(update={"too_few": found}))
+            if found is not None and record.escalates and record.status != "escalated":
+                words = escalation_words(after, "too few people")
+                after = escalated(after, "too few people", words, self._clock.now())
+            book.put(after)
 
         await self._decide(clarification_id, decide)
 

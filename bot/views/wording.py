@@ -55,10 +55,11 @@ _ESCALATED_FOR: dict[Why, str] = {
     "deadlocked": "Agents wait for each other in a circle.",
     "rounds exhausted": "All rounds are used up.",
     "agent failed": "The agent that was asked could not answer.",
+    "too few people": "More people have to accept this than may answer it.",
     "by hand": "Somebody passed this on.",
 }
 # Of these the card shows all but the reason anyway: the question, the topic, the options.
-_SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "by hand"})
+_SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
 LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
 _UNDO = {
     "irreversible": "Irreversible: it cannot be undone",
@@ -500,12 +501,10 @@ def too_few_words(asked: Aaep) -> str:
     """That fewer people may answer than have to accept; empty where enough may."""
     if asked.too_few is None or asked.too_few >= asked.needed:
         return ""
-    may = "Nobody" if asked.too_few == 0 else f"Only {asked.too_few}"
-    people = "person" if asked.too_few == 1 else "people"
+    may = {0: "Nobody", 1: "Only 1 person"}.get(asked.too_few, f"Only {asked.too_few} people")
     return (
-        f"{may} {people if asked.too_few else ''} may answer here, and {asked.needed} different people have to accept: "
-        "as it is set up, this can only be rejected."
-    ).replace("  ", " ")
+        f"{may} could answer this when it was asked, and {asked.needed} different people have to accept it."
+    )
 
 
 def change_heading(asked: Aaep) -> str:

@@ -1,0 +1,70 @@
+"""Looks, for actions that several people have to accept, whether so many may answer; if not, on-call is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import structlog
+
+from bot.errors import SlackError
+from bot.people import AccessControl
+from bot.routing import audience_of
+from core.clock import Clock
+from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
+from core.index import Summary
+from core.ledger import FileLedger
+from core.router import Router
+
+_log = structlog.get_logger("clarify.paging")
+_AGAIN = 10.0  # seconds until Slack, or a ledger that cannot be had, is asked again
+
+
+class _Look(NamedTuple):
+    clarification: str
+    issue: int
+    round: int
+    accepted: int
+
+
+class Quorum:
+    """Counts the people who may answer, when an action is asked, after each accept, and at the start."""
+
+    def __init__(self, *, access: AccessControl, router: Router, ledger: FileLedger, clock: Clock) -> None:
+        self._access = access
+        self._router = router
+        self._ledger = ledger
+        self._clock = clock
+        self._queue: asyncio.Queue[_Look] = asyncio.Queue()
+        self._known: dict[str, _Look] = {}
+
+    def record_changed(self, seen: Summary) -> None:
+        """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
+        if not seen.is_open or seen.needed == 1:
+            self._known.pop(seen.id, None)
+            return
+        look = _Look(seen.id, seen.issue, seen.round, seen.accepted)
+        if self._known.get(seen.id) != look:
+            self._known[seen.id] = look
+            self._queue.put_nowait(look)
+
+    async def run(self) -> None:
+        """Look at what is new, one after the other; runs until cancelled."""
+        while True:
+            look = await self._queue.get()
+            if self._known.get(look.clarification) == look and not await self._looked(look):
+                self._queue.put_nowait(look)
+                await self._clock.sleep(_AGAIN)
+
+    async def _looked(self, look: _Look) -> bool:
+        """Whether it is known how many may answer, and written down; if not, it is to be tried again."""
+        try:
+            record = await self._ledger.find(look.clarification, look.issue)
+            may = await self._access.how_many(audience_of(record), record.asked.needed)
+            await self._router.too_few(record.id, may)
+        except (SlackError, LockTimeout, LedgerUnwritable) as error:
+            _log.warning("how many may answer is not known yet", id=look.clarification, reason=str(error))
+            return False
+        except ClarifyError as error:
+            _log.error("how many may answer is not looked at", id=look.clarification, reason=str(error))
+        return True
