@@ -230,8 +230,8 @@ def _difference(old: str, new: str) -> str:
     before, after = inert.plain(old).split("\n"), inert.plain(new).split("\n")
     if len(before) + len(after) > _COMPARED:
         return "\n".join([*(f"-{each}" for each in before), *(f"+{each}" for each in after)])
-    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
-    return "\n".join(each for each in lines) or "(no change)"
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[3:]
+    return "\n".join("⋯" if each.startswith("@@") else each for each in lines) or "(no change)"
 
 
 def _outlined(name: str, value: object, depth: int) -> Iterator[str]:

@@ -173,7 +173,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
     """
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
-    facts = (until_words(shown.asked.expires_at), *plain_words(default))
+    facts = (*people_facts(shown), until_words(shown.asked.expires_at), *plain_words(default))
     hint = () if terse else (Words(_hint(shown)),)
     alert = tuple(_alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
@@ -402,7 +402,7 @@ def _heading(shown: Round) -> str:
 
 def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
     yield from plain_words(escalation_reason(shown, _SMALL))
-    yield from people_alerts(shown)
+    yield from plain_words(too_few_words(shown.asked))
     if held := holder_words(shown):
         yield Words(held, live=True)
     yield from plain_words(*instead_words(shown, _SMALL))
@@ -412,9 +412,8 @@ def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
         yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
 
 
-def people_alerts(shown: Round) -> Iterable[Words]:
-    """Who accepted and how many more have to, where several people do."""
-    yield from plain_words(too_few_words(shown.asked))
+def people_facts(shown: Round) -> Iterable[Words]:
+    """Who accepted and how many more have to, where several people do: beside the buttons."""
     if people := people_words(shown.asked):
         yield Words(people, live=True)
 

@@ -38,7 +38,6 @@ from bot.views.card import (
     open_card,
     open_text,
     options,
-    people_alerts,
     view_full,
     whole_pieces,
 )
@@ -297,7 +296,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
 
 def _question_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
     """The question's own card, with why somebody is paged and the page's controls."""
-    whole, alert = why_words(item), (*_alert(content), *people_alerts(shown))
+    whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.asked)))
     # Its menu is not cut, its words hardly below a screenful: why somebody is paged gets what these leave.
     menu = min(MENU, sum(map(inert.size, options(shown))))
     room = min(SECTION, MESSAGE_BUDGET - inert.size(text) - menu - _QUESTION)

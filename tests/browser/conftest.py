@@ -11,7 +11,7 @@ from playwright.async_api import BrowserContext, async_playwright
 
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import Visit
-from tests.kit.world import scene
+from tests.kit.world import scene, url_of
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
@@ -29,8 +29,8 @@ async def window() -> AsyncIterator[BrowserContext]:
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(window: BrowserContext, tmp_path: Path) -> AsyncIterator[Visit]:
     """The bot beside a workspace and a producer, and a window to look at the workspace in."""
-    async with scene(tmp_path) as stage, stage.bot():
-        made = Visit(stage, window)
+    async with scene(tmp_path) as stage, stage.bot() as bot:
+        made = Visit(stage, window, url_of(bot))
         yield made
         await made.close()
 

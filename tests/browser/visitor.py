@@ -22,8 +22,10 @@ expect.set_options(timeout=PATIENCE)
 class Visit:
     """Pages of one workspace. Whatever a page's script complains of fails the test at `close`."""
 
-    def __init__(self, stage: World, window: BrowserContext) -> None:
+    def __init__(self, stage: World, window: BrowserContext, web: str = "") -> None:
+        """`web`: the address of the bot's own server."""
         self.stage = stage
+        self.web = web
         self._window = window
         self._pages: list[Page] = []
         self.complaints: list[str] = []

@@ -295,6 +295,28 @@ async def test_accept_that_another_writer_puts_beside_the_others_counts_for_nobo
         assert (state["status"], state["answer"]) == ("closed", None)
 
 
+async def test_too_few_who_may_answer_are_told_to_on_call_at_once(stage: World) -> None:
+    async with asking(stage, routed(stage, "approvals = 2", answerers=(FOLAKE,))) as http:
+        asked, card = await ask(stage, http)
+        page = await stage.message("needs you")
+        told = "Only 1 person could answer this when it was asked, and 2 different people have to accept it"
+        shown = await stage.now_says(card, told)
+        for text in (shown.text, json.dumps(shown.blocks), page.text, json.dumps(page.blocks)):
+            assert told in text
+        assert (await look(http, asked))["escalated"]
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.now_says(card, "1 more person has to accept")
+        await press(stage, ONCALL, page, "Accept")  # who is paged may answer
+        assert (await look(http, asked, wait=30))["approved_by"] == [named(FOLAKE), named(ONCALL)]
+
+
+async def test_too_few_who_may_answer_page_nobody_where_nobody_is_to_be_paged(stage: World) -> None:
+    async with asking(stage, routed(stage, "", answerers=(FOLAKE,))) as http:
+        asked, card = await ask(stage, http, approvals=3, escalate=False)
+        await stage.now_says(card, "Only 1 person could answer this")
+        assert not (await look(http, asked))["escalated"]
+
+
 async def test_page_says_how_many_are_missing(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)

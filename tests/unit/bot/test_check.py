@@ -176,6 +176,10 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         ('[[routes]]\nchannel = "C0NOWHERE"', "routes[0].channel: C0NOWHERE: Slack says channel_not_found"),
         (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["U0NOBODY"]', "routes[0].answerers: U0NOBODY: Slack says user_not_found"),
         (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{GONE}"]', f"routes[0].answerers: {GONE} (Gone) is deactivated"),
+        (
+            f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{ADE}", "{ONCALL}"]\napprovals = {{high = 3}}',
+            f"routes[0].approvals: 2 may answer in {AGENTS}, and 3 different people have to accept",
+        ),
         (f'[[on_call]]\nname = "p"\nusers = ["{GONE}"]', f"on_call[0].users: {GONE} (Gone) is deactivated"),
         ('[[on_call]]\nname = "p"\nusers = ["U0OTHERBOT"]', "on_call[0].users: U0OTHERBOT (Other bot) is a bot"),
         ('[[on_call]]\nname = "p"\ngroup = "S0NONE"', "on_call[0].group: S0NONE: Slack says no_such_subteam"),
