@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from bot.workspace.seed import ADE, FOLAKE
-from tests.browser.visitor import HANDS, Hand, Visit, card, serious
+from tests.browser.visitor import HANDS, Hand, Visit, card, serious, tab_to
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 MIGRATION = {
@@ -55,7 +55,12 @@ async def test_second_person_changes_it_and_the_first_accepts_again(visit: Visit
         modal = other.get_by_role("dialog")
         await hand.tick(other, modal.get_by_label("Accept", exact=True))
         await hand.fill(other, modal.get_by_label("workers"), "2")
-        await hand.tick(other, modal.get_by_role("group", name="dry_run").get_by_label("Yes"))
+        dry = modal.get_by_role("group", name="dry_run")
+        if hand is HANDS["keyboard"]:  # Tab leads to what is chosen, arrows to the others
+            await tab_to(other, dry.get_by_label("No"))
+            await other.keyboard.press("ArrowUp")
+        else:
+            await hand.tick(other, dry.get_by_label("Yes"))
         await picture(other, "changing")
         assert await serious(other) == []
         await hand.press(other, modal.get_by_role("button", name="Send answer"))
