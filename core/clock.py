@@ -93,12 +93,20 @@ class Pace:
         return max(0.0, until - now)
 
     def posted(self, now: float) -> None:
-        """A post began."""
+        """A post begins."""
         self.next_slot = now + 1.0 / self.posts_per_second
 
+    def not_posted(self, began: float) -> None:
+        """What began then posted nothing: its slot is free, unless another one has begun since."""
+        if self.next_slot == began + 1.0 / self.posts_per_second:
+            self.next_slot = began
+
     def refused(self, now: float, retry_after: float | None) -> None:
-        """The place asked us to wait: as long as it said, else longer each time, up to a minute."""
-        self.failures += 1
+        """The place asked us to wait: as long as it said, else longer each time, up to a minute. Several that were on
+        their way together count once.
+        """
+        if now >= self.paused_until:
+            self.failures += 1
         wait = retry_after if retry_after is not None else backoff(self.failures, first=0.5, longest=60.0)
         if now + wait >= self.paused_until:
             self.paused_until, self.guessed = now + wait, retry_after is None

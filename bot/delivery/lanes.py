@@ -2,6 +2,9 @@
 
 Each channel has a lane with two queues: posts, which are paced, and updates, which are not, so that they never wait
 behind posts. A key waits at most once in a queue; what is sent is decided when its turn comes.
+
+At a pace of several posts a second, as many cards and updates are on their way side by side. Pages and notices are
+posted alone: what one of them says may follow from the one before.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import heapq
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -20,6 +24,7 @@ _log = structlog.get_logger("clarify.delivery")
 Priority = tuple[int, float]
 # Order of sending (design): pages, removal of dead controls, cards by time left, notices.
 PAGE, DEAD_CONTROLS, CARD, NOTICE = range(4)
+_MOST_AT_ONCE = 16  # in each queue
 
 
 def card_priority(expires_at: float | None) -> Priority:
@@ -60,6 +65,7 @@ class _Queue:
     waiting: dict[str, Priority] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
+    running: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 class Lanes:
@@ -70,6 +76,7 @@ class Lanes:
         self._clock = clock
         self._rng = rng
         self._posts_per_second = posts_per_second
+        self._at_once = max(1, int(min(posts_per_second, _MOST_AT_ONCE)))
         self._paces: dict[str, Pace] = {}
         self._queues: dict[tuple[str, bool], _Queue] = {}
         self._not_yet: list[tuple[str, str, Priority]] = []
@@ -127,28 +134,49 @@ class Lanes:
 
     async def _work(self, channel: str, post: bool, queue: _Queue) -> None:  # noqa: FBT001
         pace = self._paces.setdefault(channel, Pace(self._posts_per_second))
-        while queue.waiting:
+        while queue.waiting or queue.running:
+            if not queue.waiting or len(queue.running) >= self._at_once:
+                await _news(queue)
+                continue
             await self._turn(pace, queue, post=post)
             key, priority = self._pop(queue)
             if key is None:
                 continue
+            alone = post and priority[0] != CARD
+            while alone and queue.running:
+                await _news(queue)
             began = self._clock.steady()
-            result = await self._deliver(key)
-            now = self._clock.steady()
-            if isinstance(result, NotYet):
-                self._not_yet.append((channel, key, priority))
-                continue
-            if result.posted:
+            if post:
                 pace.posted(began)  # the time that Slack takes to answer is part of the interval
-            if isinstance(result, Done):
-                pace.went_well()
-                continue
-            if result.pause:
-                pace.refused(now, result.seconds)
-                self.put(channel, key, post=post, priority=priority)
-            else:
-                self._put_later(result.seconds or 0.0, channel, key, priority, post=post)
+            sending = asyncio.create_task(
+                self._send(pace, began, channel, key, priority, post=post), name=f"lane {channel}"
+            )
+            queue.running.add(sending)
+            sending.add_done_callback(partial(self._sent, queue))
+            if alone:
+                await asyncio.wait({sending})
         queue.worker = None
+
+    async def _send(
+        self, pace: Pace, began: float, channel: str, key: str, priority: Priority, *, post: bool
+    ) -> None:
+        result = await self._deliver(key)
+        if post and not (isinstance(result, Done | Again) and result.posted):
+            pace.not_posted(began)
+        if isinstance(result, NotYet):
+            self._not_yet.append((channel, key, priority))
+        elif isinstance(result, Done):
+            pace.went_well()
+        elif result.pause:
+            pace.refused(self._clock.steady(), result.seconds)
+            self.put(channel, key, post=post, priority=priority)
+        else:
+            self._put_later(result.seconds or 0.0, channel, key, priority, post=post)
+
+    def _sent(self, queue: _Queue, sending: asyncio.Task[None]) -> None:
+        queue.running.discard(sending)
+        queue.changed.set()
+        self._ended(sending)
 
     async def _turn(self, pace: Pace, queue: _Queue, *, post: bool) -> None:
         """Wait for the slot."""
@@ -184,3 +212,9 @@ class Lanes:
         _log.error("a lane died", lane=task.get_name(), error=repr(task.exception()))
         if not self.failed.done():
             self.failed.set_exception(task.exception() or RuntimeError(task.get_name()))
+
+
+async def _news(queue: _Queue) -> None:
+    """Returns when something else waits in a queue, or what was on its way has ended."""
+    queue.changed.clear()
+    await queue.changed.wait()

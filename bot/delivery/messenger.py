@@ -120,17 +120,25 @@ class Messenger:
     async def deliver(self, key: str) -> Done | Again | NotYet:
         """Take the message `key` one step towards its desired state. Never raises for failures outside this program.
 
-        A lane posts and updates at the same time, so a lock lets only one call work on a message.
+        A lane sends several messages at the same time, so a lock lets only one call work on a message, and another one
+        on what is to be posted in a session's thread: its first message opens it, the others keep their order.
         """
-        turn = self._turns.setdefault(key, asyncio.Lock())
-        async with turn:
+        async with self._turn(key):
             return await self._deliver(key)
+
+    def _turn(self, name: str) -> asyncio.Lock:
+        return self._turns.setdefault(name, asyncio.Lock())
 
     async def _deliver(self, key: str) -> Done | Again | NotYet:
         row: Row | None = None
         try:
             row = await self._messages.get(key)
-            return await self._bring(row) if row is not None and row.failed is None else Done()
+            if row is None or row.failed is not None:
+                return Done()
+            if row.ts is not None or row.session_id is None:
+                return await self._bring(row)
+            async with self._turn(f"thread:{row.producer}:{row.session_id}"):
+                return await self._bring(row)
         except (StorageUnavailable, LockTimeout) as error:
             _log.warning("delivery has to wait", key=key, reason=str(error))
             return Again(_AWAY_RETRY if isinstance(error, LedgersAway) else _STORAGE_RETRY)

@@ -189,3 +189,73 @@ async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_fo
     assert wire.order.count("told") == 1
     await clock.advance(11)
     assert wire.order.count("told") == 2
+
+
+@pytest.fixture
+async def fast_lanes(wire: Wire, clock: ManualClock) -> AsyncIterator[Lanes]:
+    """At four posts a second."""
+    made = Lanes(wire.deliver, clock, 4.0, random.Random(1))  # noqa: S311 - jitter
+    yield made
+    if wire.hold is not None:
+        wire.hold.set()
+    await made.close()
+
+
+async def test_cards_are_on_their_way_side_by_side_as_far_as_the_pace_lets_them(
+    fast_lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.hold = asyncio.Event()
+    for number in range(6):
+        fast_lanes.put("C1", f"card {number}", post=True, priority=(CARD, float(number)))
+    await clock.advance(2)
+    assert wire.order == ["card 0", "card 1", "card 2", "card 3"]
+    assert [at for _, at in wire.sent] == pytest.approx([0, 0.25, 0.5, 0.75])
+    wire.hold.set()
+    await clock.advance(1)
+    assert wire.order == [f"card {number}" for number in range(6)]
+
+
+@pytest.mark.parametrize("kind", [PAGE, NOTICE])
+async def test_pages_and_notices_are_posted_one_after_another(
+    fast_lanes: Lanes, wire: Wire, clock: ManualClock, kind: int
+) -> None:
+    wire.hold = asyncio.Event()
+    fast_lanes.put("C1", "card", post=True, priority=(CARD, 0.0))
+    await clock.advance(0.5)
+    for number in range(2):
+        fast_lanes.put("C1", f"said {number}", post=True, priority=(kind, float(number)))
+    await clock.advance(5)
+    assert wire.order == ["card"]
+    for sent in (["card", "said 0"], ["card", "said 0", "said 1"]):
+        wire.hold.set()
+        wire.hold = asyncio.Event()
+        await clock.advance(5)
+        assert wire.order == sent
+
+
+async def test_updates_are_on_their_way_side_by_side(
+    fast_lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.hold = asyncio.Event()
+    for number in range(6):
+        fast_lanes.put("C1", f"dead {number}", post=False, priority=(DEAD_CONTROLS, float(number)))
+    await clock.advance(0)
+    assert wire.order == ["dead 0", "dead 1", "dead 2", "dead 3"]
+    wire.hold.set()
+    await clock.advance(0)
+    assert len(wire.order) == 6
+
+
+async def test_a_rate_limit_that_meets_several_counts_once(
+    fast_lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.hold = asyncio.Event()
+    keys = [f"dead {number}" for number in range(4)]
+    wire.script = {key: [Again(pause=True), Done()] for key in keys}
+    for key in keys:
+        fast_lanes.put("C1", key, post=False, priority=(DEAD_CONTROLS, 0.0))
+    await clock.advance(0)
+    wire.hold.set()
+    await clock.advance(5)
+    assert sorted(wire.order) == sorted([*keys, *keys])
+    assert [at for _, at in wire.sent[4:]] == pytest.approx([1.0] * 4)

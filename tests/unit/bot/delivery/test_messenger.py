@@ -176,6 +176,15 @@ async def test_second_card_of_a_session_waits_for_the_one_that_opens_the_thread(
     assert [post.broadcast for post in posts] == [False, True]
 
 
+async def test_cards_of_a_session_that_are_delivered_at_once_share_its_thread(world: Room) -> None:
+    await opened(world)
+    await asked_again(world)
+    outcomes = await asyncio.gather(world.deliver(KEY), world.deliver(OTHER))
+    assert list(outcomes) == [Done(posted=True)] * 2
+    first, second = world.slack.there.values()
+    assert (first.thread_ts, second.thread_ts) == (None, (await world.row(KEY)).ts)
+
+
 async def test_place_refused_goes_where_it_can_be_seen_and_pages(world: Room) -> None:
     await opened(world)
     world.slack.script = [(Never("is_archived", "place"), False)]
