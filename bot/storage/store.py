@@ -2,7 +2,7 @@
 
 WAL with synchronous=FULL: once `write` returns, its data is on disk. The waiting work of all callers goes into one
 transaction, each part in its own savepoint, so that many small durable writes cost one sync. It runs in the connection's
-thread in one go, since switching threads costs more than most statements.
+thread in one go, as the waiting reads do in theirs, since switching threads costs more than most statements.
 
 Statements use the SQL that SQLite and PostgreSQL share, with named parameters: `where id = :id`, and `in :ids` for a
 list.
@@ -124,6 +124,8 @@ class Store:
         self._lock = lock
         self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
         self._task = asyncio.create_task(self._commit_batches(), name="storage")
+        self._unread: list[tuple[tuple[str, Mapping[str, object]], asyncio.Future[list[Row]]]] = []
+        self._reading: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, path: Path) -> Store:
@@ -174,8 +176,12 @@ class Store:
 
     async def read(self, sql: str, **values: object) -> list[Row]:
         """The rows of a query, as last committed."""
+        found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
+        self._unread.append((bound(sql, values), found))
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read_batches(), name="storage reads")
         try:
-            return list(await self._reader.execute_fetchall(*bound(sql, values)))
+            return await found
         except sqlite3.Error as error:
             raise StorageUnavailable(
                 f"The storage could not be read: {error}.{_what_to_do(error)}"
@@ -222,9 +228,29 @@ class Store:
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
+        if self._reading is not None:
+            await self._reading
         await self._writer.close()
         await self._reader.close()
         self._lock.release()
+
+    async def _read_batches(self) -> None:
+        """Work off the queries that wait, and those that come meanwhile."""
+        while batch := self._unread[:_BATCH]:
+            del self._unread[:_BATCH]
+            results: list[list[Row] | Exception]
+            try:
+                results = await self._reader.run(partial(_fetch_all, [query for query, _ in batch]))
+            except Exception as error:  # noqa: BLE001 - of the connection: handed to all who wait
+                results = [error] * len(batch)
+            for (_, found), result in zip(batch, results, strict=True):
+                if found.done():
+                    continue
+                if isinstance(result, Exception):
+                    found.set_exception(result)
+                else:
+                    found.set_result(result)
+        self._reading = None
 
     async def _commit_batches(self) -> None:
         while True:
@@ -298,6 +324,20 @@ def _run_all(works: list[Work[Any]], db: sqlite3.Connection) -> list[tuple[objec
     db.execute("begin immediate")
     tx = Tx(db)
     return [_run(work, tx, db) for work in works]
+
+
+def _fetch_all(
+    queries: list[tuple[str, Mapping[str, object]]], db: sqlite3.Connection
+) -> list[list[Row] | Exception]:
+    """Each query's rows, or its exception."""
+    return [_fetched(query, db) for query in queries]
+
+
+def _fetched(query: tuple[str, Mapping[str, object]], db: sqlite3.Connection) -> list[Row] | Exception:
+    try:
+        return db.execute(*query).fetchall()
+    except Exception as error:  # noqa: BLE001 - handed to the caller whose query it was
+        return error
 
 
 def _run(work: Work[Any], tx: Tx, db: sqlite3.Connection) -> tuple[object, Exception | None]:
