@@ -180,7 +180,9 @@ class FileLedger:
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
         """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be known."""
-        return record.asked.reply_token is None or await asyncio.to_thread(self.is_as_asked_now, record)
+        if record.asked.reply_token is None or self._seals.at_hand:
+            return self.is_as_asked_now(record)
+        return await asyncio.to_thread(self.is_as_asked_now, record)
 
     def is_as_asked_now(self, record: Clarification) -> bool | None:
         """`is_as_asked`, blocking."""

@@ -142,6 +142,10 @@ class Book:
         self.changed: list[Clarification] = []
         self.numbered = 0  # the number given out, if any
         self._highest = highest
+        self._read: dict[
+            int, tuple[object, Clarification | None]
+        ] = {}  # by what `id` says of an item, which is kept
+        self._as_asked: dict[int, tuple[Clarification, bool | None]] = {}
 
     def trust(self, record: Clarification) -> None:
         """Take what it asks for ours: earlier releases sealed no question."""
@@ -150,7 +154,14 @@ class Book:
     @property
     def records(self) -> list[Clarification]:
         """Every record that can be read, in the order of the file."""
-        return [record for item in self._items if (record := parse(item)) is not None]
+        return [record for item in self._items if (record := self._parsed(item)) is not None]
+
+    def is_as_asked(self, record: Clarification) -> bool | None:
+        """`Seals.is_as_asked`, found out once for each record that was read."""
+        known = self._as_asked.get(id(record))
+        if known is None:
+            known = self._as_asked[id(record)] = record, self.seals.is_as_asked(record)
+        return known[1]
 
     def get(self, clarification_id: str) -> Clarification:
         """One record.
@@ -159,17 +170,24 @@ class Book:
             NotFound: no such record, or it cannot be read.
         """
         for item in self._items:
-            if identity(item) == clarification_id and (record := parse(item)):
+            if identity(item) == clarification_id and (record := self._parsed(item)):
                 return record
         raise NotFound(clarification_id)
 
     def put(self, record: Clarification) -> Clarification:
         """Add a record, or replace the one with its id. Its question is sealed, unless somebody had changed it."""
         if record.asked.reply_token is not None:
-            before = next((parse(item) for item in self._items if identity(item) == record.id), None)
-            if before is None or self.seals.is_as_asked(before):
+            before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
+            if before is None or self.is_as_asked(before):
                 record = self.seals.asked(record)
         return self._store(record)
+
+    def _parsed(self, item: object) -> Clarification | None:
+        """`parse`, done once for each item."""
+        known = self._read.get(id(item))
+        if known is None:
+            known = self._read[id(item)] = item, parse(item)
+        return known[1]
 
     def _store(self, record: Clarification) -> Clarification:
         dumped = dump(record)
@@ -385,6 +403,11 @@ class Seals:
         self._shell = shell
         self._signs = signs
         self._key: bytes | None = None
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether seals are made and checked without reading the key first: nothing blocks."""
+        return self._key is not None or not self._signs
 
     def sealed(self, record: Clarification) -> Clarification:
         """The record with the seal of its answer; as it is, where the key cannot be had: then it is nobody's."""

@@ -125,7 +125,7 @@ class Router:
                 return Opened(record, "duplicate")
         now = self._clock.now()
         for record in records:
-            if is_follow_up(record, ask) and book.seals.is_as_asked(record):
+            if is_follow_up(record, ask) and book.is_as_asked(record):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
@@ -351,7 +351,7 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> None:
-            if is_unsettled(record) and not (as_asked := book.seals.is_as_asked(record)):
+            if is_unsettled(record) and not (as_asked := book.is_as_asked(record)):
                 if as_asked is not None:
                     book.put(disowned(record, self._clock.now()))
                 return
@@ -466,7 +466,7 @@ class Router:
         Raises:
             Closed: another program changed it. LedgerUnwritable: that cannot be told.
         """
-        as_asked = book.seals.is_as_asked(record)
+        as_asked = book.is_as_asked(record)
         if as_asked or not is_unsettled(record):
             return
         if as_asked is None:
