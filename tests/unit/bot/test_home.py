@@ -772,3 +772,14 @@ async def test_publish_calls_once_and_its_outcome_is_returned_and_counted(
         assert outcome == expected
     assert len([call for call in ws.calls if call.method == "views.publish"]) == 1
     assert telemetry.deliveries == {("home", type(expected).__name__.lower()): 1}
+
+
+async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World) -> None:
+    world.slack.answers[ADE].append(Never("invalid_arguments", "content"))
+    await world.home.opened(ADE)
+    await world.clock.advance(600)
+    assert world.slack.users() == [ADE]
+    world.change()
+    await world.clock.advance(5)
+
+    assert world.slack.users() == [ADE, ADE]

@@ -446,3 +446,22 @@ async def test_http_token_and_words_are_in_no_log_and_no_message(
     for secret in (TOKEN, "s3cret answer", inquiry.record.question):
         assert secret not in everything
     assert [line["id"] for line in logs] == (["CLR-42-001"] if token.isprintable() else [])
+
+
+def test_build_each_way_its_own() -> None:
+    built = responders_of(
+        {
+            "architect": ResponderSettings.model_validate({"command": ["./ask"]}),
+            "reviewer": ResponderSettings.model_validate(
+                {"http": "http://127.0.0.1:1/ask", "token_env": "REVIEWER_TOKEN"}
+            ),
+            "security": ResponderSettings.model_validate({"people": "C0123"}),
+        },
+        {"REVIEWER_TOKEN": SecretStr("s3cret")},
+        Path("/"),
+        {},
+    )
+    assert {role: type(responder) for role, responder in built.items()} == {
+        "architect": CommandResponder,
+        "reviewer": HttpResponder,
+    }

@@ -125,3 +125,11 @@ async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
     await world.pass_by(301)
     await world.paged(2)
     assert world.about(record.id) is not None
+
+
+async def test_fault_of_ours_with_one_record_stops_nobodys_pages(world: World) -> None:
+    broken = replace(summarize(await world.escalated()), id="CLR-45-001", issue=45)
+    object.__setattr__(broken, "topic", object())
+    world.escalations.record_changed(broken)
+    await world.quiet()
+    assert not any(task.done() for task in world.tasks)

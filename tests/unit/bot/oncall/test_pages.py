@@ -117,3 +117,13 @@ async def test_open_pages_are_those_of_questions_that_wait_and_begin_threads(wor
     assert await world.pages.open_pages() == [PagePlace("D1", "1.1", "CLR-1-001")]
     await world.store.run("update messages set thread_ts = '1.0'")
     assert await world.pages.open_pages() == []
+
+
+async def test_restart_knows_whom_it_reached_and_what_is_owed(world: World) -> None:
+    await world.sent(await world.raised(clarification="CLR-42-001"))
+    await world.store.run("update messages set channel = 'D1', ts = '1.1' where target = 'U0ONCALL'")
+    again = World(world.store)
+    await again.incidents.restore()
+    assert [each.message for each in await again.pages.restore()] == ["page:1:C0BOSSES"]
+    assert again.incidents.paged("CLR-42-001") == {"U0ONCALL"}
+    assert await world.state("U0ONCALL") == "sent"

@@ -46,6 +46,8 @@ from tests.unit.bot.settings.parsing import problems
         ('[[routes]]\nagent = "a"\nchannel = "C1"', "slack.fallback_channel: required, unless a route without agent is there"),
         ('[ledger]\nmode = "0666"', 'ledger.mode: expected a mode in quotes: "0600", or "0660"'),
         ('[ledger]\narchive_after = "-30d"', 'ledger.archive_after: expected a duration of zero or more, such as "30m"'),
+        ('[ledger]\narchive_after = "99999999999999999d"', "ledger.archive_after: expected a duration of at most ten years"),
+        ('[[on_call]]\nname = "p"\ngroup = "U1"', 'on_call[0].group: "U1" is no user group id; expected S…'),
         ('[monitor]\nsla = "0s"', "clarify.toml:2: monitor.sla: expected more than zero"),
         ('[monitor]\nheartbeat_env = "https://example.com/xapp-9"', "monitor.heartbeat_env: expected the name of an environment variable"),
         ('[monitor]\nheartbeat_env = "MISSING"', "clarify.toml:2: monitor.heartbeat_env: asks for MISSING, which is not set"),

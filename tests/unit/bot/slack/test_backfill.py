@@ -158,7 +158,7 @@ async def test_limit_of_one_call_a_minute_is_noticed_and_forgotten() -> None:
     assert allowance.trouble is None
 
 
-@pytest.mark.parametrize("fault", ["429:0.01", "drop"])
+@pytest.mark.parametrize("fault", ["429:0.01", "5xx:503", "drop"])
 async def test_trouble_that_passes_is_waited_for(built: Start, fault: str) -> None:
     bot = await built()
     record, ts = await bot.asked()
