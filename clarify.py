@@ -51,7 +51,7 @@ Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
 DEFAULT_URL = "http://127.0.0.1:8787"
 LONGEST_WAIT = 55  # seconds that one request may wait for an answer
 _TIMEOUT = 3600.0  # the bot's own, where none is given
-_PATIENCE = 15.0  # seconds for an answer of the bot, beyond what it was told to wait
+PATIENCE = 15.0  # seconds for a response of the bot, beyond what it was told to wait
 _CONNECTING = 10.0
 _PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between two
 _LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
@@ -476,7 +476,7 @@ class Call:
         *,
         query: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
-        patience: float = _PATIENCE,
+        patience: float = PATIENCE,
     ) -> None:
         self.method = method
         self.path = path
@@ -618,7 +618,7 @@ class Asking:
 
     def _look(self) -> Call:
         wait = min(LONGEST_WAIT, max(1, int(self._left) + 2))
-        return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + _PATIENCE)
+        return Call("GET", f"/questions/{self._id}", query={"wait": wait}, patience=wait + PATIENCE)
 
     def _told(self, reply: Reply) -> dict[str, Any]:
         if reply.status >= 400:

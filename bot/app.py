@@ -799,7 +799,7 @@ class Bot:
 
     def http_app(self, limits: Limits) -> FastAPI:
         """The app of the HTTP server, with all routes of this bot."""
-        from bot.web import clarifications, health, push, questions, slack
+        from bot.web import clarifications, health, mcp, push, questions, slack
         from bot.web.callers import Callers
         from bot.web.server import build_app
 
@@ -830,15 +830,17 @@ class Bot:
             health.Check("events to be recorded", self.ledger_outage.overdue),
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),
         ]
+        waiting = questions.Waiting(self.questions, self.permalinks.link, limits.waiting)
         routers = [
             health.health_routes(needed, others),
             health.metrics_routes(sources, callers),
             push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
-            questions.question_routes(
+            questions.question_routes(questions=self.questions, callers=self._askers(), waiting=waiting),
+            mcp.mcp_routes(
                 questions=self.questions,
-                callers=self._askers(),
-                link_of=self.permalinks.link,
-                most_waiting=limits.waiting,
+                callers=self._askers(self.settings.http.origins),
+                waiting=waiting,
+                origins=self.settings.http.origins,
             ),
             clarifications.clarification_routes(
                 hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
@@ -848,14 +850,17 @@ class Bot:
             routers.insert(0, slack.slack_routes(self.slack.request_url))
         return build_app(routers, callers)
 
-    def _askers(self) -> Callers:
-        """Who may ask directly: every producer with a token, and processes of this machine, as the one without any."""
+    def _askers(self, origins: Sequence[str] = ()) -> Callers:
+        """Who may ask directly: every producer with a token, and processes of this machine, as the one without any.
+        `origins`: of web pages that count as such processes.
+        """
         from bot.web.callers import Callers
 
         asking = [each for each in self.settings.producers if each.token_env is not None or each.pushes]
         return Callers(
             {each.name: self.settings.producer_token(each) for each in asking},
             {each.name: each.speaker for each in asking},
+            origins=origins,
         )
 
     async def _storage_trouble(self) -> str | None:

@@ -215,6 +215,18 @@ def hook(context: typer.Context) -> None:
     raise typer.Exit(hooks.main(context.args))
 
 
+@app.command(
+    rich_help_panel=_QUESTIONS,
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def mcp(context: typer.Context) -> None:
+    """Let an agent ask people over MCP, on standard input and output: `clarify mcp --help`."""
+    from bot.cli import mcp as tools
+
+    raise typer.Exit(tools.main(context.args))
+
+
 @app.command(rich_help_panel=_BOT)
 def init(path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("clarify.toml")) -> None:
     """Write a commented clarify.toml to start from."""

@@ -9,7 +9,7 @@ import asyncio
 import re
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,6 +36,7 @@ _MOST_LISTED = 100
 _REDACTED = "[redacted]"
 _GONE = "forgotten"  # in place of a digest
 _WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "default", "topic")
+_NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
 _log = structlog.get_logger("clarify.questions")
 
@@ -142,8 +143,14 @@ class Questions:
             for event in self._waiting.get(name, ()):
                 event.set()
 
-    async def ask(self, new: NewQuestion, speaker: Speaker) -> tuple[Clarification, bool]:
+    async def ask(
+        self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False
+    ) -> tuple[Clarification, bool]:
         """The question's record, and whether it was asked just now: with a known key it was before.
+
+        With `repeats`, for callers that give no keys and ask again when a call breaks off, it was also asked before if
+        the same question of the same session waits, or its answer was never handed out. Before this first waits for
+        something, the question is on its way into the storage, and stays so if the caller leaves.
 
         Raises:
             BadField: it makes no sense.
@@ -153,16 +160,37 @@ class Questions:
         asked = self._redacted(read_question(new, producer=speaker.producer, token=token), speaker.producer)
         if not speaker.may_be(asked.agent):
             raise OtherAgent
-        self._on_the_way[speaker.producer] += 1
-        try:
-            # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
-            place = await asyncio.shield(asyncio.ensure_future(self._stored(asked, speaker.producer, token)))
-            record = await self._recorded(place)
-        finally:
-            self._on_the_way[speaker.producer] -= 1
+        asking = self._asked(asked, speaker.producer, token, repeats=repeats and asked.key is None)
+        # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
+        record, is_new = await asyncio.shield(asyncio.ensure_future(asking))
         if record.asked.direct is None:
             raise Forgotten(record.id)
-        return record, place.is_new
+        return record, is_new
+
+    async def _asked(
+        self, asked: AskedQuestion, producer: str, token: str, *, repeats: bool
+    ) -> tuple[Clarification, bool]:
+        self._on_the_way[producer] += 1
+        over: set[str] | None = set() if repeats else None
+        try:
+            while True:
+                place = await self._stored(asked, producer, token, over)
+                try:
+                    record = await self._recorded(place)
+                except NotFound:  # its ledger was taken away
+                    if over is None or place.is_new:
+                        raise
+                else:
+                    if (
+                        over is None
+                        or place.is_new
+                        or record.is_open
+                        or record.asked.reply in _NOT_HANDED_OUT
+                    ):
+                        return record, place.is_new
+                over.add(place.token)
+        finally:
+            self._on_the_way[producer] -= 1
 
     async def find(self, clarification_id: str, producer: str) -> Clarification:
         """A question of this producer, as it stands.
@@ -238,14 +266,17 @@ class Questions:
 
     async def picked_up(self, record: Clarification) -> None:
         """The asker has the answer. Where that cannot be noted, it is logged: the asker gets the same answer again."""
-        if record.asked.reply not in {"waiting", "unclaimed"} or record.asked.reply_token is None:
+        if record.asked.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
             return
         try:
             await self._router.settle_reply(record.id, record.asked.reply_token, "confirmed", resolve=True)
         except ClarifyError as error:
             _log.warning("that an answer was picked up cannot be noted", id=record.id, reason=str(error))
 
-    async def _stored(self, asked: AskedQuestion, producer: str, token: str) -> _Place:
+    async def _stored(
+        self, asked: AskedQuestion, producer: str, token: str, over: Collection[str] | None
+    ) -> _Place:
+        """Store a question, unless it was before. `over`: tokens of the same question that are, if it may be asked again."""
         now = self._clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
         incoming = Incoming(
@@ -264,6 +295,8 @@ class Questions:
         def work(tx: Tx) -> _Place:
             if (known := _known(tx, asked, producer, now)) is not None:
                 return known
+            if over is not None and (same := _same(tx, asked, producer, over)) is not None:
+                return same
             if waiting >= most:
                 raise TooManyOpen(most)
             take(tx, incoming)
@@ -383,6 +416,20 @@ def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place
     if row["digest"] not in {asked.digest, _GONE}:
         raise KeyReused
     return _place(row)
+
+
+def _same(tx: Tx, asked: AskedQuestion, producer: str, over: Collection[str]) -> _Place | None:
+    """The newest question that says the same for as long and was given no key; None also if it is among the `over`."""
+    row = tx.one(
+        """select * from questions where producer = :producer and agent = :agent and digest = :digest and key is null
+           and expires_at - created_at > :timeout - 1.0 and expires_at - created_at < :timeout + 1.0
+           order by created_at desc limit 1""",
+        producer=producer,
+        agent=asked.agent,
+        digest=asked.digest,
+        timeout=asked.timeout,
+    )
+    return None if row is None or row["token"] in over else _place(row)
 
 
 def _place(row: Row) -> _Place:

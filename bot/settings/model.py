@@ -185,6 +185,15 @@ def http_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def web_origin(value: str) -> str:
+    """What browsers send as `Origin`: scheme, host and port alone, in lower case."""
+    parts = urlsplit(http_url(value))
+    origin = f"{parts.scheme}://{parts.netloc}"
+    if value != origin.lower():
+        raise ValueError("expected an origin such as https://agents.example.com: no path, in lower case")
+    return value
+
+
 def is_web_address(value: str) -> bool:
     """Whether it begins with http:// or https:// and has a host; it may have a user, a password or a query."""
     try:
@@ -312,7 +321,10 @@ class SlackSettings(Table):
 
 
 class HttpSettings(Table):
+    """`origins`: web pages that may call `/mcp`."""
+
     listen: Annotated[str, AfterValidator(listen_address)] = "127.0.0.1:8787"
+    origins: tuple[Annotated[str, AfterValidator(web_origin)], ...] = ()
 
     @property
     def is_asked_for(self) -> bool:

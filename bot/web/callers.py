@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fastapi import HTTPException
 from fastapi.security import HTTPBearer
@@ -39,13 +39,20 @@ class Callers:
     """Knows the producers that may call us."""
 
     def __init__(
-        self, tokens: Mapping[str, SecretStr | None], speakers: Mapping[str, Speaker] | None = None
+        self,
+        tokens: Mapping[str, SecretStr | None],
+        speakers: Mapping[str, Speaker] | None = None,
+        *,
+        origins: Collection[str] = (),
     ) -> None:
-        """`tokens`: producer → bearer token, None if it has none. `speakers`: of those that may not speak for all agents."""
+        """`tokens`: producer → bearer token, None if it has none. `speakers`: of those that may not speak for all agents.
+        `origins`: web pages that may call from this machine without a token.
+        """
         self._tokens = {
             name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
         }
         self._speakers = speakers or {}
+        self._origins = frozenset(origins)
         self.page_key = secrets.token_urlsafe(32)  # of `/docs` while we run
         self._bare = tuple(name for name, token in tokens.items() if token is None)
         self._may_call = bool(tokens)
@@ -110,7 +117,8 @@ class Callers:
                 raise _unauthorized()
             why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
             raise problem(403, "NOT_LOCAL", why + " Set `token_env` for it.")
-        if not self._is_our_page(request) and (
+        known = self._is_our_page(request) or request.headers.get("origin") in self._origins
+        if not known and (
             "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
         ):
             raise problem(403, "BROWSER", "A web page may not call without a token.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
@@ -86,12 +87,38 @@ _ASKED: dict[int | str, dict[str, Any]] = {
 }
 
 
-def question_routes(
-    *, questions: Questions, callers: Callers, link_of: LinkOf, most_waiting: int
-) -> APIRouter:
-    """The routes; `most_waiting` callers may wait at once, others are answered at once. `link_of`: the address of a card."""
+class Waiting:
+    """Waits until questions are decided: so many callers at once, beyond that each is told at once how it stands."""
+
+    def __init__(self, questions: Questions, link_of: LinkOf, most: int) -> None:
+        """`link_of`: the address of a card."""
+        self._questions = questions
+        self._link_of = link_of
+        self._places = asyncio.Semaphore(most)
+
+    async def settled(
+        self, record: Clarification, producer: str, wait: float, *ends: Callable[[], Awaitable[Any]]
+    ) -> tuple[Clarification, dict[str, Any], bool]:
+        """The question once it is decided, or as it is after `wait` seconds or at one of the `ends`; its state; and
+        whether there was a place to wait.
+        """
+        link = asyncio.ensure_future(self._link_of(record.id))
+        had_place = True
+        try:
+            if wait and record.is_open and (had_place := not self._places.locked()):
+                over = [end() for end in ends]
+                async with self._places:
+                    record = await self._questions.until_settled(record.id, producer, wait, *over)
+            await asyncio.wait({link}, timeout=_LINK_PATIENCE)
+            known = link.result() if link.done() else None
+        finally:
+            link.cancel()
+        return record, state_of(record, known), had_place
+
+
+def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting) -> APIRouter:
+    """The routes."""
     router = APIRouter(prefix="/questions", tags=["questions"], dependencies=[Security(BEARER)])
-    places = asyncio.Semaphore(most_waiting)
     caller = Depends(callers.speaker)
 
     async def settled(
@@ -99,19 +126,11 @@ def question_routes(
     ) -> Response:
         """How it stands once it is decided, at the latest after `wait` seconds; sent, an answer counts as picked up."""
         headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if status == 201 else {}
-        link = asyncio.ensure_future(link_of(record.id))
-        try:
-            if wait and record.is_open and places.locked():
-                headers |= _RETRY
-            elif wait and record.is_open:
-                ends = stopping_of(request).wait(), hung_up(request.receive)
-                async with places:
-                    record = await questions.until_settled(record.id, who.producer, wait, *ends)
-            await asyncio.wait({link}, timeout=_LINK_PATIENCE)
-            known = link.result() if link.done() else None
-        finally:
-            link.cancel()
-        return _Handed(state_of(record, known), status, headers, lambda: questions.picked_up(record))
+        ends = stopping_of(request).wait, functools.partial(hung_up, request.receive)
+        record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
+        if not had_place:
+            headers |= _RETRY
+        return _Handed(state, status, headers, lambda: questions.picked_up(record))
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
     async def ask(
@@ -186,10 +205,11 @@ class _Handed(JSONResponse):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-            await send({"type": "http.response.body", "body": self.body, "more_body": True})
+            # All but the last byte: a caller who has everything may hang up.
+            await send({"type": "http.response.body", "body": self.body[:-1], "more_body": True})
             await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
             gone = left.done()
-            await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.body", "body": self.body[-1:]})
         finally:
             left.cancel()
             await asyncio.gather(left, return_exceptions=True)

@@ -16,3 +16,4 @@ create table questions (
 );
 create unique index questions_keys on questions (producer, agent, key) where key is not null;
 create index questions_of_producers on questions (producer, created_at);
+create index questions_contents on questions (producer, agent, digest);

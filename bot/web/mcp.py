@@ -1,0 +1,86 @@
+"""`/mcp`: the tools with which agents ask people, over MCP's streamable HTTP.
+
+Nothing is kept between requests, so that each can be served by another replica; what a caller asked before is found by
+what it says (`Questions.ask`). The SDK is loaded at the first call: the bot starts without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import ModuleType
+
+from fastapi import APIRouter, HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from bot.producers.questions import Questions
+from bot.web.callers import Callers
+from bot.web.guard import answer_to, problem, stopping_of
+from bot.web.questions import Waiting
+
+_HEADERS = [
+    "authorization",
+    "content-type",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+]
+
+
+def mcp_routes(
+    *, questions: Questions, callers: Callers, waiting: Waiting, origins: Sequence[str]
+) -> APIRouter:
+    """The route. `origins`: of web pages that may call it."""
+    served: ASGIApp = _Served(questions, callers, waiting)
+    if origins:
+        served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
+    router = APIRouter()
+    router.routes.append(Route("/mcp", served, include_in_schema=False))
+    return router
+
+
+class _Served:
+    """The ASGI app: who calls, then the SDK's transport, a new one for each request."""
+
+    def __init__(self, questions: Questions, callers: Callers, waiting: Waiting) -> None:
+        self._questions = questions
+        self._callers = callers
+        self._waiting = waiting
+        self._tools: ModuleType | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            speaker = self._callers.speaker(request)
+            if request.method != "POST":
+                # A client that would listen for what the server says by itself: it says nothing.
+                raise problem(405, "METHOD_NOT_ALLOWED", "Only POST is used here.", headers={"Allow": "POST"})
+            body = await request.body()
+        except HTTPException as error:
+            await answer_to(error)(scope, receive, send)
+            return
+        if self._tools is None:
+            self._tools = await asyncio.to_thread(_load)
+        call = self._tools.Call(self._questions, self._waiting, speaker, stopping_of(request).wait)
+        await call.serve(scope, _replayed(body, receive), send)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body again, for somebody who wants to read it, and then what comes after it."""
+    parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return parts.pop() if parts else await receive()
+
+    return read
+
+
+def _load() -> ModuleType:
+    """Import the SDK, beside the event loop."""
+    from bot.web import tools  # noqa: PLC0415 - at the first call
+
+    return tools

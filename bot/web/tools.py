@@ -1,0 +1,147 @@
+"""The MCP tools in the bot: one request to `/mcp`, carried out.
+
+Imports the SDK, which takes as long as much of the bot: `bot.web.mcp` imports this at the first call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+from fastapi.exceptions import RequestValidationError
+from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp_types import CallToolResult
+from pydantic import ValidationError
+from starlette.types import Message, Receive, Scope, Send
+
+from bot.producers.questions import Questions
+from bot.tools import make_server, mistaken, told, wait_in
+from bot.web.guard import BODY_LIMIT, answer_to
+from bot.web.questions import Waiting
+from core.clarification import AlreadyAnswered, Clarification, parse_id
+from core.questions import BadField, NewQuestion, state_of
+from core.workflow import Speaker
+
+_RESULT = b'"result"'  # in the part of a response that brings the result, as JSON or as an event
+_log = structlog.get_logger("clarify.mcp")
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells of each request
+
+
+class Call:
+    """One request, and what follows once its response was written."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        waiting: Waiting,
+        speaker: Speaker,
+        stopping: Callable[[], Awaitable[Any]],
+    ) -> None:
+        self._questions = questions
+        self._waiting = waiting
+        self._speaker = speaker
+        self._stopping = stopping
+        self._handed: Clarification | None = None
+        self._written: Clarification | None = None
+        self._gone = False
+
+    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        manager = StreamableHTTPSessionManager(
+            make_server(self._carry),
+            stateless=True,
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+            max_request_body_size=BODY_LIMIT,
+        )
+
+        async def heard() -> Message:
+            message = await receive()
+            self._gone = self._gone or message["type"] == "http.disconnect"
+            return message
+
+        try:
+            async with manager.run():
+                await manager.handle_request(scope, heard, functools.partial(self._write, send))
+        finally:
+            if self._written is not None:
+                await self._questions.picked_up(self._written)
+
+    async def _write(self, send: Send, message: Message) -> None:
+        """Pass a part of the response on. An answer counts as picked up if the caller is there when it is complete."""
+        body = message.get("body", b"")
+        if self._handed is None or _RESULT not in body:
+            await send(message)
+            return
+        record, self._handed = self._handed, None
+        await send({**message, "body": body[:-1], "more_body": True})
+        await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
+        if not self._gone:
+            self._written = record
+        await send({**message, "body": body[-1:]})
+
+    async def _carry(
+        self, name: str, arguments: dict[str, Any], _: ServerRequestContext[Any, Any]
+    ) -> CallToolResult:
+        try:
+            record, state = await self._settled(name, dict(arguments))
+        except ValidationError as error:
+            wrong = RequestValidationError(
+                [{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_url=False)]
+            )
+            return mistaken(_body_of(wrong))
+        except Exception as error:  # noqa: BLE001 - told as on the routes; what is unexpected is logged
+            answer = _body_of(error)
+            if answer["error"] == "INTERNAL_ERROR":
+                _log.exception("a tool failed", tool=name)
+            return mistaken(answer)
+        self._handed = record
+        return told(state)
+
+    async def _settled(self, name: str, arguments: dict[str, Any]) -> tuple[Clarification, dict[str, Any]]:
+        """The question that a tool is about, and its state."""
+        producer = self._speaker.producer
+        if name == "withdraw_question":
+            try:
+                record = await self._questions.withdraw(_id_in(arguments), producer)
+            except AlreadyAnswered as error:
+                record = error.record
+            return record, state_of(record)
+        try:
+            wait = wait_in(arguments)
+        except ValueError as error:
+            raise BadField("wait", str(error)) from None
+        if name == "wait_for_answer":
+            record = await self._questions.find(_id_in(arguments), producer)
+        else:
+            if name == "ask_approval":
+                arguments.setdefault("kind", "approval")
+            new = NewQuestion.model_validate(arguments)
+            record, _ = await self._questions.ask(new, self._speaker, repeats=True)
+        record, state, _ = await self._waiting.settled(record, producer, wait, self._stopping)
+        return record, state
+
+
+def _id_in(arguments: dict[str, Any]) -> str:
+    """The id that a call is about.
+
+    Raises:
+        BadField: there is none, or something else beside it.
+    """
+    if others := sorted(set(arguments) - {"id"}):
+        raise BadField(others[0][:64], "Extra inputs are not permitted.")
+    given = arguments.get("id")
+    if not isinstance(given, str):
+        raise BadField("id", "Missing: expected an id such as CLR-100001-001.")
+    parse_id(given)
+    return given
+
+
+def _body_of(error: Exception) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(bytes(answer_to(error).body))
+    return body

@@ -1,0 +1,368 @@
+"""Agents ask people over MCP, with the official client: over HTTP and over stdio, by both kinds of the protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client import session
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, Implementation, TextContent
+
+from bot.tools import OUTPUT
+from bot.web.questions import QuestionState
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.clocks import LeapClock
+from tests.kit.lives import Life
+from tests.kit.processes import ROOT
+from tests.kit.until import until
+from tests.kit.world import World, config, controls, scene, url_of
+from tests.scenario.test_python_client import free_port
+
+DOORS = [(door, version) for door in ("http", "stdio") for version in ("2025-06-18", "2026-07-28")]
+
+
+class Caller:
+    """A client, and what its tools return."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def call(self, name: str, *, is_error: bool = False, **arguments: Any) -> dict[str, Any]:
+        result = await self.client.call_tool(name, arguments)
+        assert result.is_error is is_error, words(result)
+        return {"said": words(result)} | (result.structured_content or {})
+
+
+Doorway = Callable[..., AbstractAsyncContextManager[Caller]]
+
+
+def words(result: CallToolResult) -> str:
+    (content,) = result.content
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+def over(door: str, version: str, url: str, **more: str) -> Client:
+    """A client by `clarify mcp` or by HTTP."""
+    mode = "legacy" if version < "2026" else version
+    name = Implementation(name="test-agent", version="1")
+    if door == "http":
+        return Client(f"{url}/mcp", mode=mode, client_info=name)
+    environ = {"CLARIFY_URL": url, "PYTHONPATH": str(ROOT)} | more
+    server = StdioServerParameters(command=sys.executable, args=["-m", "bot.cli", "mcp"], env=environ)
+    return Client(server, mode=mode, client_info=name)
+
+
+@asynccontextmanager
+async def called(door: str, version: str, url: str) -> AsyncIterator[Caller]:
+    with pytest.MonkeyPatch.context() as patch:
+        if version < "2026":  # the client offers its newest only
+            patch.setattr(session, "LATEST_HANDSHAKE_VERSION", version)
+        async with over(door, version, url) as client:
+            assert client.session.protocol_version == version
+            yield Caller(client)
+
+
+@pytest.fixture
+async def url(stage: World) -> AsyncIterator[str]:
+    async with stage.bot() as bot:
+        yield url_of(bot)
+
+
+@pytest.mark.parametrize(("door", "version"), DOORS)
+async def test_answer_comes_back_through_every_door(stage: World, url: str, door: str, version: str) -> None:
+    seen: list[float] = []
+
+    async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        assert total is None
+        assert message is not None
+        seen.append(progress)
+
+    async with called(door, version, url) as caller:
+        tools = {tool.name: tool for tool in (await caller.client.list_tools()).tools}
+        assert set(tools) == {"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"}
+        arguments = {"question": "Which age?", "choices": ["65", "67"], "wait": 50}
+        asking = asyncio.create_task(
+            caller.client.call_tool("ask_human", arguments, progress_callback=progressed)
+        )
+        card = await stage.card("Which age?")
+        await until(lambda: seen)
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="67")
+        result = await asking
+    state = result.structured_content
+    assert (state["status"], state["answer"], state["kind"]) == ("answered", "67", "choice")
+    assert state["agent"] == ("local" if door == "http" else "test-agent")
+    assert "answered by user:slack/" in words(result)
+    assert '"67"' in words(result)
+    assert "\n" not in words(result)
+    await stage.now_says(card, "Delivered and confirmed")
+
+
+@pytest.mark.parametrize(("door", "version"), DOORS)
+async def test_call_that_was_not_answered_says_how_to_wait(
+    stage: World, url: str, door: str, version: str
+) -> None:
+    async with called(door, version, url) as caller:
+        asked = await caller.call("ask_human", question="Go on?", kind="yes_no", wait=0)
+        assert asked["status"] == "waiting"
+        assert "wait_for_answer" in asked["said"]
+        assert asked["id"] in asked["said"]
+        card = await stage.card("Go on?")
+        waiting = asyncio.create_task(caller.call("wait_for_answer", id=asked["id"]))
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await waiting)["answer"] is True
+        await stage.now_says(card, "Delivered and confirmed")
+        # It is over, and was handed out: asked again, it is another question.
+        again = await caller.call("ask_human", question="Go on?", kind="yes_no", wait=0)
+        assert again["id"] != asked["id"]
+
+
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_approval_is_accepted_rejected_or_withdrawn(stage: World, url: str, door: str) -> None:
+    async with called(door, "2026-07-28", url) as caller:
+        asked = await caller.call(
+            "ask_approval", action="Send it", risk="high", arguments={"to": 1204}, wait=0
+        )
+        assert asked["kind"] == "approval"
+        card = await stage.card("Send it")
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: not on a Friday", card.ts)
+        rejected = await caller.call("wait_for_answer", id=asked["id"])
+        assert rejected["answer"] == {"decision": "reject", "arguments": {"to": 1204}}
+        assert "Do not do it" in rejected["said"]
+        assert "not on a Friday" in rejected["said"]
+        other = await caller.call("ask_approval", action="Delete it", wait=0)
+        card = await stage.card("Delete it")
+        assert (await caller.call("withdraw_question", id=other["id"]))["status"] == "withdrawn"
+        assert not controls(await stage.now_says(card, "Withdrawn"))
+
+
+async def test_withdrawn_too_late_is_the_answer(stage: World, url: str) -> None:
+    async with called("http", "2026-07-28", url) as caller:
+        asked = await caller.call("ask_human", question="How many?", kind="number", wait=0)
+        card = await stage.card("How many?")
+        await stage.workspace.post(FOLAKE, AGENTS, "12.5", card.ts)
+        await stage.now_says(card, "Answer: 12.5")
+        late = await caller.call("withdraw_question", id=asked["id"])
+        assert (late["status"], late["answer"]) == ("answered", 12.5)
+        await stage.now_says(card, "Delivered and confirmed")
+
+
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) -> None:
+    async with called(door, "2026-07-28", url) as caller:
+        async with httpx.AsyncClient(base_url=url) as http:
+            over_http = (await http.post("/questions", json={"question": "x", "choices": ["a", "a"]})).json()
+        wrong = await caller.call("ask_human", question="x", choices=["a", "a"], is_error=True)
+        assert wrong["said"] == f"choices.1: {over_http['message']}"
+        mistakes: list[tuple[str, dict[str, Any], str]] = [
+            ("ask_human", {}, "question: "),
+            ("ask_human", {"question": "x", "wait": 56}, "wait: "),
+            ("ask_human", {"question": "x", "colour": "red"}, "colour: "),
+            ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "irreversible: "),
+            ("ask_approval", {"question": "x"}, "action: "),
+            ("wait_for_answer", {"id": "CLR-7-001"}, "CLR-7-001"),
+            ("wait_for_answer", {"id": "seven"}, "'seven'"),
+            ("withdraw_question", {}, "id: "),
+        ]
+        for name, arguments, part in mistakes:
+            assert part in (await caller.call(name, is_error=True, **arguments))["said"]
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await caller.client.call_tool("ask_nobody", {})
+
+
+@pytest.mark.parametrize(("door", "version"), DOORS)
+async def test_broken_off_call_withdraws_nothing_and_asks_nothing_twice(
+    stage: World, url: str, door: str, version: str
+) -> None:
+    question: dict[str, Any] = {
+        "question": "Still there?",
+        "kind": "yes_no",
+        "session": "s",
+        "agent": "planner",
+    }
+    async with called(door, version, url) as caller:
+        asking = asyncio.create_task(caller.call("ask_human", **question))
+        card = await stage.card("Still there?")
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
+    await stage.now_says(card, "Not picked up yet")
+    async with called(door, version, url) as caller:  # another client, whose ids begin again
+        state = await caller.call("ask_human", **question, wait=1)
+        assert state["answer"] is False
+        await stage.now_says(card, "Delivered and confirmed")
+        asked = await caller.call("ask_human", **question, wait=0)
+        assert asked["status"] == "waiting"
+        same = await asyncio.gather(*(caller.call("ask_human", **question, wait=0) for _ in range(5)))
+        assert {each["id"] for each in same} == {asked["id"]}
+        others = [{**question, "session": "t"}, {**question, "agent": "coder"}, {**question, "timeout": 60}]
+        for other in others:
+            assert (await caller.call("ask_human", **other, wait=0))["id"] != asked["id"]
+
+
+async def test_same_words_over_http_are_another_question(stage: World, url: str) -> None:
+    async with called("http", "2026-07-28", url) as caller, httpx.AsyncClient(base_url=url) as http:
+        asked = await caller.call("ask_human", question="Which?", wait=0)
+        posted = (await http.post("/questions", json={"question": "Which?"})).json()
+        assert posted["id"] != asked["id"]
+        keyed = await caller.call("ask_human", question="Which?", key="k", wait=0)
+        again = (await http.post("/questions", json={"question": "Which?", "key": "k"})).json()
+        assert keyed["id"] == again["id"]
+
+
+async def test_calls_at_once_ask_once(stage: World, url: str) -> None:
+    async with called("http", "2026-07-28", url) as caller:
+        calls = [caller.call("ask_human", question="Once?", wait=0) for _ in range(8)]
+        assert len({state["id"] for state in await asyncio.gather(*calls)}) == 1
+    await stage.card("Once?")
+    assert len(stage.cards()) == 1
+
+
+async def test_nobody_answers_in_time(tmp_path: Path) -> None:
+    async with (
+        scene(tmp_path, clock=LeapClock(600)) as stage,
+        stage.bot() as bot,
+        called("http", "2026-07-28", url_of(bot)) as caller,
+    ):
+        asked = await caller.call(
+            "ask_human", question="Which?", choices=["a", "b"], default="b", timeout=60, wait=0
+        )
+        await stage.now_says(await stage.card("Which?"), "Expired")
+        state = await caller.call("wait_for_answer", id=asked["id"])
+        assert (state["status"], state["default"]) == ("expired", "b")
+        assert 'Assume the default: "b"' in state["said"]
+
+
+async def test_process_is_a_session(stage: World, url: str) -> None:
+    async with called("stdio", "2026-07-28", url) as one, called("stdio", "2025-06-18", url) as other:
+        states = [
+            await caller.call("ask_human", question=question, wait=0)
+            for caller in (one, other)
+            for question in ("A?", "B?")
+        ]
+    sessions = [state["session"] for state in states]
+    assert sessions[0] == sessions[1]
+    assert sessions[2] == sessions[3]
+    assert sessions[0] != sessions[2]
+    assert {state["agent"] for state in states} == {"test-agent"}
+
+
+async def test_stdio_lives_through_a_restart_of_the_bot(stage: World) -> None:
+    port = free_port()
+    stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
+    async with Life.of(stage) as life, called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
+        asking = asyncio.create_task(caller.call("ask_human", question="Which?", choices=["a", "b"], wait=55))
+        card = await stage.card("Which?")
+        await life.killed()
+        async with Life.of(stage):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="b")
+            assert (await asking)["answer"] == "b"
+            assert len(stage.cards()) == 1
+
+
+async def test_bot_away_is_a_mistake_that_the_model_can_read() -> None:
+    async with called("stdio", "2026-07-28", f"http://127.0.0.1:{free_port()}") as caller:
+        state = await caller.call("ask_human", question="Anybody?", wait=0, is_error=True)
+        assert "cannot be reached" in state["said"]
+
+
+async def test_callers_are_those_of_the_bot(stage: World) -> None:
+    more = '[http]\nlisten = "127.0.0.1:0"\norigins = ["https://inspector.example.com"]\n'
+    call = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "ask_human", "arguments": {"question": "From a page?", "wait": 0}},
+    }
+    headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+    async with (
+        stage.bot(config(stage.producer.url, more=more)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot), headers=headers) as http,
+    ):
+        for wrong, code in [
+            ({"Origin": "https://evil.example.com"}, "BROWSER"),
+            ({"Host": "evil.example.com"}, "HOST"),
+            ({"Content-Type": "text/plain"}, "NOT_JSON"),
+            ({"Authorization": "Bearer wrong"}, "NO_PRODUCER"),
+        ]:
+            answer = await http.post(
+                "/mcp", content=json.dumps(call), headers={"Content-Type": "application/json"} | wrong
+            )
+            assert answer.json()["error"] == code, wrong
+        page = {"Origin": "https://inspector.example.com"}
+        preflight = {
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "mcp-protocol-version",
+        }
+        allowed = await http.options("/mcp", headers=page | preflight)
+        assert allowed.headers["access-control-allow-origin"] == page["Origin"]
+        answer = await http.post("/mcp", json=call, headers=page)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == page["Origin"]
+        assert (await http.get("/mcp")).status_code == 405
+        assert (
+            await http.post("/mcp", content=b"x" * 2_000_000, headers={"Content-Type": "application/json"})
+        ).status_code == 413
+
+
+async def test_token_is_enough_from_anywhere(stage: World) -> None:
+    stage.environ["CODER_TOKEN"] = "secret"
+    more = '[[producers]]\nname = "coder"\ntoken_env = "CODER_TOKEN"\n'
+    async with stage.bot(config(stage.producer.url, more=more)) as bot:
+        with_token = {"Authorization": "Bearer secret", "Host": "clarify.example.com"}
+        async with httpx.AsyncClient(base_url=url_of(bot), headers=with_token) as http:
+            call = {
+                "jsonrpc": "2.0",
+                "id": 1,
+                "method": "tools/call",
+                "params": {"name": "ask_human", "arguments": {"question": "Who am I?", "wait": 0}},
+            }
+            answer = await http.post(
+                "/mcp", json=call, headers={"Accept": "application/json, text/event-stream"}
+            )
+            assert '"agent":"coder"' in answer.text.replace("\\", "").replace(" ", "")
+        async with over("stdio", "2026-07-28", url_of(bot)) as client:
+            refused = await client.call_tool("ask_human", {"question": "Who am I?"})
+            assert (refused.is_error, words(refused)) == (True, "A bearer token is required.")
+        async with over("stdio", "2026-07-28", url_of(bot), CLARIFY_TOKEN="secret") as client:
+            state = (
+                await client.call_tool("ask_human", {"question": "Who am I?", "wait": 0})
+            ).structured_content
+            assert state["status"] == "waiting"
+
+
+def test_output_schema_is_that_of_the_state() -> None:
+    """The schema stands apart, where the bot is not imported: what it names is there."""
+    known = QuestionState.model_json_schema()["properties"]
+    assert set(OUTPUT["properties"]) <= set(known)
+    assert OUTPUT["properties"]["status"]["enum"] == known["status"]["enum"]
+
+
+def imported(program: str) -> set[str]:
+    """What a new interpreter has imported after `program`."""
+    program += "; import sys; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return set(ended.stdout.split())
+
+
+def test_stdio_imports_nothing_of_the_bot() -> None:
+    found = imported("import bot.cli.stdio, bot.cli.mcp")
+    ours = {name for name in found if name.partition(".")[0] in {"bot", "core", "templates", "clarify"}}
+    assert ours == {"bot", "bot.cli", "bot.cli.mcp", "bot.cli.stdio", "bot.tools", "clarify"}
+    assert not {"typer", "structlog", "fastapi", "slack_sdk"} & found
+
+
+def test_bot_starts_without_the_sdk() -> None:
+    assert "mcp" not in imported("import bot.app, bot.web.mcp, bot.web.questions")
