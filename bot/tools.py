@@ -142,6 +142,17 @@ _APPROVAL: dict[str, Any] = {
         "description": "Exactly what the action is done with, such as the command, the statement, the recipients. "
         "People see all of it, and accept just that.",
     },
+    "editable": {
+        "type": "boolean",
+        "default": False,
+        "description": "People may change the arguments before they accept; you get them as accepted.",
+    },
+    "approvals": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 5,
+        "description": "How many different people have to accept. Leave it out unless you were told.",
+    },
     "question": _text("Further words to whoever decides."),
 }
 _ID = _text("The id that ask_human or ask_approval returned.", examples=["CLR-100001-001"])
