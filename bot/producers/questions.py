@@ -22,7 +22,7 @@ from bot.settings.model import ProducerSettings
 from bot.storage.store import Row, Store, Sweep, Tx
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, NotFound
+from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index
 from core.ledger import FileLedger
 from core.questions import AskedQuestion, NewQuestion, event_of, read_question
@@ -37,6 +37,7 @@ _REDACTED = "[redacted]"
 _GONE = "forgotten"  # in place of a digest
 _WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "default", "topic")
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
+_RETRY = 0.5  # seconds
 _PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
 _log = structlog.get_logger("clarify.questions")
 
@@ -265,13 +266,19 @@ class Questions:
         return await self._router.withdraw(clarification_id, words)
 
     async def picked_up(self, record: Clarification) -> None:
-        """The asker has the answer. Where that cannot be noted, it is logged: the asker gets the same answer again."""
+        """The asker has the answer: noted as soon as its ledger can be written."""
         if record.asked.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
             return
-        try:
-            await self._router.settle_reply(record.id, record.asked.reply_token, "confirmed", resolve=True)
-        except ClarifyError as error:
-            _log.warning("that an answer was picked up cannot be noted", id=record.id, reason=str(error))
+        while True:
+            try:
+                await self._router.settle_reply(
+                    record.id, record.asked.reply_token, "confirmed", resolve=True
+                )
+            except (LockTimeout, LedgerUnwritable) as error:
+                _log.warning("that an answer was picked up has to wait", id=record.id, reason=str(error))
+                await self._clock.sleep(_RETRY)
+            else:
+                return
 
     async def _stored(
         self, asked: AskedQuestion, producer: str, token: str, over: Collection[str] | None
