@@ -653,7 +653,7 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
 
 def first_reply_state(asked: Aaep) -> ReplyState | None:
     """Where the reply stands right after an answer; None: no producer waits for it."""
-    if asked.reply_token is None:
+    if not asked.reply_token:
         return None
     return "sending" if asked.direct is None else "waiting"
 
