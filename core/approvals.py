@@ -172,6 +172,7 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
         user=decider.user,
         decided_by=decider.decided_by,
         at=at,
+        lapsed=asked.approvals or (),
     )
     news = {"edits": (*(asked.edits or ()), edit), "approvals": None}
     after = asked.model_copy(update=news)

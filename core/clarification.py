@@ -145,13 +145,16 @@ class Approval(Record):
 
 
 class Edit(Record):
-    """A person's change of an action's arguments. `changed`: the new value of each field that they changed."""
+    """A person's change of an action's arguments. `changed`: the new value of each field that they changed; `lapsed`: who
+    had accepted the version before.
+    """
 
     changed: dict[str, Any]
     team: str | None = None
     user: str | None = None
     decided_by: str
     at: Moment
+    lapsed: tuple[Approval, ...] = ()
 
 
 class Direct(Record):

@@ -102,7 +102,7 @@ class NotCounted(ClarifyError):
 
 
 class CountsOnce(NotCounted):
-    code = "COUNTS_ONCE"
+    """The same code."""
 
     def __init__(self, clarification_id: str, missing: int) -> None:
         others = "somebody else has" if missing == 1 else f"{missing} others have"
@@ -112,7 +112,7 @@ class CountsOnce(NotCounted):
 
 
 class NotToldApart(NotCounted):
-    code = "NOT_TOLD_APART"
+    """The same code."""
 
     def __init__(self, clarification_id: str) -> None:
         super().__init__(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import Code, Input, Section, Words, pieces
+from bot.views.blockkit import Code, Input, Section, Words, json_size, pieces
 from core.aaep import whole_characters
 from core.clarification import Aaep
 
@@ -22,6 +22,7 @@ FIELD = "argument."
 YES_VALUE, NO_VALUE = "yes", "no"
 LONGEST = 3000  # characters of a value that can be changed: plain_text_input takes no more
 MOST_FIELDS = 40
+_ROOM = 120_000  # bytes of fields in a view
 _COMMAND = frozenset({"command", "cmd", "script"})
 _CHANGE = frozenset({"patch", "diff"})
 _SQL = frozenset({"sql", "query", "statement"})
@@ -108,9 +109,14 @@ def change_words(asked: Aaep) -> list[str]:
 def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
     """A field for each argument that can be changed, by its name; the others are only shown."""
     found: dict[str, Input] = {}
+    room = _ROOM
     for place, (name, value) in enumerate(arguments.items()):
-        if len(found) < MOST_FIELDS and (field := _field(place, name, value)) is not None:
-            found[name] = field
+        if len(found) == MOST_FIELDS or (field := _field(place, name, value)) is None:
+            continue
+        room -= json_size((field.label, field.initial))
+        if room < 0:
+            break
+        found[name] = field
     return found
 
 
@@ -249,7 +255,7 @@ def _named(head: str, value: object, depth: int) -> Iterator[str]:
         yield head
         for each in value:
             yield from _named(f"{'  ' * (depth + 1)}-", each, depth + 1)
-    elif isinstance(value, str) and "\n" in inert.cleaned(value).strip("\n"):
+    elif isinstance(value, str) and value.strip() and "\n" in inert.cleaned(value):
         yield head
         yield _marked(inert.plain(value), "  " * (depth + 1))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from core.approvals import approved_by
 from core.clarification import Clarification, Entry, answer_of
 from core.clock import iso
 from core.matching import author_of
@@ -77,6 +78,9 @@ def _consent_json(record: Clarification) -> dict[str, Any] | None:
         "defaultDecision": wanted.default_decision,
         "allowedReplies": list(wanted.allowed),
         "extraContext": dict(wanted.extra_context),
+        "arguments": dict(wanted.arguments),
+        "approvedBy": approved_by(record.asked),
+        "approvalsNeeded": record.asked.needed,
     }
 
 

@@ -512,8 +512,11 @@ def change_heading(asked: Aaep) -> str:
     edits = asked.edits or ()
     if not edits:
         return ""
-    number = f", version {len(edits) + 1}" if len(edits) > 1 else ""
-    return f"Arguments changed by {_accepter(edits[-1].user, edits[-1].decided_by, None)}{number}:"
+    last = edits[-1]
+    number = f" (version {len(edits) + 1})" if len(edits) > 1 else ""
+    lapsed = ", ".join(_accepter(each.user, each.decided_by, None) for each in last.lapsed)
+    since = f"; the accept of {lapsed} does not count any more" if lapsed else ""
+    return f"Arguments changed by {_accepter(last.user, last.decided_by, None)}{number}{since}:"
 
 
 def _accepter(user: str | None, decided_by: str, why: str | None) -> str:

@@ -56,7 +56,7 @@ def judge_words(payload: Any) -> None:
     for item in walk(payload):
         if item.get("type") == "mrkdwn":
             judge_live(item["text"])
-        elif item.get("type") == "plain_text":
+        elif item.get("type") in {"plain_text", "text"}:  # the latter in what is shown as it stands
             assert not NEVER.search(item["text"])
             assert item["text"].strip()
 

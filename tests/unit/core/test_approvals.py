@@ -9,6 +9,7 @@ import os
 import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from core.errors import AnswerRejected, ClarifyError, ConsentRefused, CountsOnce
 from core.ledger import FileLedger
 from core.questions import state_of
 from core.router import Router
-from tests.kit.builders import NOW, SLA, ask
+from tests.kit.builders import MINUTE, NOW, SLA, ask
 from tests.kit.clocks import ManualClock
 
 EXAMPLES = int(os.environ.get("CLARIFY_EXAMPLES", "60"))
@@ -55,6 +56,7 @@ ACCOUNTS = [
     (3, person("U6", "user:six")),
 ]
 _who = st.integers(0, len(ACCOUNTS) - 1)
+_seldom = st.sampled_from([False, False, True])
 _seen = st.sampled_from(["this", "this", "this", "unknown", "older"])
 
 
@@ -120,7 +122,14 @@ class Approval(RuleBasedStateMachine):
         assert isinstance(error, AlreadyAnswered if self.end in {"accept", "reject"} else Closed)
         return True
 
+    @rule(who=_who)
+    def accepts_what_stands(self, who: int) -> None:
+        self.accepts(who, "this", None)
+
     @rule(who=_who, seen=_seen, to=st.sampled_from([None, None, "some", "all"]))
+    def accepts_or_changes(self, who: int, seen: str, to: str | None) -> None:
+        self.accepts(who, seen, to)
+
     def accepts(self, who: int, seen: str, to: str | None) -> None:
         """With `to`: after a change of that argument."""
         version = {"this": self.versions[-1], "unknown": None, "older": self.versions[0]}[seen]
@@ -146,8 +155,10 @@ class Approval(RuleBasedStateMachine):
         if len(self.accepted) == self.needed:
             self.end = "accept"
 
-    @rule(who=_who)
-    def rejects(self, who: int) -> None:
+    @rule(who=_who, really=_seldom)
+    def rejects(self, who: int, really: bool) -> None:
+        if not really:
+            return
         error = self.answer(Answer("reject", "Reject"), ACCOUNTS[who][1], self.versions[0])
         if not self.over(error):
             assert error is None
@@ -174,8 +185,10 @@ class Approval(RuleBasedStateMachine):
             )
             assert isinstance(error, kind)
 
-    @rule()
-    def is_withdrawn(self) -> None:
+    @rule(really=_seldom)
+    def is_withdrawn(self, really: bool) -> None:
+        if not really:
+            return
         try:
             self.loop.run_until_complete(self.router.withdraw("CLR-42-001"))
         except AlreadyAnswered:
@@ -238,3 +251,30 @@ def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) 
     assert after.claimed_risk == (None if raised == claimed else claimed or "not said")
     needed = max(asked, (1, 2, 4)[rank[raised]])
     assert after.approvals_needed == (needed if needed > 1 else None)
+
+
+async def test_reply_written_before_a_change_is_no_accept_of_it(tmp_path: Path) -> None:
+    ledger, clock = FileLedger(tmp_path), ManualClock(NOW)
+    router = Router(ledger, clock, SLA, lambda _: None)
+    await router.open(42, approval(2))
+
+    async def accepts(who: int, at: datetime, changed: dict[str, Any] | None = None) -> Clarification:
+        answer = Answer("accept", "Accept", changed=changed)
+        return await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[who][1], at)
+
+    await accepts(0, NOW + MINUTE, {"to": "some"})
+    with pytest.raises(ArgumentsChanged):
+        await accepts(1, NOW + MINUTE / 2)
+    after = await accepts(1, NOW + 2 * MINUTE)
+    assert state_of(after)["approved_by"] == ["user:one", "user:two"]
+    ledger.close()
+
+
+async def test_approval_is_not_resolved_with_words(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
+    await router.open(42, approval(1))
+    for answer in (Answer("accept", "Accept"), Answer("reject", "Reject")):
+        with pytest.raises(AnswerRejected):
+            await router.resolve("CLR-42-001", lambda _: answer, answer.label, ACCOUNTS[0][1], NOW)  # noqa: B023 - called at once
+    ledger.close()
