@@ -253,7 +253,9 @@ def _bind_all(addresses: Sequence[tuple[int, tuple[object, ...]]]) -> list[socke
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
-    made = socket.socket(family, socket.SOCK_STREAM)
+    # Named, since asyncio turns Nagle's algorithm off only where it is: a response is written in several parts, and the
+    # later ones would wait for the first to be acknowledged, 40 ms.
+    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

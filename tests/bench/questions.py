@@ -1,13 +1,16 @@
-"""Agents that ask directly: from a question to its card, from a click to the caller, and what waiting costs."""
+"""Agents that ask directly: from a question to its card, from a click to the caller, what waiting and what MCP cost."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import httpx
 import psutil
+from mcp import Client, StdioServerParameters
 
 from bot.workspace.seed import ADE, AGENTS
 from tests.bench.stage import Stage, bot, stage
@@ -104,3 +107,53 @@ async def _one(on: Stage, http: httpx.AsyncClient, number: int) -> tuple[float, 
     if state["answer"] is not True:
         raise RuntimeError(f"expected an answer, got {state['status']}")
     return posted, took
+
+
+async def by_mcp(folder: Path, rounds: int) -> list[Row]:
+    """The same look at a question over HTTP, with the official MCP client over HTTP, and over stdio, in turn."""
+    async with stage(folder / "mcp") as on, bot(on) as running:
+        mine = StdioServerParameters(
+            command=sys.executable, args=["-m", "bot.cli", "mcp"], env={"CLARIFY_URL": running.url}
+        )
+        async with (
+            httpx.AsyncClient(base_url=running.url, timeout=60) as http,
+            Client(f"{running.url}/mcp") as client,
+            Client(mine) as other,
+        ):
+            known = await _ask(http, "one")
+            await on.card("one")
+
+            async def plain() -> object:
+                return (await http.get(f"/questions/{known}")).json()
+
+            async def tool(by: Client) -> object:
+                answer = await by.call_tool("wait_for_answer", {"id": known, "wait": 0})
+                return answer.structured_content
+
+            ways: list[Callable[[], Awaitable[object]]] = [plain, lambda: tool(client), lambda: tool(other)]
+            took: list[list[float]] = [[], [], []]
+            for number in range(-rounds // 5, rounds):
+                for way, times in zip(ways, took, strict=True):
+                    began = time.perf_counter()
+                    if not await way():
+                        raise RuntimeError("there is no state")
+                    if number >= 0:
+                        times.append(time.perf_counter() - began)
+    over = [[there - here for there, here in zip(each, took[0], strict=True)] for each in took[1:]]
+    return [
+        Row(
+            f"a tool's call over what HTTP takes, median of {rounds} pairs",
+            median(over[0]) * 1e3,
+            "{:.1f} ms",
+            ms(took[1]),
+            ms(took[0]),
+            goal=15.0,
+        ),
+        Row(
+            f"the same through clarify mcp, median of {rounds} pairs",
+            median(over[1]) * 1e3,
+            "{:.1f} ms",
+            ms(took[2]),
+            ms(took[0]),
+        ),
+    ]

@@ -21,6 +21,8 @@ from mcp_types import CallToolResult, Implementation, TextContent
 from bot.tools import OUTPUT
 from bot.web.questions import QuestionState
 from bot.workspace.seed import AGENTS, FOLAKE
+from core.questions import NewQuestion
+from core.workflow import Speaker
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life
 from tests.kit.processes import ROOT
@@ -226,6 +228,17 @@ async def test_calls_at_once_ask_once(stage: World, url: str) -> None:
         assert len({state["id"] for state in await asyncio.gather(*calls)}) == 1
     await stage.card("Once?")
     assert len(stage.cards()) == 1
+
+
+async def test_call_that_is_cancelled_at_its_first_wait_was_asked(stage: World) -> None:
+    async with stage.bot() as bot:
+        asking = asyncio.ensure_future(
+            bot.questions.ask(NewQuestion(question="At once?"), Speaker("local"), repeats=True)
+        )
+        await asyncio.sleep(0)
+        asking.cancel()
+        await stage.card("At once?")
+        assert asking.cancelled()
 
 
 async def test_nobody_answers_in_time(tmp_path: Path) -> None:

@@ -335,6 +335,14 @@ async def test_dribbling_gains_no_time(said: bytes) -> None:
         assert time.monotonic() - began < PATIENCE / 2
 
 
+async def test_parts_of_an_answer_do_not_wait_for_each_other() -> None:
+    async with serving() as world:
+        await world.client.get("/fast")
+        (connection,) = world.connections
+        ours = connection.transport.get_extra_info("socket")
+        assert ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 async def test_request_that_runs_may_take_its_time() -> None:
     async with serving(replace(LIMITS, head=SOON, body=SOON, write=SOON)) as world:
         caller = await world.connect(WAIT)
