@@ -19,8 +19,9 @@ from typing import Any, Literal, TypeVar
 
 from core.clock import iso
 
-# What a question takes. A clarification accepts the four of KINDS; "confirmation" is a consent's, and its alone.
-Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation"]
+# What a question takes. A clarification accepts the four of KINDS; "confirmation" is a consent's, and its alone; "form" is
+# of questions that agents ask directly.
+Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
 KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
 Response = str | bool | int | float | list[str] | dict[str, Any]
 """An answer. AAEP knows the first four; several choices as a list, and forms as an object, are of questions that agents

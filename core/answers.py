@@ -8,16 +8,21 @@ The rules, as the hints and the documentation state them:
   What can be read in two ways (1,200 and 1.200: thousands or decimals? 1,5) is asked back.
 * free text: as typed, 1 to 16384 characters
 * confirmations: exactly accept or reject, in any case; a reason may follow a colon
+* forms: a JSON object of their fields; of a form with a single field, what that field takes by the rules above
 * where several kinds are accepted: choice, then yes/no, then number, then free text
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from core.aaep import RATIONALE_LIMIT, Decision, Response, whole_characters
-from core.clarification import Aaep, Answer
+from core.clarification import Aaep, Answer, Option
 from core.errors import AnswerRejected
+from core.forms import Form, FormField
 
 TEXT_LIMIT = 16_384
 _YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
@@ -43,6 +48,8 @@ def from_text(asked: Aaep, text: str) -> Answer:
         raise AnswerRejected(hint(asked))
     if "confirmation" in asked.kinds:
         return _decided(asked, words)
+    if (form := asked.form) is not None:
+        return _filled_in(form, asked, text)
     for kind, read in (("multiple_choice", _choice), ("yes_no", _yes_no), ("numeric", _numeric)):
         if kind in asked.kinds and (answer := read(asked, words)) is not None:
             return answer
@@ -128,6 +135,46 @@ def from_decision(asked: Aaep, decision: Decision, rationale: str = "") -> Answe
     return Answer(decision, _LABELS[decision], why or None)
 
 
+def from_form(asked: Aaep, values: Mapping[str, Any]) -> Answer:
+    """What was filled into a form, by its fields' names.
+
+    Raises:
+        AnswerRejected: no form is asked. Misfits: some of it does not fit.
+    """
+    form = asked.form
+    if form is None:
+        raise AnswerRejected(hint(asked))
+    given = form.checked(values)
+    return Answer(given, form.lines(given))
+
+
+def from_field_text(field: FormField, text: str) -> Any:
+    """The value that `text` gives to one field of a form.
+
+    Raises:
+        AnswerRejected: it gives none that fits.
+    """
+    value: Any = None
+    words = text.strip()
+    match field.type:
+        case "text":
+            value = text
+        case "boolean":
+            said = _yes_no(Aaep(kinds=("yes_no",)), words)
+            value = None if said is None else said.response
+        case "number" | "integer":
+            value = number(words)
+        case "choice" | "choices":
+            picked = _picked(_as_question(field), words)
+            values = [field.options[index].value for index in picked or ()]
+            value = values if field.type == "choices" else values[0] if values else None
+        case _:
+            value = words
+    if value is None or not words:
+        raise AnswerRejected(f"Expected {field.expected}.")
+    return field.checked(value)
+
+
 def default_label(asked: Aaep) -> str:
     """What the agent assumes if nobody answers, as people read it: a choice by its label. Empty: it has no default."""
     default = asked.default_response or ""
@@ -140,6 +187,8 @@ def default_label(asked: Aaep) -> str:
 
 def hint(asked: Aaep) -> str:
     """How this question can be answered in the thread, with an example."""
+    if (form := asked.form) is not None:
+        return _way_to_fill_in(form)
     if decisions := _decisions(asked):
         said = " or ".join(decisions)
         return f"Reply with {said}; a reason may follow a colon ({decisions[-1]}: as we agreed)."
@@ -153,6 +202,20 @@ def hint(asked: Aaep) -> str:
     if "freetext" in asked.kinds:
         ways.append("your answer in your own words")
     return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
+
+
+def takes_words(asked: Aaep) -> bool:
+    """Whether a person's own words can be an answer: to a form with several fields they cannot."""
+    return asked.form is None or len(asked.form.fields) == 1
+
+
+def _way_to_fill_in(form: Form) -> str:
+    if len(form.fields) > 1:
+        return 'Press Answer… on its card to fill in the form, or give its fields as JSON: {"name": "value"}.'
+    (alone,) = form.fields
+    if alone.options:
+        return f"Reply with {_way_to_choose(_as_question(alone))}."
+    return f"Reply with {alone.expected}."
 
 
 def hint_to_choose(asked: Aaep) -> str:
@@ -230,16 +293,47 @@ def _yes_no(asked: Aaep, words: str) -> Answer | None:  # noqa: ARG001 - the rea
     )
 
 
+def _filled_in(form: Form, asked: Aaep, text: str) -> Answer:
+    """A JSON object; where there is one field only, what is no object of that field is its value."""
+    values, alone = _object(text), form.fields[0] if len(form.fields) == 1 else None
+    if alone is not None and (values is None or (alone.type == "text" and alone.name not in values)):
+        values = {alone.name: from_field_text(alone, text)}
+    if values is None:
+        raise AnswerRejected(hint(asked))
+    return from_form(asked, values)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; None: it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _as_question(field: FormField) -> Aaep:
+    """A field with choices as a question that takes nothing else."""
+    offered = tuple(Option(value=str(each.value), label=each.label) for each in field.options)
+    return Aaep(kinds=("multiple_choice",), choices=offered, multi_select=field.type == "choices")
+
+
 def _choice(asked: Aaep, words: str) -> Answer | None:
+    picked = _picked(asked, words)
+    return None if picked is None else from_choices(asked, picked)
+
+
+def _picked(asked: Aaep, words: str) -> list[int] | None:
+    """The places of the choices that `words` name, from 0; None: something in them names none."""
     names = _names(asked)
     whole = _pick(asked, names, words)
     if whole is not None:
-        return from_choices(asked, [whole])
+        return [whole]
     if not asked.multi_select:
         return None
     parts = [part.strip() for part in re.split(r"[,;\n]", words) if part.strip()]
     picked = [index for part in parts if (index := _pick(asked, names, part)) is not None]
-    return from_choices(asked, picked) if parts and len(picked) == len(parts) else None
+    return picked if parts and len(picked) == len(parts) else None
 
 
 def _names(asked: Aaep) -> dict[str, set[int]]:
@@ -281,4 +375,6 @@ def describe(response: Response) -> str:
         return "Yes" if response else "No"
     if isinstance(response, list):
         return ", ".join(response)
+    if isinstance(response, dict):
+        return json.dumps(response, ensure_ascii=False)
     return str(response)

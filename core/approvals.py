@@ -146,7 +146,7 @@ def approved_by(asked: Aaep) -> list[str]:
     return [each for each in before if each != asked.decided_by]
 
 
-def trouble_with(arguments: dict[str, Any]) -> str | None:
+def trouble_with(arguments: Any) -> str | None:
     """Why an action cannot have these arguments; None: it can."""
     if _depth(arguments) > _DEEPEST:
         return f"Nested too deeply: expected at most {_DEEPEST} levels."

@@ -27,6 +27,7 @@ from pydantic.alias_generators import to_camel
 from core.aaep import DECISIONS, NOT_GIVEN, Choice, Confirmation, Decision, Kind, Response
 from core.clock import iso
 from core.errors import BadInput, ClarifyError, IllegalTransition
+from core.forms import Form, read_form
 
 Status = Literal["pending", "answered", "resolved", "stale", "escalated", "abandoned"]
 EntryType = Literal["question", "answer", "resolution", "escalation"]
@@ -48,7 +49,7 @@ CloseReason = Literal[
 CHANGED: CloseReason = "changed by another program"
 Why = Literal["stale", "stuck", "deadlocked", "rounds exhausted", "agent failed", "too few people", "by hand"]
 Via = Literal["shell", "python", "http"]
-DirectKind = Literal["yes_no", "choice", "number", "text", "approval"]
+DirectKind = Literal["yes_no", "choice", "number", "text", "approval", "form"]
 OPEN: frozenset[Status] = frozenset({"pending", "stale", "escalated"})
 DONE: frozenset[Status] = frozenset({"resolved", "abandoned"})
 TRANSITIONS: dict[Status, frozenset[Status]] = {
@@ -162,7 +163,8 @@ class Direct(Record):
 
     `default`: what the agent assumes if nobody answers, as it sent it. `person`: the only one who may answer, an e-mail
     address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
-    agent sent them; `editable`: whether people may change them.
+    agent sent them; `editable`: whether people may change them. `form`: the JSON Schema of the object that is wanted, as
+    it was sent.
     """
 
     kind: DirectKind
@@ -173,6 +175,7 @@ class Direct(Record):
     escalate: bool = True
     arguments: dict[str, Any] | None = None
     editable: bool = False
+    form: dict[str, Any] | None = None
 
 
 class Aaep(Record):
@@ -278,6 +281,12 @@ class Aaep(Record):
         for edit in self.edits or ():
             found |= edit.changed
         return found
+
+    @property
+    def form(self) -> Form | None:
+        """The form that is to be filled in, if that is what is asked."""
+        schema = self.direct.form if self.direct else None
+        return None if schema is None else read_form(schema)
 
     @property
     def confirmation(self) -> Confirmation | None:

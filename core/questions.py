@@ -18,6 +18,7 @@ from core.approvals import MOST, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
 from core.clock import iso
 from core.errors import BadInput
+from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
 
 TYPE = "clarify.question"
 QUESTION_LIMIT = 16_384
@@ -34,6 +35,7 @@ _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "number": ("numeric",),
     "text": ("freetext",),
     "approval": ("confirmation",),
+    "form": ("form",),
 }
 _ONLY: dict[str, tuple[DirectKind, ...]] = {
     "choices": ("choice",),
@@ -46,6 +48,7 @@ _ONLY: dict[str, tuple[DirectKind, ...]] = {
     "arguments": ("approval",),
     "editable": ("approval",),
     "approvals": ("approval",),
+    "schema": ("form",),
 }
 Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
 
@@ -96,7 +99,8 @@ def _by_kind(schema: dict[str, Any]) -> None:
             "kind": {"enum": [kind, None]} if implied else named["kind"],
             "default": default,
         }
-        fixed |= {name: {"type": "array" if name == "choices" else "string"} for name in required}
+        types = {"choices": "array", "schema": "object"}
+        fixed |= {name: {"type": types.get(name, "string")} for name in required}
         fixed |= {name: nothing for name, kinds in _ONLY.items() if kind not in kinds}
         return {"title": kind, "required": required + list(named), "properties": fixed}
 
@@ -105,6 +109,7 @@ def _by_kind(schema: dict[str, Any]) -> None:
         shape("text", ["question"], text, implied=True),
         shape("choice", ["question", "choices"], {}, implied=True),
         shape("approval", ["action"], {"enum": ["reject", None]}, implied=True),
+        shape("form", ["question", "schema"], {"type": ["object", "null"]}, implied=True),
         shape("yes_no", ["question"], {"type": ["boolean", "null"]}, implied=False),
         shape(
             "number",
@@ -115,9 +120,34 @@ def _by_kind(schema: dict[str, Any]) -> None:
     ]
 
 
+_FORM = f"""A form: a flat JSON Schema object of at most {MOST_FIELDS} fields, as pydantic and MCP's elicitation write it.
+Fields: string (minLength, maxLength, format email, uri, date or date-time), number and integer with bounds, boolean, choices
+(enum, or oneOf of const and title), array of choices (minItems, maxItems); with title, description, default"""
+_EXAMPLE = {
+    "type": "object",
+    "properties": {
+        "region": {"type": "string", "title": "Region", "enum": ["eu", "us"]},
+        "replicas": {"type": "integer", "title": "Replicas", "minimum": 1, "maximum": 9, "default": 3},
+    },
+    "required": ["region"],
+}
+
+
+def _of_a_form(schema: dict[str, Any]) -> None:
+    """What forms have in common, for the OpenAPI document: `read_form` checks the rest."""
+    fields = {"type": "object", "minProperties": 1, "maxProperties": MOST_FIELDS}
+    schema["anyOf"][0] |= {
+        "required": ["properties"],
+        "properties": {
+            "type": {"const": "object"},
+            "properties": fields | {"additionalProperties": {"type": "object"}},
+        },
+    }
+
+
 class NewQuestion(BaseModel):
-    """A question as an agent asks it. `kind` may be left out: `choice` with `choices`, `approval` with `action`, else
-    `text`.
+    """A question as an agent asks it. `kind` may be left out: `choice` with `choices`, `form` with `schema`, `approval` with
+    `action`, else `text`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_by_kind)
@@ -179,6 +209,9 @@ class NewQuestion(BaseModel):
         le=MOST,
         description="How many different people have to accept: 1, unless its route says more",
     )
+    form: dict[str, Any] | None = Field(
+        default=None, alias="schema", description=_FORM, json_schema_extra=_of_a_form, examples=[_EXAMPLE]
+    )
     timeout: Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT, strict=False)] = Field(
         default=DEFAULT_TIMEOUT, description="Seconds until the question expires"
     )
@@ -220,6 +253,7 @@ class AskedQuestion(BaseModel):
     arguments: dict[str, Any] | None = None
     editable: bool = False
     approvals: int = 1
+    form: dict[str, Any] | None = None
     timeout: float = DEFAULT_TIMEOUT
     default: Any = None
     escalate: bool = True
@@ -249,7 +283,8 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
     """
     kind = _kind(new)
     for name, kinds in _ONLY.items():
-        if name in new.model_fields_set and getattr(new, name) not in (None, False) and kind not in kinds:
+        given = getattr(new, "form" if name == "schema" else name)
+        if given not in (None, False) and kind not in kinds:
             raise BadField(name, f"Only for the kind {kinds[0]}; this question's kind is {kind}.")
     if kind == "approval" and new.action is None:
         raise BadField("action", "Missing: expected what the agent is about to do.")
@@ -260,8 +295,9 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         raise BadField(
             "irreversible", "What cannot be undone is no low risk: expected a risk of medium or high."
         )
-    if new.arguments is not None and (trouble := trouble_with(new.arguments)) is not None:
-        raise BadField("arguments", trouble)
+    for name, value in (("arguments", new.arguments), ("schema", new.form), ("default", new.default)):
+        if value is not None and (trouble := trouble_with(value)) is not None:
+            raise BadField(name, trouble)
     asked = AskedQuestion(
         kind=kind,
         question=_text(new.question),
@@ -280,6 +316,7 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         arguments=_whole(new.arguments),
         editable=new.editable,
         approvals=new.approvals or 1,
+        form=_whole(new.form),
         timeout=new.timeout,
         default=_whole(new.default),
         escalate=new.escalate,
@@ -287,9 +324,32 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         issue=new.issue,
         topic=_text(new.topic),
     )
-    if asked.default is not None:
+    check_form(asked)
+    if asked.default is not None and kind != "form":
         _check_default(asked)
     return asked
+
+
+def check_form(question: AskedQuestion) -> None:
+    """Whether a form can be filled in, and its default is a valid answer. Does nothing for other kinds.
+
+    Raises:
+        BadField: which part of it cannot be used.
+    """
+    if question.kind != "form":
+        return
+    try:
+        form = read_form(question.form)
+    except BadSchema as error:
+        raise BadField(f"schema.{error.where}".rstrip("."), str(error)) from None
+    if question.default is None:
+        return
+    if not isinstance(question.default, dict):
+        raise BadField("default", "No answer to this question: expected an object of the form's fields.")
+    try:
+        form.checked(question.default)
+    except Misfits as error:
+        raise BadField("default", f"No answer to this question. {error}") from None
 
 
 def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
@@ -326,6 +386,7 @@ def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, 
             escalate=question.escalate,
             arguments=question.arguments,
             editable=question.editable,
+            form=question.form,
         ),
         approvals_needed=question.approvals if question.approvals > 1 else None,
     )
@@ -412,9 +473,13 @@ def _kind(new: NewQuestion) -> DirectKind:
     if new.kind is not None:
         if new.kind == "choice" and not new.choices:
             raise BadField("choices", "Missing: expected 1 to 100 choices.")
+        if new.kind == "form" and new.form is None:
+            raise BadField("schema", "Missing: expected the JSON Schema of what is wanted.")
         return new.kind
     if new.choices is not None:
         return "choice"
+    if new.form is not None:
+        return "form"
     return "approval" if new.action is not None else "text"
 
 
@@ -453,6 +518,8 @@ def _check_default(question: AskedQuestion) -> None:
 
 def _default_words(question: AskedQuestion) -> str:
     default = question.default
+    if question.form is not None:
+        return read_form(question.form).lines(default).replace("\n", "; ")
     if isinstance(default, list):
         labels = {each.value: each.label or each.value for each in question.choices}
         return ", ".join(labels[each] for each in default)

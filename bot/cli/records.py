@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
 from bot.views.arguments import argument_words
+from bot.views.fields import form_words
 from bot.views.wording import (
     Round,
     closed_words,
@@ -176,6 +178,11 @@ def _ways(record: Clarification) -> Iterator[Part]:
         yield f"  {number}. {inert.named(option.label)}"
     if asked.default_response:
         yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
+    if form := asked.form:
+        yield f"Fields:\n{_indented(form_words(form))}"
+        names = ", ".join(f"{json.dumps(each.name, ensure_ascii=False)}: …" for each in form.fields)
+        yield Cell(f"Answer it: clarify answer {record.id} '{{{inert.line(names)}}}'", style="dim")
+        return
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
 

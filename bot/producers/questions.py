@@ -25,7 +25,7 @@ from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index
 from core.ledger import FileLedger
-from core.questions import AskedQuestion, NewQuestion, event_of, read_question
+from core.questions import AskedQuestion, NewQuestion, check_form, event_of, read_question
 from core.records import Subject, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
@@ -35,7 +35,7 @@ _MOST_OPEN = 100
 _MOST_LISTED = 100
 _REDACTED = "[redacted]"
 _GONE = "forgotten"  # in place of a digest
-_WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "default", "topic")
+_WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "form", "default", "topic")
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
 _PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
@@ -388,7 +388,11 @@ class Questions:
             return asked
         said = asked.model_dump(mode="json")
         compiled = [re.compile(each) for each in patterns]
-        return AskedQuestion.model_validate(said | {name: _replaced(said[name], compiled) for name in _WORDS})
+        shown = AskedQuestion.model_validate(
+            said | {name: _replaced(said[name], compiled) for name in _WORDS}
+        )
+        check_form(shown)
+        return shown
 
 
 async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) -> None:

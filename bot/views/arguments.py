@@ -166,7 +166,7 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
             raise ValueError("Choose Yes or No.")
         return None if chosen == field.initial else (chosen == YES_VALUE,)
     text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
-    if text.strip() == field.initial.strip():
+    if text.strip() == str(field.initial).strip():
         return None
     if field.element == "number_input":
         return _number(text.strip(), value)

@@ -160,8 +160,10 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One field of a form. `element` is the type of its Block Kit element, `options` are (text, value); `initial`: what
-    it holds at first, as text or as an option's value.
+    """One field of a form. `element` is the type of its Block Kit element, `options` are (text, value). `initial`: what it
+    holds at first, as a text, as values of options, or as a moment.
+
+    Of texts: `multiline`, `least` and `most` characters; of numbers: `whole`, and bounds as digits.
     """
 
     kind: ClassVar = "input"
@@ -174,7 +176,25 @@ class Input:
     action_id: str = "value"
     most: int = 3000  # characters of a text: plain_text_input takes no more
     placeholder: str = ""
-    initial: str = ""
+    initial: str | int | tuple[str, ...] = ""
+    multiline: bool = True
+    least: int = 0
+    whole: bool = False
+    lowest: str = ""
+    highest: str = ""
+    chosen_most: int = 0  # options of a menu of several; 0: all
+
+    @property
+    def chosen(self) -> tuple[tuple[str, str], ...]:
+        """The options that are chosen at first."""
+        held = self.initial if isinstance(self.initial, tuple) else (self.initial,)
+        return tuple(each for each in self.options if each[1] in held)
+
+    @property
+    def cost(self) -> int:
+        """How many bytes it takes as JSON, at most."""
+        offered = sum(json_size(text) + 90 for text, _ in (*self.options, *self.chosen))
+        return 500 + json_size((self.label, self.hint, self.initial, self.placeholder)) + offered
 
 
 Part = Header | Section | Code | Context | Actions | Input

@@ -38,6 +38,7 @@ from bot.views.blockkit import (
     sections,
 )
 from bot.views.codec import SELECT_ACTION, Press
+from bot.views.fields import form_words
 from bot.views.locale import directed
 from bot.views.wording import (
     ASK_AGAIN,
@@ -210,11 +211,12 @@ class _Said:
 
 def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     terse, listed = verbosity == "terse", bool(shown.labels) and not uses_buttons(shown)
+    form = shown.asked.form
     context = "" if terse else shown.context
     question, context, detail, choices = budget.fit(
         [
             *map(budget.brief, (words(shown.question), context, _detail(shown, verbosity))),
-            shown.numbered if listed else "",
+            shown.numbered if listed else form_words(form) if form else "",
         ]
     )
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
@@ -275,9 +277,12 @@ def _closed_card(shown: Round, text: str) -> Card:
         facts.append(Words(f"By {who.text}", who.live))
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
+    form = shown.asked.form
     answer = f"Answer: {shown.answer_label}" if answered else ""
+    # What was filled into a form has a line for each field: only its length is a reason to cut it.
+    brief = budget.brief(answer) if form is None else answer.replace(" ", "\n", 1)
     question, answer, reason = budget.fit(
-        [*map(budget.brief, (words(shown.question), answer, shown.reason if answered else ""))]
+        [budget.brief(words(shown.question)), brief, budget.brief(shown.reason if answered else "")]
     )
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     return Card(
@@ -320,7 +325,7 @@ def _has_modal(shown: Round) -> bool:
     """Whether Answer… is offered: for what no button or menu can say."""
     kinds = shown.asked.kinds
     several = shown.asked.multi_select and bool(shown.labels)
-    by_form = {"confirmation", "numeric", "freetext"}
+    by_form = {"confirmation", "numeric", "freetext", "form"}
     return several or not _has_control(shown) or bool(by_form & set(kinds)) or not kinds
 
 
@@ -424,6 +429,8 @@ def _cuts_default(shown: Round, limit: int) -> bool:
 
 def _hint(shown: Round) -> str:
     hint = answers.hint(shown.asked)
+    if not answers.takes_words(shown.asked):
+        return f"{hint} {HOW_TO_COMMENT}"
     return f"Or in this thread: {hint[0].lower()}{hint[1:]} {HOW_TO_COMMENT}"
 
 
@@ -460,7 +467,6 @@ def _closed_text(shown: Round) -> str:
     who = answered_words(shown)
     by = who.text if who.live else inert.fallback(who.text, 312)
     when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
-    answer = inert.fallback("\n".join(filter(None, (shown.answer_label, shown.reason))), 1000)
     before = "\n".join(
         sentence(each.rstrip(":"))
         for each in (accepted_before(shown.asked), change_heading(shown.asked))
@@ -470,6 +476,8 @@ def _closed_text(shown: Round) -> str:
     if shown.is_current and shown.record.status == "abandoned":
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
+    room = inert.TEXT_LIMIT - sum(map(inert.size, (asked, by, when, before, stands))) - 10
+    answer = inert.fallback("\n".join(filter(None, (shown.answer_label, shown.reason))), room)
     return "\n".join(filter(None, (asked, f"{by}{when}: {answer}", before, stands)))
 
 
@@ -537,6 +545,8 @@ def _body(shown: Round) -> str:
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
         parts.append(shown.numbered)
+    if form := shown.asked.form:
+        parts += ["Fields:", form_words(form)]
     if shown.context:
         parts.append(f"Context: {shown.context}")
     return "\n".join(parts)

@@ -47,6 +47,7 @@ from bot.views.codec import (
     PagePress,
     Press,
 )
+from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
 from bot.views.wording import (
     LABELS,
@@ -112,22 +113,25 @@ def answer_modal(record: Clarification) -> View:
     """The modal behind Answer…: the current round's question in full, and its inputs."""
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.asked.confirmation
-    inputs = _decision_inputs(shown, wanted) if wanted else _inputs(shown)
+    form = asked.form
+    inputs = form_inputs(form) if form else _decision_inputs(shown, wanted) if wanted else _inputs(shown)
     fields = tuple(_changeable(asked).values())
     every = _consent_parts(shown, wanted) if wanted else sections(words(shown.question))
     parts = []
     if _types_choices(asked) or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
+    if form and hides(form, inputs):
+        parts.append(form_words(form))
     if shown.context:
         parts.append(f"Context: {shown.context}")
     every += sections(*parts)
-    taken = sum(json_size((each.options, each.initial, each.label, each.hint)) for each in (*inputs, *fields))
-    first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(fields)))
+    taken = sum(each.cost for each in (*inputs, *fields))
+    first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
     more = "There is more: close this and press View full on the card."
     facts = plain_words(more) if len(first) < len(every) else ()
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
     facts += plain_words(default_words(asked, 1000))
-    guide = _ONE_OF_SEVERAL if len(inputs) > 1 and not wanted else ""
+    guide = _ONE_OF_SEVERAL if len(inputs) > 1 and not wanted and not form else ""
     version = version_of(asked) if asked.direct is not None and wanted is not None else ""
     return View(
         (*first, Context(facts), *sections(guide), *inputs, *sections(_CHANGE if fields else ""), *fields),
@@ -207,6 +211,11 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
     asked = record.asked
     if "confirmation" in asked.kinds:
         return _read_decision(values, record, version)
+    if (form := asked.form) is not None:
+        given, errors = read_fields(values, form)
+        if errors:
+            raise SubmissionErrors(errors)
+        return answers.from_form(asked, given)
     shown = _fields(asked)
     filled = {block: said for block in shown if (said := _said(values, block))}
     if not filled:
@@ -309,7 +318,7 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
 
 
 def _everything(shown: Round) -> Iterator[str | Code]:
-    asked = shown.asked
+    asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield f"{shown.agent} · {shown.id}{again}"
     if asked.confirmation:
@@ -318,6 +327,7 @@ def _everything(shown: Round) -> Iterator[str | Code]:
         yield words(shown.question)
     if shown.labels:
         yield "Choices:\n" + shown.numbered
+    yield f"Fields:\n{form_words(form)}" if form else ""
     if asked.context:
         yield f"Context: {words(asked.context)}"
     if asked.summary_detailed:

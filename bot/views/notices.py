@@ -305,13 +305,13 @@ def nudge(record: Clarification, answerers: Sequence[str]) -> Draft:
     # What silence does is told of every question.
     stakes = " ".join(filter(None, (risk_words(wanted), warning_words(wanted)))) if wanted else ""
     default = default_words(shown.asked, _DEFAULT)
-    hint = answers.hint(shown.asked)
+    hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
     return _reminder(
         f"{shown.agent} still waits · {shown.id}",
         [f"{shown.agent} still waits for an answer ({shown.id}): {question}", stakes],
         answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
-        hint=f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}",
+        hint=f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint,
         asked=sections(question, stakes),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -106,12 +107,15 @@ _NAMES = {
 def encode(element: Json, entered: Any) -> Json:
     """What was entered, as interactions carry it: `{"type", "value" | "selected_option" | …}`.
 
-    Options go by their text or their value; None is "nothing entered".
+    Options go by their text or their value, moments as seconds since 1970 or as `2026-05-24T14:00` in UTC; None is
+    "nothing entered".
 
     Raises:
-        ControlError: an option that is not offered.
+        ControlError: an option that is not offered, or no such moment.
     """
     kind = str(element["type"])
+    if kind == "datetimepicker" and isinstance(entered, str) and entered:
+        entered = _moment(entered)
     name = _NAMES.get(kind)
     if name == "options":
         chosen = [entered] if isinstance(entered, str) else list(entered or [])
@@ -157,20 +161,34 @@ def still_there(blocks: list[Json], held: Json) -> Json:
     return kept
 
 
+_PATTERNS = {
+    "email_text_input": (r"\S+@\S+\.\S+", "email address"),
+    "url_text_input": (r"https?://\S+", "URL"),
+}
+
+
 def complaint(control: Control, value: Json) -> str | None:
     """What Slack's own client says about a value before it lets the modal go; None where it is right."""
     if not any(part for name, part in value.items() if name != "type"):
         return None if control.block.get("optional") else "Please complete this required field."
+    most, chosen = control.element.get("max_selected_items"), value.get("selected_options") or []
+    if most is not None and len(chosen) > most:
+        return f"Please choose at most {most}."
     text = str(value.get("value"))
     if control.kind == "number_input":
         return _number_complaint(control.element, text)
     if control.kind == "plain_text_input":
         return _text_complaint(control.element, text)
-    if control.kind == "email_text_input" and not re.fullmatch(r"\S+@\S+\.\S+", text):
-        return "Please enter a valid email address."
-    if control.kind == "url_text_input" and not re.match(r"https?://\S+$", text):
-        return "Please enter a valid URL."
-    return None
+    pattern, name = _PATTERNS.get(control.kind, (".*", ""))
+    return None if re.fullmatch(pattern, text, re.DOTALL) else f"Please enter a valid {name}."
+
+
+def _moment(entered: str) -> int:
+    try:
+        return int(datetime.fromisoformat(entered).replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        msg = f"no moment {entered!r}; expected one like 2026-05-24T14:00"
+        raise ControlError(msg) from None
 
 
 def _option(element: Json, entered: Any) -> Json:

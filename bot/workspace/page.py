@@ -204,6 +204,10 @@ class Scene:
     def is_local(self, url: str) -> bool:
         return self._names.local(url) is not None
 
+    def moment(self, seconds: int | None) -> str:
+        """A moment as the browser's field for one takes it, in UTC."""
+        return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M")
+
     def html(self, text: Json) -> Markup:
         """A text object of Block Kit."""
         if text["type"] == "plain_text":

@@ -169,9 +169,15 @@ def check(operation: Operation, mode: GenerationMode, *, known: bool) -> None:
 
 
 def make_sense(question: dict[str, Any]) -> None:
-    """What JSON Schema cannot say: each choice is there once, the default is one of them, some risk has no low."""
+    """What JSON Schema cannot say: each choice is there once, the default is one of them, some risk has no low; what the
+    fields of a form are.
+    """
     if question.get("choices"):
         question["choices"] = [f"{n}" for n, _ in enumerate(question["choices"])]
+        question.pop("default", None)
+    if isinstance(form := question.get("schema"), dict):
+        names = [name for name in form["properties"] if name.strip()] or ["a"]
+        question["schema"] = {"properties": {name[:200]: {"type": "string"} for name in names}}
         question.pop("default", None)
     if question.get("irreversible"):
         question["risk"] = "high"

@@ -1,0 +1,708 @@
+"""Reads the forms that agents ask people to fill in, and checks what was filled in.
+
+A form is sent as a flat JSON Schema object, as pydantic, MCP's elicitation and people write it. What is read here is a
+part of JSON Schema 2020-12, and `Form.checked` is no more lenient than the schema: every object that it returns is valid
+by the schema that was sent. What this part does not have is refused when a form is read, never when it is answered.
+
+Sources: JSON Schema 2020-12 "Validation" (§6, §7.3), RFC 3339 §5.6, RFC 3986; MCP 2025-11-25 "Elicitation" (titles of
+choices: `oneOf` or `anyOf` with `const` and `title`, earlier `enum` with `enumNames`). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from core.aaep import whole_characters
+from core.errors import AnswerRejected, BadInput
+
+FieldType = Literal[
+    "text", "email", "uri", "date", "date-time", "number", "integer", "boolean", "choice", "choices"
+]
+Scalar = str | bool | int | float
+Json = Mapping[str, Any]
+
+MOST_FIELDS = 40
+MOST_OPTIONS = 100
+SCHEMA_LIMIT = 262_144  # bytes of JSON
+DEFAULTS_LIMIT = 65_536  # of the texts that stand in a form at first
+TEXT_LIMIT = 16_384  # characters of a text
+TYPED_LIMIT = 3000  # characters that a field of a form takes
+_NAME = 200
+_MOST = 2**53  # as far as all readers of JSON count
+_LONGEST_CHAIN = 10  # references, one to the next
+_NAMED = 200  # characters of choices that a hint names
+
+_BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
+_LENGTHS = {"minLength", "maxLength"}
+_OFFERS = {"enum", "const", "oneOf", "anyOf"}
+# What makes an object invalid, where it is not looked at. All other keywords only describe.
+_ASSERTIONS = frozenset(
+    {
+        *_BOUNDS, *_LENGTHS, *_OFFERS,
+        "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "contains",
+        "dependencies", "dependentRequired", "dependentSchemas", "disallow", "divisibleBy", "else", "extends", "format",
+        "if", "items", "maxContains", "maxItems", "maxProperties", "minContains", "minItems", "minProperties",
+        "multipleOf", "not", "pattern", "patternProperties", "prefixItems", "properties", "propertyNames", "required",
+        "then", "type", "unevaluatedItems", "unevaluatedProperties", "uniqueItems",
+    }
+)  # fmt: skip
+_NULL = {"type": "null"}
+_OF_THE_WHOLE = {"type", "properties", "required", "additionalProperties", "unevaluatedProperties"}
+_OF_TYPE: dict[FieldType, set[str]] = {
+    "text": {"type", "format", *_LENGTHS},
+    "email": {"type", "format", *_LENGTHS},
+    "uri": {"type", "format", *_LENGTHS},
+    "date": {"type", "format"},
+    "date-time": {"type", "format"},
+    "number": {"type", "format", *_BOUNDS},
+    "integer": {"type", "format", *_BOUNDS},
+    "boolean": {"type"},
+    "choice": {"type", *_OFFERS},
+    "choices": {"type", "items", "minItems", "maxItems", "uniqueItems"},
+}
+_FORMATS: dict[str | None, FieldType] = {
+    None: "text",
+    "email": "email",
+    "uri": "uri",
+    "date": "date",
+    "date-time": "date-time",
+}
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
+_EMAIL = re.compile(
+    r"(?=.{3,254}$)[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+    r"@([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
+)
+_LOCAL_PART = 64
+_URI = re.compile(
+    r"[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#@!$&'()*+,;=-]|\[[0-9A-Fa-f:.]+\]|%[0-9A-Fa-f]{2})+"
+)
+_PLAIN: dict[FieldType, str] = {
+    "text": "a text",
+    "email": "an e-mail address",
+    "uri": "a web address or another URI",
+    "date": "a date",
+    "date-time": "a date and time with its zone",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "yes or no",
+}
+_EXAMPLES: dict[FieldType, str] = {
+    "uri": ", like https://example.org",
+    "date": ", like 2026-05-24",
+    "date-time": ", like 2026-05-24T14:00:00Z",
+}
+
+
+class BadSchema(BadInput):
+    """A schema is no form. `where`: the path of what is wrong in it, empty for all of it; the message says what was
+    expected.
+    """
+
+    def __init__(self, where: str, message: str) -> None:
+        super().__init__(message)
+        self.where = where
+
+
+class Misfits(AnswerRejected):
+    """What was filled in does not fit. `errors`: a field's name → what was expected of it."""
+
+    def __init__(self, errors: Mapping[str, str]) -> None:
+        super().__init__(" ".join(f"{name}: {said}" for name, said in errors.items()))
+        self.errors = dict(errors)
+
+
+@dataclass(frozen=True, slots=True)
+class FormOption:
+    """A choice of a field. `label`: its title, or its value in words."""
+
+    value: Scalar
+    label: str
+    description: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """One field. `title`: what people read, its name where it has none. `nullable`: null is a value.
+
+    `least`, `most`: the number, how many characters of a text, or how many choices; `above`, `below`: bounds of a
+    number that it does not reach. None: there is none.
+    """
+
+    name: str
+    title: str
+    type: FieldType
+    description: str | None = None
+    required: bool = False
+    nullable: bool = False
+    default: Any = None
+    options: tuple[FormOption, ...] = ()
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether nothing need be filled in."""
+        return not self.required or self.nullable or (self.type == "choices" and not self.least)
+
+    @property
+    def expected(self) -> str:
+        """What is to be filled in, as the end of a sentence: `a whole number from 1 to 5`."""
+        if self.type == "choice":
+            return f"one of {self._named}"
+        if self.type == "choices":
+            return f"{self.how_many or 'some'} of {self._named}"
+        said = _PLAIN[self.type]
+        if self.type in {"number", "integer"}:
+            return f"{said} {self._between}".rstrip()
+        length = _range(None if self.least == 1 else self.least, self.most)
+        return f"{said}{f' of {length} characters' if length else ''}{_EXAMPLES.get(self.type, '')}"
+
+    @property
+    def _between(self) -> str:
+        """The bounds of a number in words."""
+        if self.above is None and self.below is None and self.least is not None and self.most is not None:
+            return f"from {_digits(self.least)} to {_digits(self.most)}"
+        bounds = (
+            ("of at least", self.least),
+            ("above", self.above),
+            ("of at most", self.most),
+            ("below", self.below),
+        )
+        return " and ".join(f"{words} {_digits(bound)}" for words, bound in bounds if bound is not None)
+
+    @property
+    def names_options(self) -> bool:
+        """Whether `expected` names the choices; it only counts them where they are many."""
+        return sum(len(each.label) + 2 for each in self.options) <= _NAMED
+
+    @property
+    def how_many(self) -> str:
+        """Of choices, how many may be made: `1 to 3`; empty where any number may."""
+        return _range(self.least, self.most) if self.type == "choices" else ""
+
+    @property
+    def _named(self) -> str:
+        if not self.names_options:
+            return f"the {len(self.options)} choices"
+        return ", ".join(each.label or '""' for each in self.options)
+
+    def checked(self, value: Any) -> Any:
+        """A value of the field as the schema wants it: a choice as it was sent, a moment in UTC.
+
+        Raises:
+            AnswerRejected: it does not fit; the message does not repeat it.
+        """
+        if value is None and self.nullable:
+            return None
+        match self.type:
+            case "boolean":
+                fits = isinstance(value, bool)
+            case "number" | "integer":
+                value, fits = self._number(value)
+            case "choice":
+                option = self._option(value)
+                value, fits = option.value if option else None, option is not None
+            case "choices":
+                value, fits = self._chosen(value)
+            case _:
+                value, fits = self._text(value)
+        if not fits:
+            raise AnswerRejected(f"Expected {'true or false' if self.type == 'boolean' else self.expected}.")
+        return value
+
+    def shown(self, value: Any) -> str:
+        """A value as people read it."""
+        if value is None:
+            return "nothing"
+        if self.type == "boolean":
+            return "Yes" if value else "No"
+        if self.type == "date-time":
+            moment = datetime.fromisoformat(value)
+            return moment.strftime("%Y-%m-%d %H:%M:%S UTC").replace(":00 UTC", " UTC")
+        if self.type == "choices":
+            return ", ".join(self._label(each) for each in value) or "none"
+        return self._label(value) if self.type == "choice" else str(value)
+
+    def _label(self, value: Any) -> str:
+        option = self._option(value)
+        return option.label if option else str(value)
+
+    def _option(self, value: Any) -> FormOption | None:
+        return next((each for each in self.options if _same(each.value) == _same(value)), None)
+
+    def _chosen(self, value: Any) -> tuple[Any, bool]:
+        """In the order in which they are offered."""
+        if not isinstance(value, list):
+            return None, False
+        found = [self._option(each) for each in value]
+        picked = [each.value for each in self.options if each in found]
+        return picked, None not in found and len(picked) == len(found) and self._is_within(len(found))
+
+    def _number(self, value: Any) -> tuple[Any, bool]:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST <= value <= _MOST:
+            return None, False
+        if self.type == "integer" and value != int(value):
+            return None, False
+        return int(value) if self.type == "integer" else value, self._is_within(value)
+
+    def _text(self, value: Any) -> tuple[Any, bool]:
+        if not isinstance(value, str) or len(value) > TEXT_LIMIT:
+            return None, False
+        value = whole_characters(value)
+        match self.type:
+            case "email":
+                fits = _EMAIL.fullmatch(value) is not None and value.index("@") <= _LOCAL_PART
+            case "uri":
+                fits = _is_uri(value)
+            case "date":
+                fits = _is_date(value)
+            case "date-time":
+                value = _in_utc(value)
+                fits = value is not None
+            case _:
+                fits = True
+        return value, fits and (self.type in {"date", "date-time"} or self._is_within(len(value)))
+
+    def _is_within(self, value: float) -> bool:
+        return not (
+            (self.least is not None and value < self.least)
+            or (self.most is not None and value > self.most)
+            or (self.above is not None and value <= self.above)
+            or (self.below is not None and value >= self.below)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form, with its fields in the order of the schema."""
+
+    fields: tuple[FormField, ...]
+
+    def checked(self, values: Json) -> dict[str, Any]:
+        """The answer that `values` give, by the fields' names and in their order. What may be left out, and is null, is
+        left out.
+
+        Raises:
+            Misfits: which fields are wrong, and what was expected.
+        """
+        given: dict[str, Any] = {}
+        errors: dict[str, str] = {}
+        for field in self.fields:
+            value = values.get(field.name)
+            if value is None and not (field.name in values and field.nullable):
+                if field.required:
+                    errors[field.name] = f"Missing: expected {field.expected}."
+                continue
+            try:
+                given[field.name] = field.checked(value)
+            except AnswerRejected as error:
+                errors[field.name] = str(error)
+        known = {field.name for field in self.fields}
+        errors |= {name: "The form has no such field." for name in values if name not in known}
+        if errors:
+            raise Misfits(errors)
+        return given
+
+    def lines(self, values: Json) -> str:
+        """What was filled in, as people read it: a line for each field that was."""
+        said = [
+            f"{field.title}: {field.shown(values[field.name])}".replace("\n", "\n  ")
+            for field in self.fields
+            if field.name in values
+        ]
+        return "\n".join(said) or "Nothing was filled in."
+
+
+def read_form(schema: Any) -> Form:
+    """The form that a JSON Schema object stands for.
+
+    Raises:
+        BadSchema: it has something that forms do not have, or that nobody could fill in.
+    """
+    _check_size(schema)
+    definitions = {
+        f"#/{place}/{name}": each
+        for place in ("$defs", "definitions")
+        if isinstance(found := schema.get(place), dict)
+        for name, each in found.items()
+    }
+    if schema.get("type", "object") != "object":
+        raise BadSchema("type", 'Expected "object": a form is an object of fields.')
+    properties, required = schema.get("properties"), schema.get("required", [])
+    if not isinstance(properties, dict) or not 0 < len(properties) <= MOST_FIELDS:
+        raise BadSchema("properties", f"Expected an object of 1 to {MOST_FIELDS} fields.")
+    if not isinstance(required, list) or any(each not in properties for each in map(str, required)):
+        raise BadSchema("required", "Expected a list of names of `properties`.")
+    if strange := sorted((_ASSERTIONS - _OF_THE_WHOLE) & schema.keys()):
+        raise BadSchema(strange[0], f"Forms have no `{strange[0]}`.")
+    fields = []
+    for name, raw in properties.items():
+        where = f"properties.{name}"
+        if not name.strip() or len(name) > _NAME:
+            raise BadSchema("properties", f"Expected names of 1 to {_NAME} characters.")
+        fields.append(_field(name, raw, definitions, where, required=name in required))
+    texts = [each.default for each in fields if isinstance(each.default, str) and not each.options]
+    if (size := len(json.dumps(texts))) > DEFAULTS_LIMIT:
+        raise BadSchema("properties", f"{size} bytes of JSON as defaults: expected at most {DEFAULTS_LIMIT}.")
+    return Form(tuple(fields))
+
+
+def _check_size(schema: Any) -> None:
+    """Whether it is JSON that may be kept.
+
+    Raises:
+        BadSchema: it is none, or too large.
+    """
+    if not isinstance(schema, dict):
+        raise BadSchema("", "Expected a JSON Schema object.")
+    try:
+        size = len(json.dumps(schema, allow_nan=False).encode())
+    except (ValueError, RecursionError):
+        raise BadSchema(
+            "", "Expected JSON, without NaN and infinite numbers, and not nested deeply."
+        ) from None
+    if size > SCHEMA_LIMIT:
+        raise BadSchema("", f"{size} bytes of JSON: expected at most {SCHEMA_LIMIT}.")
+
+
+def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool) -> FormField:
+    said, nullable = _flat(raw, definitions, where)
+    texts = {key: said.get(key) for key in ("title", "description")}
+    if wrong := [key for key, text in texts.items() if not isinstance(text, str | None)]:
+        raise BadSchema(where, f"Expected a text as its `{wrong[0]}`.")
+    kind, options, has_null = _type(said, definitions, where)
+    if strange := sorted((_ASSERTIONS - _OF_TYPE[kind]) & said.keys()):
+        raise BadSchema(where, f"Forms have no `{strange[0]}` {_of(kind, said)}.")
+    made = FormField(
+        name=name,
+        title=_on_a_line(texts["title"]) or _on_a_line(name),
+        type=kind,
+        description=(texts["description"] or "").strip() or None,
+        required=required,
+        nullable=nullable or has_null,
+        options=options,
+        **_limits(kind, said, len(options), where),
+    )
+    return _with_default(made, said.get("default"), where)
+
+
+def _with_default(field: FormField, default: Any, where: str) -> FormField:
+    if default is None:
+        return field
+    try:
+        value = field.checked(default)
+    except AnswerRejected as error:
+        raise BadSchema(
+            where, f"Its `default` does not fit: {str(error)[:1].lower()}{str(error)[1:]}"
+        ) from None
+    if isinstance(value, str) and len(value.encode("utf-16-le")) // 2 > TYPED_LIMIT:
+        raise BadSchema(where, f"Its `default` is too long: expected at most {TYPED_LIMIT} characters.")
+    return replace(field, default=value)
+
+
+def _flat(raw: Any, definitions: Json, where: str) -> tuple[dict[str, Any], bool]:
+    """What is said of a field without references and without null, and whether it may be null.
+
+    Raises:
+        BadSchema: it refers to what is not there or to itself, or contradicts itself.
+    """
+    if not isinstance(raw, dict):
+        raise BadSchema(where, "Expected an object that says what is asked.")
+    said, nullable = dict(raw), False
+    for _ in range(_LONGEST_CHAIN):
+        for key in ("anyOf", "oneOf"):
+            if isinstance(parts := said.get(key), list) and _NULL in parts:
+                said[key] = [each for each in parts if each != _NULL]
+                nullable = nullable or "type" not in said
+        inner = _inner(said, definitions, where)
+        if inner is None:
+            return _of_one_type(said, where, nullable=nullable)
+        for key in _ASSERTIONS & inner.keys() & said.keys():
+            if inner[key] != said[key]:
+                raise BadSchema(where, f"It says `{key}` twice, and differently.")
+        said = inner | said
+    raise BadSchema(where, "Its references go round in a circle, or too far.")
+
+
+def _inner(said: dict[str, Any], definitions: Json, where: str) -> dict[str, Any] | None:
+    """What a field refers to, or is the only part of it; taken out of `said`. None: it says all itself.
+
+    A title and a default that stand with what is referred to are of that, not of the field: pydantic writes the names of
+    classes there.
+    """
+    if "$ref" in said:
+        name = str(said.pop("$ref")).replace("~1", "/").replace("~0", "~")
+        if not isinstance(found := definitions.get(name), dict):
+            raise BadSchema(where, "Expected references to `#/$defs/…` that are there.")
+        return {key: each for key, each in found.items() if key not in {"title", "default"}}
+    for key in ("allOf", "anyOf", "oneOf"):
+        parts = said.get(key)
+        if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], dict):
+            continue
+        if key == "allOf" or "const" not in parts[0]:
+            return dict(said.pop(key)[0])
+    return None
+
+
+def _of_one_type(said: dict[str, Any], where: str, *, nullable: bool) -> tuple[dict[str, Any], bool]:
+    """The same with one `type`, where null stands beside it."""
+    types = said.get("type")
+    if not isinstance(types, list):
+        return said, nullable
+    rest = [each for each in types if each != "null"]
+    if len(rest) != 1:
+        raise BadSchema(where, "Expected one type, or one and null.")
+    # Null has to be allowed by the choices, too.
+    null = "null" in types and None in said.get("enum", [None]) and "const" not in said
+    return said | {"type": rest[0]}, nullable or null
+
+
+def _type(said: Json, definitions: Json, where: str) -> tuple[FieldType, tuple[FormOption, ...], bool]:
+    """What a field takes, its choices, and whether null is one of them."""
+    named = said.get("type")
+    if _OFFERS & said.keys():
+        options, has_null = _options(said, definitions, where)
+        return "choice", options, has_null and "type" not in said
+    if named == "array":
+        inner, _ = _flat(said.get("items"), definitions, where)
+        if not _OFFERS & inner.keys():
+            raise BadSchema(where, "Expected `items` with an `enum`: of lists, forms have choices only.")
+        return "choices", _options(inner, definitions, where)[0], False
+    if named in ("boolean", "integer", "number"):
+        return named, (), False
+    if named == "string" and said.get("format") in _FORMATS:
+        return _FORMATS[said.get("format")], (), False
+    if named == "string":
+        expected = ", ".join(each for each in _FORMATS if each)
+        raise BadSchema(where, f"Forms have no such `format` of texts: expected one of {expected}.")
+    if named == "object" or "properties" in said:
+        raise BadSchema(where, "Forms are flat: expected no object within.")
+    raise BadSchema(where, "Expected a `type`: string, number, integer, boolean or array, or an `enum`.")
+
+
+def _options(said: Json, definitions: Json, where: str) -> tuple[tuple[FormOption, ...], bool]:
+    """The choices that are offered, and whether null is among them.
+
+    Raises:
+        BadSchema: there are none or too many, or some that cannot be told apart or chosen.
+    """
+    if strange := sorted((_ASSERTIONS - _OF_TYPE["choice"]) & said.keys()):
+        raise BadSchema(where, f"Forms have no `{strange[0]}` of choices.")
+    ways = sorted(_OFFERS & said.keys())
+    if ways == ["const", "enum"] and said["enum"] == [said["const"]]:
+        ways = ["enum"]  # as pydantic once wrote a single choice
+    if len(ways) != 1:
+        raise BadSchema(where, "Expected its choices in one way: enum, const, oneOf or anyOf.")
+    found = list(_offered(said, ways[0], definitions, where))
+    options = tuple(each for each in found if each is not None)
+    if not 0 < len(options) <= MOST_OPTIONS:
+        raise BadSchema(where, f"{len(options)} choices: expected 1 to {MOST_OPTIONS}.")
+    if len({_same(each.value) for each in options}) < len(options):
+        raise BadSchema(where, "A choice is there twice: expected each value once.")
+    named = said.get("type")
+    if any(not _is_of(each.value, named) for each in options):
+        raise BadSchema(where, "A choice is not of its `type`, and could not be made.")
+    return options, len(options) < len(found)
+
+
+def _offered(said: Json, way: str, definitions: Json, where: str) -> Iterator[FormOption | None]:
+    """Each choice; None: null is one."""
+    if way == "const":
+        yield _option(said["const"], None, None, where)
+        return
+    offered, names = said[way], said.get("enumNames")
+    if not isinstance(offered, list):
+        raise BadSchema(where, f"Expected a list as its `{way}`.")
+    if way != "enum":
+        for each in offered:
+            yield from _part(each, way, definitions, where)
+        return
+    if names is not None and (not isinstance(names, list) or len(names) != len(offered)):
+        raise BadSchema(where, "Expected as many `enumNames` as `enum` has.")
+    for value, name in zip(offered, names or [None] * len(offered), strict=True):
+        yield None if value is None else _option(value, name, None, where)
+
+
+def _part(raw: Any, way: str, definitions: Json, where: str) -> Iterator[FormOption]:
+    """The choices that one part of `oneOf` or `anyOf` offers."""
+    said, _ = _flat(raw, definitions, where)
+    if "enum" in said:
+        yield from _options(said, definitions, where)[0]
+        return
+    if "const" not in said:
+        raise BadSchema(where, f"Expected each of its `{way}` to be a choice with a `const`, or null.")
+    if strange := sorted((_ASSERTIONS - {"const", "type"}) & said.keys()):
+        raise BadSchema(where, f"Forms have no `{strange[0]}` of choices.")
+    if not _is_of(said["const"], said.get("type")):
+        raise BadSchema(where, "A choice is not of its `type`, and could not be made.")
+    yield _option(said["const"], said.get("title"), said.get("description"), where)
+
+
+def _option(value: Any, title: Any, description: Any, where: str) -> FormOption:
+    if isinstance(value, str):
+        value = whole_characters(value)
+    elif not isinstance(value, (bool, int, float)):
+        raise BadSchema(where, "Expected choices that are texts, numbers or booleans.")
+    if not isinstance(title, str | None) or not isinstance(description, str | None):
+        raise BadSchema(where, "Expected texts as the titles of its choices.")
+    words = ("Yes" if value else "No") if isinstance(value, bool) else str(value)
+    return FormOption(value, _on_a_line(title) or _on_a_line(words), (description or "").strip() or None)
+
+
+def _limits(kind: FieldType, said: Json, offered: int, where: str) -> dict[str, float | None]:
+    """The bounds of a field.
+
+    Raises:
+        BadSchema: they are no numbers, or nothing lies between them.
+    """
+    match kind:
+        case "number":
+            names = {
+                "least": "minimum",
+                "most": "maximum",
+                "above": "exclusiveMinimum",
+                "below": "exclusiveMaximum",
+            }
+            found = {name: _bound(said, key, where) for name, key in names.items()}
+            lowest, highest = -float(_MOST), float(_MOST)
+        case "integer":
+            found = _whole_bounds(said, where)
+            lowest, highest = -float(_MOST), float(_MOST)
+        case "choices":
+            found = {"least": _count(said, "minItems", where), "most": _count(said, "maxItems", where)}
+            lowest, highest = 0, offered
+            if not isinstance(said.get("uniqueItems", False), bool):
+                raise BadSchema(where, "Expected true or false as its `uniqueItems`.")
+        case "text" | "email" | "uri":
+            found = {"least": _count(said, "minLength", where), "most": _count(said, "maxLength", where)}
+            lowest, highest = 0, TYPED_LIMIT
+        case _:
+            return {}
+    low = max(found["least"] or lowest, found.get("above") or lowest, lowest)
+    high = min(each for each in (found["most"], found.get("below"), highest) if each is not None)
+    if (
+        low > high
+        or (low == high and low in (found.get("above"), found.get("below")))
+        or found["most"] == 0 == lowest
+    ):
+        said_most = f" (forms take at most {highest:.0f})" if high == highest else ""
+        raise BadSchema(where, f"Nothing lies between its bounds{said_most}.")
+    return found
+
+
+def _whole_bounds(said: Json, where: str) -> dict[str, float | None]:
+    """The least and the greatest whole number within all bounds."""
+    least, most, above, below = (
+        _bound(said, key, where) for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+    )
+    lows = [] if least is None else [math.ceil(least)]
+    lows += [] if above is None else [math.floor(above) + 1]
+    highs = [] if most is None else [math.floor(most)]
+    highs += [] if below is None else [math.ceil(below) - 1]
+    return {"least": max(lows, default=None), "most": min(highs, default=None)}
+
+
+def _bound(said: Json, key: str, where: str) -> float | None:
+    bound = said.get(key)
+    if bound is None and key not in said:
+        return None
+    if isinstance(bound, bool) or not isinstance(bound, (int, float)):
+        raise BadSchema(where, f"Expected a number as its `{key}`.")
+    return bound
+
+
+def _count(said: Json, key: str, where: str) -> int | None:
+    count = _bound(said, key, where)
+    if count is None:
+        return None
+    if count < 0 or count != int(count):
+        raise BadSchema(where, f"Expected a whole number of at least 0 as its `{key}`.")
+    return int(count)
+
+
+def _of(kind: FieldType, said: Json) -> str:
+    return "of choices" if kind in {"choice", "choices"} else f"of a {said['type']}"
+
+
+def _is_of(value: Scalar, named: Any) -> bool:
+    """Whether a choice is of the type that the schema names; None: it names none."""
+    match named:
+        case None:
+            return True
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "number":
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        case "integer":
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and value == int(value)
+    return False
+
+
+def _same(value: Any) -> tuple[str, Any]:
+    """Equal for what JSON Schema holds for equal: 1 and 1.0 are, 1 and true are not."""
+    kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, (int, float)) else "other"
+    return kind, value
+
+
+def _range(least: float | None, most: float | None) -> str:
+    if least is None and most is None:
+        return ""
+    if least is None or most is None:
+        return f"at most {most:.0f}" if least is None else f"at least {least:.0f}"
+    return f"{least:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
+
+
+def _digits(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)
+
+
+def _on_a_line(text: str | None) -> str:
+    return " ".join((text or "").split())
+
+
+def _is_date(text: str) -> bool:
+    if not _DATE.fullmatch(text):
+        return False
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_utc(text: str) -> str | None:
+    """A moment by RFC 3339, in UTC; None: it is none."""
+    if not _MOMENT.fullmatch(text):
+        return None
+    try:
+        return datetime.fromisoformat(text.upper()).astimezone(UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return None
+
+
+def _is_uri(text: str) -> bool:
+    """Whether it is a URI by RFC 3986, with a scheme; of the web, with a host."""
+    if not _URI.fullmatch(text) or text.count("#") > 1:
+        return False
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError:
+        return False
+    return "[" not in f"{parts.path}{parts.query}{parts.fragment}" and (
+        parts.scheme not in {"http", "https"} or bool(parts.hostname)
+    )

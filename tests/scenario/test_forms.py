@@ -1,0 +1,239 @@
+"""Agents ask for forms: shown, filled in through the modal, a reply, the shell and `/clarify`, refused when asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from datetime import date
+from enum import Enum
+from typing import Any, Literal
+
+import httpx
+import pytest
+from jsonschema import Draft202012Validator
+from pydantic import AnyUrl, AwareDatetime, BaseModel, Field
+
+from bot.workspace.interactions import Outcome
+from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.world import World, controls, said, url_of
+from tests.scenario.prompts import Project
+from tests.scenario.test_questions import Asker
+from tests.scenario.test_shell import beside
+from tests.scenario.typist import command, words
+
+
+class Region(Enum):
+    EUROPE = "eu"
+    AMERICA = "us"
+
+
+class Release(BaseModel):
+    """As an agent's author writes it."""
+
+    region: Region
+    replicas: int = Field(
+        default=3, title="Replicas", ge=1, lt=10, description="How many run beside each other"
+    )
+    share: float = Field(title="Share", gt=0, le=1)
+    notes: str | None = Field(default=None, title="Notes", max_length=500)
+    contact: str = Field(title="Contact", json_schema_extra={"format": "email"})
+    page: AnyUrl | None = Field(default=None, title="Page")
+    on: date = Field(title="On")
+    at: AwareDatetime | None = Field(default=None, title="At")
+    canary: bool = Field(title="Canary")
+    tags: list[Literal["hotfix", "feature", "chore"]] = Field(title="Tags", min_length=1, max_length=2)
+
+
+FILLED: dict[str, Any] = {
+    "region": "us",
+    "Replicas": "9",
+    "Share": "0.25",
+    "Contact": "ann@example.org",
+    "Page": "https://example.org/release?v=4#top",
+    "On": "2026-12-01",
+    "At": 1_795_000_000,
+    "Canary": "No",
+    "Tags": ["hotfix", "chore"],
+}
+ANSWER = {
+    "region": "us",
+    "replicas": 9,
+    "share": 0.25,
+    "contact": "ann@example.org",
+    "page": "https://example.org/release?v=4#top",
+    "on": "2026-12-01",
+    "at": "2026-11-18T11:06:40Z",
+    "canary": False,
+    "tags": ["hotfix", "chore"],
+}
+SCHEMA = Release.model_json_schema()
+ONE: dict[str, Any] = {
+    "properties": {"port": {"type": "integer", "title": "Port", "minimum": 1, "maximum": 65535}},
+    "required": ["port"],
+}
+
+
+@pytest.fixture
+async def asker(stage: World) -> AsyncIterator[Asker]:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        yield Asker(http)
+
+
+async def opened(stage: World, question: str) -> dict[str, dict[str, Any]]:
+    """The inputs of the modal behind a question's Answer…, by their labels."""
+    card = await stage.card(question)
+    assert "Answer…" in controls(card)
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
+    blocks = (await stage.modal(FOLAKE)).payload["blocks"]
+    return {block["label"]["text"]: block for block in blocks if block["type"] == "input"}
+
+
+async def filled(stage: World, **values: Any) -> Outcome:
+    return await stage.workspace.submit_view(FOLAKE, FILLED | values)
+
+
+def valid(answer: object, schema: dict[str, Any] = SCHEMA) -> None:
+    Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER).validate(answer)
+
+
+async def test_form_is_filled_in_the_modal(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="How shall 4.1 go out?", schema=SCHEMA)
+    assert asked["kind"] == "form"
+    card = await stage.card("How shall 4.1 go out?")
+    for shown in (card.text, said(card)):
+        assert (
+            "Replicas (a whole number from 1 to 9; optional; default: 3): How many run beside each other"
+            in shown
+        )
+        assert "region (one of eu, us)" in shown
+    inputs = await opened(stage, "How shall 4.1 go out?")
+    elements = {label: block["element"]["type"] for label, block in inputs.items()}
+    assert elements == {
+        "region": "radio_buttons",
+        "Replicas": "number_input",
+        "Share": "number_input",
+        "Notes": "plain_text_input",
+        "Contact": "email_text_input",
+        "Page": "plain_text_input",
+        "On": "datepicker",
+        "At": "datetimepicker",
+        "Canary": "radio_buttons",
+        "Tags": "checkboxes",
+    }
+    number = inputs["Replicas"]["element"]
+    assert (number["is_decimal_allowed"], number["min_value"], number["max_value"]) == (False, "1", "9")
+    assert number["initial_value"] == "3"
+    assert [each["text"]["text"] for each in inputs["Canary"]["element"]["options"]] == ["Yes", "No"]
+    assert "eu" not in [each["value"] for each in inputs["region"]["element"]["options"]]
+
+    assert (await filled(stage)).ok
+    state = await asker.look(asked, wait=30)
+    assert state["answer"] == ANSWER  # what is optional and empty is left out
+    valid(state["answer"])
+    assert "Share: 0.25\n" in state["label"]
+    card = await stage.now_says(card, "Delivered and confirmed")
+    for shown in (card.text, said(card)):
+        assert "Tags: hotfix, chore" in shown
+        assert "At: 2026-11-18 11:06:40 UTC" in shown
+    record = stage.record()
+    assert record["thread"][-1]["body"] == state["label"]
+    assert record["aaep"]["response"] == ANSWER
+
+
+async def test_wrong_fields_are_named_where_they_are(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="How?", schema=SCHEMA)
+    inputs = await opened(stage, "How?")
+    outcome = await filled(stage, Share="0", Page="example.org", Tags=["hotfix", "feature", "chore"])
+    labels = {block["block_id"]: label for label, block in inputs.items()}
+    assert {labels[block]: said for block, said in outcome.errors.items()} == {
+        "Share": "Expected a number above 0 and of at most 1.",
+        "Page": "Expected a web address or another URI, like https://example.org.",
+        "Tags": "Expected 1 to 2 of hotfix, feature, chore.",
+    }
+    assert (await asker.look(asked))["status"] == "waiting"
+    assert (await filled(stage, Replicas="")).ok
+    assert "replicas" not in (await asker.look(asked, wait=30))["answer"]
+
+
+async def test_reply_in_the_thread_is_pointed_to_the_form(stage: World, asker: Asker) -> None:
+    await asker.ask(question="How?", schema=SCHEMA)
+    card = await stage.card("How?")
+    assert "Or in this thread" not in said(card)
+    await stage.workspace.post(FOLAKE, AGENTS, "eu, three of them", card.ts)
+    assert "Press Answer… on its card" in (await stage.whisper(FOLAKE, "read that as an answer")).text
+
+
+async def test_form_of_one_field_takes_a_reply(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Which port?", schema=ONE, default={"port": 80})
+    card = await stage.card("Which port?")
+    assert "assumes “Port: 80”" in said(card)
+    assert "Or in this thread: reply with a whole number from 1 to 65535." in said(card)
+    await stage.workspace.post(FOLAKE, AGENTS, "70000", card.ts)
+    await stage.whisper(FOLAKE, "Expected a whole number from 1 to 65535.")
+    await stage.workspace.post(FOLAKE, AGENTS, "8080", card.ts)
+    state = await asker.look(asked, wait=30)
+    assert (state["answer"], state["label"], state["default"]) == ({"port": 8080}, "Port: 8080", {"port": 80})
+
+
+async def test_form_is_answered_with_json(stage: World, asker: Asker) -> None:
+    schema = {"properties": ONE["properties"] | {"host": {"type": "string"}}, "required": ["port"]}
+    by_shell = await asker.ask(question="Shell?", schema=schema)
+    project: Project = beside(stage)
+    refused = await project.run("answer", by_shell["id"], '{"port": "80", "hots": "a"}')
+    assert refused.code != 0
+    assert "port: Expected a whole number from 1 to 65535." in re.sub(r"\s+", " ", refused.err)
+    assert "hots: The form has no such field." in re.sub(r"\s+", " ", refused.err)
+    await project.fine("answer", by_shell["id"], '{"port": 80}')
+    assert (await asker.look(by_shell, wait=30))["answer"] == {"port": 80}
+
+    in_slack = await asker.ask(question="Slack?", schema=schema)
+    given = json.dumps({"host": "a b", "port": 81})
+    assert "is answered" in words(await command(stage, f"answer {in_slack['id']} {given}", FOLAKE))
+    assert (await asker.look(in_slack, wait=30))["answer"] == {"port": 81, "host": "a b"}
+
+
+PROPERTY = "schema.properties.a"
+
+
+@pytest.mark.parametrize(
+    ("schema", "field"),
+    [
+        ({}, "schema.properties"),
+        ({"type": "array", "properties": {"a": {"type": "string"}}}, "schema.type"),
+        ({"properties": {f"f{n}": {"type": "string"} for n in range(41)}}, "schema.properties"),
+        ({"properties": {"a": {"type": "string"}}, "required": ["b"]}, "schema.required"),
+        ({"properties": {"a": {"type": "string", "pattern": "(x+)+"}}}, PROPERTY),
+        ({"properties": {"a": {"type": "string", "format": "uuid"}}}, PROPERTY),
+        ({"properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}, PROPERTY),
+        ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"properties": {}}}}, PROPERTY),
+        ({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}, PROPERTY),
+        ({"properties": {"a": {"$ref": "https://example.org/a"}}}, PROPERTY),
+        ({"properties": {"a": {"type": "array", "items": {"type": "string"}}}}, PROPERTY),
+        ({"properties": {"a": {"enum": list(range(101))}}}, PROPERTY),
+        ({"properties": {"a": {"type": "array", "items": {"enum": ["x"]}, "minItems": 2}}}, PROPERTY),
+        ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}}, PROPERTY),
+        ({"properties": {"a": {"type": "integer", "minimum": 1.5, "exclusiveMaximum": 2}}}, PROPERTY),
+        ({"properties": {"a": {"type": "string", "default": 5}}}, PROPERTY),
+        ({"properties": {"a": True}}, PROPERTY),
+    ],
+)
+async def test_what_is_no_form_is_refused_when_it_is_asked(
+    asker: Asker, schema: dict[str, Any], field: str
+) -> None:
+    problem = await asker.ask(status=422, question="x", schema=schema)
+    assert (problem["error"], problem["field"]) == ("BAD_INPUT", field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"kind": "form"}, "schema"),
+        ({"kind": "text", "schema": ONE}, "schema"),
+        ({"schema": ONE, "default": {"port": 0}}, "default"),
+        ({"schema": ONE, "default": "80"}, "default"),
+        ({"schema": ONE, "default": {"port": [[[[[]]]]] * 2}}, "default"),
+    ],
+)
+async def test_wrong_field_beside_a_form_is_named(asker: Asker, fields: dict[str, Any], field: str) -> None:
+    assert (await asker.ask(status=422, question="x", **fields))["field"] == field
