@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -331,7 +332,13 @@ def read_form(schema: Any) -> Form:
     Raises:
         BadSchema: it has something that forms do not have, or that nobody could fill in.
     """
-    _check_size(schema)
+    return _form(_written(schema))
+
+
+@lru_cache(maxsize=32)
+def _form(text: str) -> Form:
+    """The same of a schema as JSON. A card asks for it several times."""
+    schema = json.loads(text)
     definitions = {
         f"#/{place}/{name}": each
         for place in ("$defs", "definitions")
@@ -359,8 +366,8 @@ def read_form(schema: Any) -> Form:
     return Form(tuple(fields))
 
 
-def _check_size(schema: Any) -> None:
-    """Whether it is JSON that may be kept.
+def _written(schema: Any) -> str:
+    """It as JSON.
 
     Raises:
         BadSchema: it is none, or too large.
@@ -368,13 +375,14 @@ def _check_size(schema: Any) -> None:
     if not isinstance(schema, dict):
         raise BadSchema("", "Expected a JSON Schema object.")
     try:
-        size = len(json.dumps(schema, allow_nan=False).encode())
+        text = json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError):
         raise BadSchema(
             "", "Expected JSON, without NaN and infinite numbers, and not nested deeply."
         ) from None
-    if size > SCHEMA_LIMIT:
-        raise BadSchema("", f"{size} bytes of JSON: expected at most {SCHEMA_LIMIT}.")
+    if len(text) > SCHEMA_LIMIT:
+        raise BadSchema("", f"{len(text)} bytes of JSON: expected at most {SCHEMA_LIMIT}.")
+    return text
 
 
 def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool) -> FormField:
@@ -465,7 +473,9 @@ def _of_one_type(said: dict[str, Any], where: str, *, nullable: bool) -> tuple[d
     if len(rest) != 1:
         raise BadSchema(where, "Expected one type, or one and null.")
     # Null has to be allowed by the choices, too.
-    null = "null" in types and None in said.get("enum", [None]) and "const" not in said
+    null = (
+        "null" in types and None in said.get("enum", [None]) and not {"const", "anyOf", "oneOf"} & said.keys()
+    )
     return said | {"type": rest[0]}, nullable or null
 
 

@@ -216,7 +216,7 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     question, context, detail, choices = budget.fit(
         [
             *map(budget.brief, (words(shown.question), context, _detail(shown, verbosity))),
-            shown.numbered if listed else form_words(form) if form else "",
+            shown.numbered if listed else form_words(form, brief=True) if form else "",
         ]
     )
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
@@ -226,7 +226,8 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
         choices=choices,
         asides=(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
         hides=(terse and bool(shown.asked.context or shown.asked.default_response))
-        or not _has_control(shown),
+        or not _has_control(shown)
+        or (form is not None and form_words(form, brief=True) != form_words(form)),
     )
 
 
@@ -430,7 +431,7 @@ def _cuts_default(shown: Round, limit: int) -> bool:
 def _hint(shown: Round) -> str:
     hint = answers.hint(shown.asked)
     if not answers.takes_words(shown.asked):
-        return f"{hint} {HOW_TO_COMMENT}"
+        return f"Press {ANSWER} to fill in the form. {HOW_TO_COMMENT}"
     return f"Or in this thread: {hint[0].lower()}{hint[1:]} {HOW_TO_COMMENT}"
 
 
@@ -546,7 +547,7 @@ def _body(shown: Round) -> str:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
         parts.append(shown.numbered)
     if form := shown.asked.form:
-        parts += ["Fields:", form_words(form)]
+        parts += ["Fields:", form_words(form, brief=True)]
     if shown.context:
         parts.append(f"Context: {shown.context}")
     return "\n".join(parts)

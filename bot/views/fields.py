@@ -32,9 +32,13 @@ _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under
 _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are listed under View full."
 
 
-def form_words(form: Form) -> str:
-    """All that is asked, a line for each field; choices that fill more than that line below it, numbered."""
-    return "\n".join(line for field in form.fields for line in _told(field, alone=len(form.fields) == 1))
+def form_words(form: Form, *, brief: bool = False) -> str:
+    """All that is asked, a line for each field; choices that fill more than that line below it, numbered.
+
+    `brief`: those are only counted, but for a form of one field, which is answered in the thread by these numbers.
+    """
+    alone = len(form.fields) == 1
+    return "\n".join(line for field in form.fields for line in _told(field, alone=alone, brief=brief))
 
 
 def form_inputs(form: Form) -> tuple[Input, ...]:
@@ -92,9 +96,9 @@ def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], 
     return given, errors
 
 
-def _told(field: FormField, *, alone: bool) -> Iterator[str]:
-    """A field in words. The only field of a form is answered in the thread too: its choices have numbers."""
-    listed = alone or any(each.description for each in field.options) or not field.names_options
+def _told(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]:
+    has_more = any(each.description for each in field.options) or not field.names_options
+    listed = alone or (has_more and not brief)
     facts = [field.expected]
     facts += ["optional"] if field.may_be_empty else []
     facts += [] if field.default is None else [f"default: {field.shown(field.default)}"]

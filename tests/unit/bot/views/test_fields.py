@@ -18,12 +18,12 @@ from core.clarification import Answer, Clarification, opened
 from core.forms import SCHEMA_LIMIT
 from core.questions import NewQuestion, ask_of, read_question
 from tests.unit.bot.form_schemas import schemas
-from tests.unit.bot.judges import full_text, judge_view, shown
+from tests.unit.bot.judges import full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
 from tests.unit.bot.views.kit import RENDERER, judged
 
 Json = dict[str, Any]
-many = settings(deadline=None, suppress_health_check=list(HealthCheck))
+some = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
 
 
 def record_of(schema: Json, **fields: Any) -> Clarification:
@@ -86,7 +86,7 @@ def submitted(record: Clarification, values: Json) -> tuple[Answer | None, dict[
         return None, error.errors
 
 
-@many
+@some
 @given(schemas(), st.data())
 def test_every_form_is_shown_and_every_submission_fits_or_is_wrong_at_a_field(
     schema: Json, data: st.DataObject
@@ -206,9 +206,21 @@ def test_what_is_required_and_empty() -> None:
     assert taken({"type": "array", "items": FRUIT}, {"selected_options": []}, required=True) == []
 
 
+def test_long_lists_are_counted_on_the_card_and_stand_under_view_full() -> None:
+    fields = {"a": MANY | {"title": "Which"}, "b": {"type": "boolean"}}
+    record = record_of({"properties": fields})
+    message = judged(card(record))
+    for said in (message.text, shown(message.blocks)):
+        assert "• Which (one of the 100 choices; optional)" in said
+    assert labels(message.blocks) == ["Answer…", "View full"]
+    assert "  100. e99" in full_text(record)
+    alone = judged(card(one(MANY)))  # answered by these numbers in the thread
+    assert "  100. e99" in shown(alone.blocks)
+
+
 def test_choices_beyond_what_a_view_holds_are_typed() -> None:
-    labels = [{"const": n, "title": f"{n} {'ü' * 70}"} for n in range(100)]
-    definitions = {"$defs": {"Long": {"oneOf": labels}}}
+    long = [{"const": n, "title": f"{n} {'ü' * 70}"} for n in range(100)]
+    definitions = {"$defs": {"Long": {"oneOf": long}}}
     fields = {f"f{n}": {"$ref": "#/$defs/Long", "default": 99} for n in range(40)}
     record = record_of({"properties": fields} | definitions)
     inputs = modal(record)
