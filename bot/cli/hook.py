@@ -189,7 +189,7 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
         raise NoDecision("the event is not understood: expected tool_name, tool_input and session_id")
     if tool.startswith(_OWN_TOOLS):
         return "allow", "clarify's own tools ask people themselves.", None
-    said = _question(tool, given, event)
+    said = _question(tool, given, event, options.agent)
     fields = said | {
         "agent": options.agent,
         "session": _session(session),
@@ -212,7 +212,7 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
     return "allow", f"Accepted in Slack by {state['decided_by']}.", None if arguments == given else arguments
 
 
-def _question(tool: str, given: Json, event: Json) -> Json:
+def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:
     """The question's own fields: an approval, or what the agent asks its user."""
     if tool == "AskUserQuestion":
         return _user_questions(given["questions"])
@@ -229,6 +229,7 @@ def _question(tool: str, given: Json, event: Json) -> Json:
     return {
         "action": _action(tool, given),
         "arguments": given,
+        "editable": agent == "claude-code",  # Codex runs what it asked, or nothing
         "context": context or None,
     }
 

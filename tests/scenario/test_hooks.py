@@ -100,6 +100,30 @@ async def test_reject_denies_with_the_reason(stage: World, hooks: Hooks, agent: 
     assert found["decision"] == {"behavior": "deny", "message": "run the linter first"}
 
 
+@pytest.mark.parametrize("name", ["PermissionRequest", "PreToolUse"])
+async def test_edited_command_is_the_new_input(stage: World, hooks: Hooks, name: str) -> None:
+    process = await hooks.start(event(name))
+    card = await stage.card("Run a shell command")
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    entered = {"Your decision": "Accept", "command": "npm run lint"}
+    assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
+    found = await hooks.decided(process)
+    edited = BASH | {"command": "npm run lint"}
+    if name == "PreToolUse":
+        assert (found["permissionDecision"], found["updatedInput"]) == ("allow", edited)
+    else:
+        assert found["decision"] == {"behavior": "allow", "updatedInput": edited}
+
+
+async def test_codex_gets_no_edits(stage: World, hooks: Hooks) -> None:
+    process = await hooks.start(event(), agent="codex")
+    card = await stage.card("Run a shell command")
+    assert stage.record()["aaep"]["direct"]["editable"] is False
+    await press(stage, card, "Accept")
+    assert (await hooks.decided(process))["decision"] == {"behavior": "allow"}
+
+
 async def test_tool_use_is_decided_in_its_own_words(stage: World, hooks: Hooks) -> None:
     process = await hooks.start(event("PreToolUse", tool_use_id="toolu_1"))
     await press(stage, await stage.card("Run a shell command"), "Accept")
