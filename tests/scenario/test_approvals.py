@@ -209,7 +209,9 @@ async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stag
         await stage.workspace.interactions.press(FOLAKE, first, control)
         await stage.whisper(FOLAKE, "arguments have changed")
         assert (await look(http, asked))["approved_by"] == [named(ONCALL)]
-        await press(stage, FOLAKE, changed, "Accept")
+        await press(stage, FOLAKE, changed, "Answer…")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept"})).ok
         state = await look(http, asked, wait=30)
         assert state["answer"]["arguments"] == MAIL["arguments"] | {"to": "me@example.com"}
         assert state["approved_by"] == [named(ONCALL), named(FOLAKE)]

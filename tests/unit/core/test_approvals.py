@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -29,10 +29,13 @@ from core.clarification import (
     Closed,
     Decider,
     Direct,
+    answered,
+    opened,
 )
 from core.errors import AnswerRejected, ClarifyError, ConsentRefused, CountsOnce, NotToldApart
 from core.ledger import FileLedger
 from core.questions import state_of
+from core.records import Seals
 from core.router import Router
 from tests.kit.builders import MINUTE, NOW, SLA, ask
 from tests.kit.clocks import ManualClock
@@ -94,7 +97,7 @@ class Approval(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.open.close()
 
-    @initialize(needed=st.integers(1, 3))
+    @initialize(needed=st.sampled_from([1, 2, 2, 3]))
     def asked(self, needed: int) -> None:
         self.needed = needed
         record = self.loop.run_until_complete(self.router.open(42, approval(needed))).record
@@ -277,4 +280,31 @@ async def test_approval_is_not_resolved_with_words(tmp_path: Path) -> None:
     for answer in (Answer("accept", "Accept"), Answer("reject", "Reject")):
         with pytest.raises(AnswerRejected):
             await router.resolve("CLR-42-001", lambda _: answer, answer.label, ACCOUNTS[0][1], NOW)  # noqa: B023 - called at once
+    ledger.close()
+
+
+@pytest.mark.parametrize(("needed", "vouched"), [(1, True), (2, False)])
+async def test_consent_that_a_shell_sealed_is_one_persons_at_most(
+    tmp_path: Path, needed: int, vouched: bool
+) -> None:
+    seals = Seals(tmp_path)
+    record = opened(42, 1, approval(needed), NOW, SLA)
+    shell = Decider("user:os/ann@host", "shell", consent=True)
+    assert seals.vouch(seals.sealed(answered(record, Answer("accept", "Accept"), shell, NOW))) is vouched
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"), [(0, 0, True), (1, 2, True), (3, 4, True), (0, 1, False)]
+)
+async def test_person_counts_once_under_all_names(
+    tmp_path: Path, first: int, second: int, is_same: bool
+) -> None:
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
+    await router.open(42, approval(2))
+    answer = Answer("accept", "Accept")
+    await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[first][1], NOW)
+    with pytest.raises(CountsOnce) if is_same else nullcontext():
+        await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[second][1], NOW)
+    assert (await ledger.find("CLR-42-001", 42)).is_open is is_same
     ledger.close()
