@@ -116,9 +116,15 @@ _ASK: dict[str, Any] = {
         "description": "People may answer in their own words, beside the choices.",
     },
     "kind": _text(
-        "What kind of answer you need; left out: choice with `choices`, else text.",
-        enum=["yes_no", "choice", "number", "text"],
+        "What kind of answer you need; left out: choice with `choices`, form with `schema`, else text.",
+        enum=["yes_no", "choice", "number", "text", "form"],
     ),
+    "schema": {
+        "type": "object",
+        "description": "Where several facts are needed at once: a form, as a flat JSON Schema object of up to 40 fields: "
+        "strings (also of format email, uri, date, date-time), numbers, booleans, enums, arrays of enums; with title, "
+        "description, default. The answer is an object that fits it. One question with choices is answered sooner.",
+    },
     "default": {
         "description": "What you will assume if nobody answers; a valid answer. People see it. Leave it out if you "
         "cannot go on without an answer."

@@ -25,7 +25,7 @@ from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index
 from core.ledger import FileLedger
-from core.questions import AskedQuestion, NewQuestion, check_form, event_of, read_question
+from core.questions import AskedQuestion, BadField, NewQuestion, check_form, event_of, read_question
 from core.records import Subject, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
@@ -392,6 +392,8 @@ class Questions:
             said | {name: _replaced(said[name], compiled) for name in _WORDS}
         )
         check_form(shown)
+        if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
+            raise BadField("schema.properties", "Names that differ only in what your `redact` replaces.")
         return shown
 
 

@@ -16,9 +16,9 @@ from pydantic import AnyUrl, AwareDatetime, BaseModel, Field
 
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.kit.world import World, controls, said, url_of
+from tests.kit.world import World, config, controls, said, url_of
 from tests.scenario.prompts import Project
-from tests.scenario.test_questions import Asker
+from tests.scenario.test_questions import OWNED, Asker
 from tests.scenario.test_shell import beside
 from tests.scenario.typist import command, words
 
@@ -180,6 +180,10 @@ async def test_form_is_answered_with_json(stage: World, asker: Asker) -> None:
     schema = {"properties": ONE["properties"] | {"host": {"type": "string"}}, "required": ["port"]}
     by_shell = await asker.ask(question="Shell?", schema=schema)
     project: Project = beside(stage)
+    told = await project.fine("show", by_shell["id"])
+    assert "• Port (a whole number from 1 to 65535)" in told
+    assert f"clarify answer {by_shell['id']} '" in told
+    assert '"port": …' in told
     refused = await project.run("answer", by_shell["id"], '{"port": "80", "hots": "a"}')
     assert refused.code != 0
     assert "port: Expected a whole number from 1 to 65535." in re.sub(r"\s+", " ", refused.err)
@@ -191,6 +195,41 @@ async def test_form_is_answered_with_json(stage: World, asker: Asker) -> None:
     given = json.dumps({"host": "a b", "port": 81})
     assert "is answered" in words(await command(stage, f"answer {in_slack['id']} {given}", FOLAKE))
     assert (await asker.look(in_slack, wait=30))["answer"] == {"port": 81, "host": "a b"}
+
+
+async def test_what_another_program_writes_fills_in_the_form_if_it_fits(stage: World, asker: Asker) -> None:
+    schema = {"properties": ONE["properties"] | {"host": {"type": "string"}}, "required": ["port"]}
+    asked = await asker.ask(question="Which port?", schema=schema)
+    await stage.card("Which port?")
+
+    def answer(body: str) -> None:
+        ledger = stage.ledger(100001)
+        (record,) = ledger["clarifications"]
+        entry = {"round": record["round"], "from": "operator", "type": "answer", "body": body}
+        record["thread"].append(entry | {"timestamp": record["created"]})
+        record["status"] = "answered"
+        (stage.folder / "ledgers/issue-100001.json").write_text(json.dumps(ledger))
+
+    answer("8080")
+    await stage.until(lambda: stage.record()["round"] == 2)
+    assert (await asker.look(asked))["status"] == "waiting"
+    answer('{"port": 8080}')
+    state = await asker.look(asked, wait=30)
+    assert (state["answer"], state["decided_by"]) == ({"port": 8080}, "agent:operator")
+
+
+async def test_secrets_in_a_form_are_replaced(stage: World) -> None:
+    stage.environ["BUILDER_TOKEN"] = "t-builder"
+    text = config(stage.producer.url, more=OWNED)
+    headers = {"Authorization": "Bearer t-builder"}
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), headers=headers) as http:
+        field = {"type": "string", "title": "Not hunter2", "default": "hunter3"}
+        await Asker(http).ask(question="Which?", schema={"properties": {"a": field}})
+        card = await stage.card("Not [redacted]")
+        assert "hunter" not in (stage.folder / "ledgers/issue-100001.json").read_text() + said(card)
+        alike = {"properties": {"hunter1": {"type": "string"}, "hunter2": {"type": "string"}}}
+        problem = await Asker(http).ask(question="x", schema=alike, status=422)
+        assert problem["field"] == "schema.properties"
 
 
 PROPERTY = "schema.properties.a"

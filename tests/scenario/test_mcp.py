@@ -148,6 +148,17 @@ async def test_approval_is_accepted_rejected_or_withdrawn(stage: World, url: str
         assert not controls(await stage.now_says(card, "Withdrawn"))
 
 
+async def test_form_comes_back_as_an_object(stage: World, url: str) -> None:
+    schema = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
+    async with called("http", "2026-07-28", url) as caller:
+        asked = await caller.call("ask_human", question="Which port?", schema=schema, wait=0)
+        card = await stage.card("Which port?")
+        await stage.workspace.post(FOLAKE, AGENTS, "8080", card.ts)
+        answered = await caller.call("wait_for_answer", id=asked["id"])
+        assert (answered["kind"], answered["answer"]) == ("form", {"port": 8080})
+        assert "8080" in answered["said"]
+
+
 async def test_withdrawn_too_late_is_the_answer(stage: World, url: str) -> None:
     async with called("http", "2026-07-28", url) as caller:
         asked = await caller.call("ask_human", question="How many?", kind="number", wait=0)

@@ -152,6 +152,7 @@ async def test_modal_is_submitted_with_what_was_entered(ws: Workspace, app: App)
     assert view["state"]["values"]["answer"]["value"] == {"type": "plain_text_input", "value": "yes"}
 
 
+SOME = select(option("one", "1"), option("two", "2"), type="multi_static_select", max_selected_items=1)
 NUMBER = {"type": "number_input", "is_decimal_allowed": False, "min_value": "1", "max_value": "9"}
 
 
@@ -164,15 +165,28 @@ NUMBER = {"type": "number_input", "is_decimal_allowed": False, "min_value": "1",
         (NUMBER, "1.5", "a whole number"),
         (NUMBER, "0", "not less than 1"),
         (NUMBER, "10", "not greater than 9"),
+        ({"type": "email_text_input"}, "ann at home", "a valid email address"),
+        (SOME, ["one", "two"], "at most 1"),
     ],
 )
 async def test_form_with_errors_is_not_sent(
-    ws: Workspace, element: Json, entered: str, complaint: str
+    ws: Workspace, element: Json, entered: Any, complaint: str
 ) -> None:
     ws.board.open_view(ADE, modal(text_input(**element)))
     outcome = await ws.submit_view(ADE, {"Answer": entered})
     assert complaint in outcome.errors["answer"]
     assert ws.acks == []
+
+
+async def test_moment_is_sent_as_seconds(ws: Workspace, app: App) -> None:
+    at = {"type": "datetimepicker", "initial_date_time": 1779631200}
+    ws.board.open_view(ADE, modal(text_input("a", "A", **at), text_input("b", "B", **at)))
+    with pytest.raises(ControlError, match="no moment"):
+        await ws.submit_view(ADE, {"B": "soon"})
+    await ws.submit_view(ADE, {"B": "2026-05-24T14:01"})
+    values = app.of("view_submission")[0]["view"]["state"]["values"]
+    assert values["a"]["value"] == {"type": "datetimepicker", "selected_date_time": 1779631200}
+    assert values["b"]["value"] == {"type": "datetimepicker", "selected_date_time": 1779631260}
 
 
 async def test_entries_are_gone_with_their_element(ws: Workspace, app: App) -> None:
