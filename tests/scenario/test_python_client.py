@@ -181,6 +181,34 @@ async def test_bot_is_away_until_the_end(caplog: pytest.LogCaptureFixture) -> No
     assert (bool(approval), approval.status) == (False, "expired")
 
 
+async def test_question_whose_response_is_lost_is_asked_once(stage: World, url: str) -> None:
+    port = int(url.rpartition(":")[2])
+    lost: list[bytes] = []
+
+    async def pass_on(received: asyncio.StreamReader, sent: asyncio.StreamWriter) -> None:
+        """To the bot, and back; but the first response is read and thrown away."""
+        request = await received.read(65_536)
+        answers, asks = await asyncio.open_connection("127.0.0.1", port)
+        asks.write(request)
+        answer = await answers.read()
+        if not lost:
+            lost.append(answer)
+        else:
+            sent.write(answer)
+        asks.close()
+        sent.close()
+
+    server = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+    async with server:
+        between = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        asking = asyncio.create_task(clarify.aio.ask("Once?", url=between))
+        await until(lambda: lost)
+        await stage.workspace.post(FOLAKE, AGENTS, "once", (await stage.card("Once?")).ts)
+        assert (await asking).value == "once"
+    assert b"201 Created" in lost[0]
+    assert len(stage.cards()) == 1
+
+
 @pytest.mark.parametrize("how", ["sync", "asyncio"])
 async def test_bot_is_killed_while_the_question_waits(stage: World, how: str) -> None:
     port = free_port()
