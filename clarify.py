@@ -208,7 +208,7 @@ class Model(Protocol[M_co]):
     """A pydantic model."""
 
     def model_json_schema(self) -> dict[str, Any]: ...
-    def model_validate(self, obj: Any) -> M_co: ...
+    def model_validate_json(self, json_data: str) -> M_co: ...
 
 
 class _More(TypedDict, total=False):
@@ -444,8 +444,10 @@ def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
     words = state.get("comment")
     match state["status"]:
         case "answered":
-            is_model = hasattr(schema, "model_validate")
-            return Answer(schema.model_validate(state["answer"]) if is_model else state["answer"], state)
+            value = state["answer"]
+            if hasattr(schema, "model_validate_json"):
+                value = schema.model_validate_json(json.dumps(value))
+            return Answer(value, state)
         case "expired" if default is not None:
             return Answer(default, state)
         case "expired" if state.get("id") is None:

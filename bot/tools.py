@@ -181,7 +181,7 @@ OUTPUT: dict[str, Any] = {
         ),
         "answer": {
             "description": "Once answered. yes_no: true or false. choice: its value, or a list of them. number. text. "
-            'approval: {"decision": "accept" or "reject", "arguments": …}; use these arguments.'
+            'form: an object. approval: {"decision": "accept" or "reject", "arguments": …}; use these arguments.'
         },
         "label": _nullable("string", "The answer as people read it."),
         "other": _nullable("string", "Own words in place of, or beside, the choices."),

@@ -148,15 +148,26 @@ async def test_approval_is_accepted_rejected_or_withdrawn(stage: World, url: str
         assert not controls(await stage.now_says(card, "Withdrawn"))
 
 
-async def test_form_comes_back_as_an_object(stage: World, url: str) -> None:
-    schema = {"type": "object", "properties": {"port": {"type": "integer"}}, "required": ["port"]}
-    async with called("http", "2026-07-28", url) as caller:
+@pytest.mark.parametrize("door", ["http", "stdio"])
+async def test_form_and_arguments_that_people_may_change(stage: World, url: str, door: str) -> None:
+    schema = {
+        "properties": {"port": {"type": "integer", "title": "Port", "minimum": 1}},
+        "required": ["port"],
+    }
+    async with called(door, "2025-06-18", url) as caller:
         asked = await caller.call("ask_human", question="Which port?", schema=schema, wait=0)
-        card = await stage.card("Which port?")
-        await stage.workspace.post(FOLAKE, AGENTS, "8080", card.ts)
+        assert asked["kind"] == "form"
+        await stage.workspace.post(FOLAKE, AGENTS, "8080", (await stage.card("Which port?")).ts)
         answered = await caller.call("wait_for_answer", id=asked["id"])
-        assert (answered["kind"], answered["answer"]) == ("form", {"port": 8080})
-        assert "8080" in answered["said"]
+        assert answered["answer"] == {"port": 8080}
+        assert '{"port": 8080}' in answered["said"]
+        arguments: dict[str, Any] = {"arguments": {"to": 1204}, "editable": True, "approvals": 1}
+        asked = await caller.call("ask_approval", action="Send it", **arguments, wait=0)
+        card = await stage.card("Send it")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        accepted = await caller.call("wait_for_answer", id=asked["id"])
+        assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 1204}}
+        assert 'Go ahead with exactly these arguments: {"to": 1204}' in accepted["said"]
 
 
 async def test_withdrawn_too_late_is_the_answer(stage: World, url: str) -> None:

@@ -9,10 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel, Field
 
 import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
@@ -82,6 +84,44 @@ async def test_approval_is_falsy_when_rejected(stage: World, url: str) -> None:
     assert not approval
     assert (approval.status, approval.decision, approval.comment) == ("answered", "reject", "not on a Friday")
     assert approval.arguments == {"to": 1204}
+
+
+class Plan(BaseModel):
+    """What a plan needs."""
+
+    name: str = Field(title="Name")
+    start: date | None = Field(default=None, title="Start")
+    size: Literal["small", "large"] = Field(title="Size")
+
+
+@pytest.mark.parametrize("how", ["sync", "asyncio"])
+async def test_form_comes_back_as_the_model(stage: World, url: str, how: str) -> None:
+    def ask() -> clarify.Answer[Plan]:
+        return clarify.ask("Plan it", schema=Plan)
+
+    asking = asyncio.ensure_future(
+        asyncio.to_thread(ask) if how == "sync" else clarify.aio.ask("Plan it", schema=Plan)
+    )
+    card = await stage.card("Plan it")
+    await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
+    await stage.modal(FOLAKE)
+    assert (
+        await stage.workspace.submit_view(FOLAKE, {"Name": "A", "Start": "2026-12-01", "Size": "large"})
+    ).ok
+    answer = await asking
+    plan: Plan = answer.value
+    assert plan == Plan(name="A", start=date(2026, 12, 1), size="large")
+
+
+async def test_form_may_be_a_schema_and_its_default_a_model(tmp_path: Path) -> None:
+    async with scene(tmp_path, clock=LeapClock(600)) as stage, stage.bot() as bot:
+        usual = Plan(name="as last time", size="small")
+        about: dict[str, Any] = {"timeout": 60, "url": url_of(bot)}
+        answer = await clarify.aio.ask("Plan it", schema=Plan, default=usual, **about)
+        assert (answer.value, answer.status) == (usual, "expired")
+        plain = {"name": "as last time", "size": "small"}
+        same = await clarify.aio.ask("Plan that", schema=Plan.model_json_schema(), default=plain, **about)
+        assert (same.value, same.state["default"]) == (plain, plain)
 
 
 async def test_what_is_wrong_is_named(url: str) -> None:
