@@ -259,8 +259,10 @@ class FormField:
         return int(value) if self.type == "integer" else value, self._is_within(value)
 
     def _text(self, value: Any) -> tuple[Any, bool]:
-        if not isinstance(value, str) or len(value) > TEXT_LIMIT:
+        if not isinstance(value, str):
             return None, False
+        if len(value) > TEXT_LIMIT:
+            raise AnswerRejected(f"Expected at most {TEXT_LIMIT} characters.")
         value = whole_characters(value)
         match self.type:
             case "email":

@@ -28,7 +28,8 @@ _FIELDS = (
 
 
 def record_json(record: Clarification) -> dict[str, Any]:
-    """The ledger's own fields, and the answer to the latest question: text, what the agent got, who, when, how.
+    """The ledger's own fields, and the answer to the latest question: text, what the agent got, who, when, how. Of a form
+    its `schema` too.
 
     No reply token and nothing of what producers and we keep between us.
     """
@@ -51,6 +52,7 @@ def record_json(record: Clarification) -> dict[str, Any]:
         "decidedBy": asked.decided_by or (author_of(answer.from_) if answer else None),
         "answeredAt": _moment(asked.answered_at or (answer.timestamp if answer else None)),
         "answeredThrough": asked.answered_by.surface if asked.answered_by else None,
+        **({"schema": asked.direct.form} if asked.direct and asked.direct.form else {}),
     }
 
 

@@ -181,6 +181,8 @@ async def test_form_is_answered_with_json(stage: World, asker: Asker) -> None:
     by_shell = await asker.ask(question="Shell?", schema=schema)
     project: Project = beside(stage)
     told = await project.fine("show", by_shell["id"])
+    shown = json.loads(await project.fine("show", by_shell["id"], "--json"))
+    assert (shown["acceptedResponseKinds"], shown["schema"]) == (["form"], schema)
     assert "• Port (a whole number from 1 to 65535)" in told
     assert f"clarify answer {by_shell['id']} '" in told
     assert '"port": …' in told

@@ -13,14 +13,16 @@ from jsonschema import Draft202012Validator
 
 from bot.views.card import card
 from bot.views.forms import SubmissionErrors, read_submission
+from bot.views.notices import nudge
+from bot.views.page import page_card
 from bot.workspace.controls import state_values
-from core.clarification import Answer, Clarification, opened
+from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
 from core.forms import SCHEMA_LIMIT
 from core.questions import NewQuestion, ask_of, read_question
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
-from tests.unit.bot.views.kit import RENDERER, judged
+from tests.unit.bot.views.kit import RENDERER, about, content, judged
 
 Json = dict[str, Any]
 some = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
@@ -94,6 +96,8 @@ def test_every_form_is_shown_and_every_submission_fits_or_is_wrong_at_a_field(
     assume(len(json.dumps(schema)) < SCHEMA_LIMIT)
     record = record_of(schema)
     judged(card(record))
+    judged(nudge(record, ["U0GOOD"]))
+    judged(page_card(content(about(escalated(record, "stale", "Nobody answered.", NOW)))))
     inputs = modal(record)
     assert len(inputs) == len(schema["properties"])
     values = state_values(inputs, {})  # what an untouched modal holds
@@ -109,6 +113,7 @@ def test_every_form_is_shown_and_every_submission_fits_or_is_wrong_at_a_field(
     assert answer.label.strip()
     assert is_valid(schema, answer.response)
     json.dumps(answer.response, allow_nan=False).encode()
+    judged(card(answered(record, answer, Decider("user:slack/T1/U1", "slack", "T1", "U0GOOD"), NOW)))
 
 
 def element(field: Json, **more: Any) -> Json:
