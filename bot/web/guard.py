@@ -222,7 +222,7 @@ class _Answer:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status = int(message["status"])  # some say it as `HTTPStatus`, whose text is a name
             given = list(message.get("headers", []))
             names = {name.lower() for name, _ in given}
             message = {**message, "headers": given + [each for each in _HEADERS if each[0] not in names]}

@@ -305,6 +305,23 @@ async def test_stdio_lives_through_a_restart_of_the_bot(stage: World) -> None:
             assert len(stage.cards()) == 1
 
 
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+async def test_bot_that_stops_ends_the_calls(
+    stage: World, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def ask(url: str) -> dict[str, Any]:
+        async with called("http", version, url) as caller:
+            await caller.client.list_tools()  # or it would ask for them afterwards
+            return await caller.call("ask_human", question="Still?", wait=50)
+
+    async with stage.bot() as bot:
+        asking = asyncio.create_task(ask(url_of(bot)))
+        await stage.card("Still?")
+    state = await asking
+    assert (state["status"], "wait_for_answer" in state["said"]) == ("waiting", True)
+    assert "[error" not in capsys.readouterr().out
+
+
 async def test_bot_away_is_a_mistake_that_the_model_can_read() -> None:
     async with called("stdio", "2026-07-28", f"http://127.0.0.1:{free_port()}") as caller:
         state = await caller.call("ask_human", question="Anybody?", wait=0, is_error=True)
