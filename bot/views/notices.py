@@ -42,6 +42,7 @@ from bot.views.wording import (
     answered_words,
     closed_words,
     default_words,
+    missing_words,
     name_of,
     risk_words,
     round_of,
@@ -303,7 +304,8 @@ def nudge(record: Clarification, answerers: Sequence[str]) -> Draft:
     question = inert.clip(words(shown.question), _BEGINNING)
     wanted = shown.asked.confirmation
     # What silence does is told of every question.
-    stakes = " ".join(filter(None, (risk_words(wanted), warning_words(wanted)))) if wanted else ""
+    grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
+    stakes = " ".join(filter(None, grave))
     default = default_words(shown.asked, _DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
     return _reminder(

@@ -7,6 +7,8 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +17,8 @@ import pytest
 from bot.workspace.controls import find
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
-from tests.kit.world import World, config, controls, said, url_of
+from tests.kit.clocks import LeapClock
+from tests.kit.world import World, config, controls, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import confirm, decided
@@ -330,11 +333,18 @@ async def test_page_says_how_many_are_missing(stage: World) -> None:
             assert "1 of 2. 1 more person has to accept this" in shown
 
 
-async def test_expiry_is_never_consent(stage: World) -> None:
-    async with asking(stage) as http:
-        asked, card = await ask(stage, http, approvals=2, timeout=1, default="reject")
+async def test_reminder_says_how_many_are_missing_and_expiry_is_never_consent(tmp_path: Path) -> None:
+    clock = LeapClock()
+    async with scene(tmp_path, clock=clock) as stage, asking(stage) as http:
+        asked, card = await ask(stage, http, approvals=2, timeout=7200, default="reject")
         await press(stage, FOLAKE, card, "Accept")
-        state = await look(http, asked, wait=50)
+        await stage.now_says(card, "1 more person has to accept")
+        clock.leap(timedelta(minutes=31))
+        reminder = await stage.message("still waits")
+        assert "1 more person has to accept this (1 of 2 did)" in said(reminder)
+        clock.leap(timedelta(hours=2))
+        await stage.now_says(card, "Expired")
+        state = await look(http, asked)
         assert (state["status"], state["answer"], state["default"]) == ("expired", None, "reject")
 
 
