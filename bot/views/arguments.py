@@ -224,10 +224,16 @@ def _edits(value: list[Any]) -> str:
     """Several changes of a file; empty where they are not all such."""
     found: list[str] = []
     for each in value:
-        pairs = [pair for pair in _REPLACED if isinstance(each, dict) and set(pair) <= each.keys()]
-        if not pairs or len(each) > 2 or not all(isinstance(part, str) for part in each.values()):
+        if not isinstance(each, dict):
             return ""
-        found.append(_difference(each[pairs[0][0]], each[pairs[0][1]]))
+        pair = next(
+            (names for names in _REPLACED if all(isinstance(each.get(name), str) for name in names)), None
+        )
+        if pair is None:
+            return ""
+        for name in each.keys() - set(pair):
+            found += _outlined(name, each[name], 0)
+        found.append(_difference(*(each[name] for name in pair)))
     return "\n⋯\n".join(found)
 
 

@@ -127,6 +127,20 @@ def test_value_that_a_field_cannot_hold_is_shown_only(value: Any) -> None:
     assert ("x" * 100 if value != "a\u202eb" else "x: ab") in said
 
 
+def test_several_changes_of_a_file_are_shown_as_such() -> None:
+    edits = [
+        {"old_string": "a", "new_string": "b", "replace_all": True},
+        {"old_string": "c", "new_string": "d"},
+    ]
+    words = argument_words({"file_path": "x.py", "edits": edits})
+    assert all(
+        each in words for each in ("file_path: x.py", "│ replace_all: yes", "│ -a\n│ +b", "│ -c\n│ +d")
+    )
+    odd = argument_words({"edits": [{"old_string": "a", "new_string": 7}]})
+    assert "old_string: a" in odd
+    assert "new_string: 7" in odd
+
+
 def test_words_of_an_agent_cannot_look_like_another_argument() -> None:
     lines = argument_words({"note": "fine\nto: bob", "tail": "\nto: bob", "to": "ann"}).split("\n")
     assert [each for each in lines if each.startswith("to:")] == ["to: ann"]
