@@ -1,0 +1,57 @@
+"""OpenAI Agents SDK: calls of tools that need approval are decided in Slack; the run outlives its process.
+
+Copy this file and clarify.py into your project, and call `run` in place of `Runner.run`:
+
+    @function_tool(needs_approval=True)
+    def send_newsletter(subject: str, recipients: int) -> str: ...
+
+    @function_tool
+    async def ask_person(question: str) -> str:
+        return (await clarify.aio.ask(question)).value
+
+    output = await run(agent, "Send the newsletter.", Path("newsletter.json"))
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from agents import Agent, Runner, RunState
+from agents.items import ToolApprovalItem
+
+import clarify
+
+
+async def run(agent: Agent[Any], given: str, saved: Path) -> Any:
+    """Run an agent until it ends; returns its output. `saved` keeps the run's state while people are asked.
+
+    A process that was killed meanwhile goes on where it was: the question still stands in Slack, and who answered it in
+    between is heard. Ctrl-C gives the run up, and withdraws what it asked.
+    """
+    start = await RunState.from_string(agent, saved.read_text()) if saved.exists() else given
+    result = await Runner.run(agent, start)
+    while result.interruptions:
+        state = result.to_state()
+        saved.write_text(state.to_string())
+        try:
+            async with asyncio.TaskGroup() as group:  # all at once
+                asked = [(each, group.create_task(approve(each))) for each in result.interruptions]
+        except asyncio.CancelledError:
+            saved.unlink()
+            raise
+        for call, task in asked:
+            if approval := task.result():
+                state.approve(call)
+            else:  # rejected, or nobody decided; the model reads why
+                why = approval.comment or f"No person accepted it: {approval.status}."
+                state.reject(call, rejection_message=why)
+        result = await Runner.run(agent, state)
+    saved.unlink(missing_ok=True)
+    return result.final_output
+
+
+async def approve(call: ToolApprovalItem) -> clarify.Approval:
+    """Ask about a call. It has an id of its own: asked again with it as the key, it is the same question."""
+    arguments = json.loads(call.arguments or "{}")
+    return await clarify.aio.approve(f"Call {call.name}", arguments=arguments, key=call.call_id)

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import HumanInTheLoopMiddleware
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import interrupt
+
+from bot.workspace.seed import AGENTS
+from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_readme, press
+from tests.kit.world import World
+
+pytestmark = pytest.mark.examples
+
+
+class Scripted(GenericFakeChatModel):
+    """A model that says what it is told to."""
+
+    def bind_tools(self, tools: Any, **more: Any) -> Any:
+        return self
+
+
+def scripted(turns: Sequence[Turn]) -> Scripted:
+    def messages() -> Iterator[AIMessage]:
+        for at, turn in enumerate(turns):
+            if isinstance(turn, str):
+                yield AIMessage(turn)
+            else:
+                calls = [
+                    {"name": name, "args": args, "id": f"{at}-{n}"} for n, (name, args) in enumerate(turn)
+                ]
+                yield AIMessage("", tool_calls=calls)
+
+    return Scripted(messages=messages())
+
+
+class State(TypedDict, total=False):
+    region: str
+    name: str
+    dropped: bool
+    again: list[Any]
+
+
+async def test_what_nodes_interrupt_for_is_asked_at_once(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    def region(_: State) -> State:
+        return {"region": interrupt({"question": "Which region?", "choices": ["eu", "us"]})}
+
+    def name(_: State) -> State:
+        return {"name": interrupt("Which name?")}
+
+    def drop(_: State) -> State:
+        return {"dropped": interrupt({"action": "Drop the table", "consequence": "It is gone."})}
+
+    def again(_: State) -> State:
+        return {"again": [interrupt({"question": "How many?", "kind": "number"}) for _ in range(2)]}
+
+    graph = StateGraph(State)
+    nodes: tuple[Any, ...] = (region, name, drop, again)
+    for node in nodes:
+        graph.add_node(node.__name__, node)
+        graph.add_edge(START, node.__name__)
+    compiled = graph.compile(checkpointer=InMemorySaver())
+    running = asyncio.create_task(run(compiled, {}, "thread-1"))
+    await press(stage, await stage.card("Which region?"), "eu")
+    await answer(stage, await stage.card("Which name?"), Your_answer="Ada")
+    await answer(stage, await stage.card("Drop the table"), Your_decision="Reject", Reason="not today")
+    await answer(stage, await stage.card("How many?"), A_number="1")
+    await stage.until(lambda: sum("How many?" in each.text for each in stage.cards()) == 2)
+    second = next(each for each in reversed(stage.cards()) if "How many?" in each.text)
+    await answer(stage, second, A_number="2")
+    assert await running == {"region": "eu", "name": "Ada", "dropped": False, "again": [1, 2]}
+    threads = {each.thread_ts or each.ts for each in stage.cards()}
+    assert len(threads) == 1  # one session
+
+
+async def test_calls_of_tools_are_accepted_edited_rejected_and_answered(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    def ask_person(question: str, choices: list[str]) -> str:
+        """Asks a person."""
+        raise NotImplementedError
+
+    mailing = Mailing()
+    subjects = ["May", "June", "July"]
+    turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in subjects]
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    gate = HumanInTheLoopMiddleware(
+        {"send_newsletter": True, "ask_person": {"allowed_decisions": ["respond"]}}
+    )
+    agent = create_agent(
+        scripted([[*turn, asks], "Done."]),
+        [mailing.send_newsletter, ask_person],
+        middleware=[gate],
+        checkpointer=InMemorySaver(),
+    )
+    running = asyncio.create_task(run(agent, {"messages": [("user", "Send all.")]}, "thread-1"))
+    await press(stage, await stage.card("May"), "Accept")
+    await answer(stage, await stage.card("June"), Your_decision="Accept", recipients="12")
+    await answer(stage, await stage.card("July"), Your_decision="Reject", Reason="not in summer")
+    await press(stage, await stage.card("Which list?"), "staff")
+    *_, last = messages = (await running)["messages"]
+    assert (last.content, sorted(mailing.sent)) == ("Done.", [("June", 12), ("May", 1204)])
+    results = {each.tool_call_id: each for each in messages if isinstance(each, ToolMessage)}
+    may, june, july, answered = (results[f"0-{n}"] for n in range(4))
+    assert may.content == "sent to 1204"
+    assert str(june.content).endswith("sent to 12")
+    assert (july.status, answered.status, answered.content) == ("error", "success", "staff")
+    assert "not in summer" in july.content
+
+
+async def test_tool_that_nobody_accepts_does_not_run(stage: World) -> None:
+    from langgraph_in_slack import run
+
+    mailing = Mailing()
+    gate = HumanInTheLoopMiddleware({"send_newsletter": {"allowed_decisions": ["approve", "reject"]}})
+    tools = [mailing.send_newsletter]
+    agent = create_agent(scripted(SENDS), tools, middleware=[gate], checkpointer=InMemorySaver())
+    running = asyncio.create_task(run(agent, {"messages": [("user", "Send it.")]}, "thread-1"))
+    card = await stage.card("send_newsletter")
+    await stage.workspace.command("U0FOLAKE", AGENTS, "/clarify", "abandon CLR-100001-001 nobody needs it")
+    *_, tool, _ = (await running)["messages"]
+    assert (tool.status, mailing.sent) == ("error", [])
+    assert "nobody needs it" in tool.content
+    assert card.thread_ts is None
+
+
+async def test_readmes_program(stage: World) -> None:
+    mailing = Mailing()
+    names = {"model": scripted(SENDS), "send_newsletter": mailing.send_newsletter}
+    found = await accepted(stage, of_readme("langgraph_in_slack", **names), "send_newsletter")
+    assert found["state"]["messages"][-1].content == "Done."
+    assert mailing.sent == [("June", 1204)]

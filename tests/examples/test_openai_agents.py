@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, Model, ModelResponse, Usage, function_tool
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from tests.examples.conftest import FOLDER
+from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_readme, press
+from tests.kit.world import World, controls
+
+pytestmark = pytest.mark.examples
+ROOT = FOLDER.parent
+
+
+class Scripted(Model):
+    """A model that says what it is told to, by how often it spoke before."""
+
+    def __init__(self, turns: Sequence[Turn]) -> None:
+        self._turns = turns
+        self.heard: Any = None
+
+    async def get_response(
+        self,
+        system_instructions: Any,
+        input: Any,  # noqa: A002 - the base class's name
+        *args: Any,
+        **more: Any,
+    ) -> ModelResponse:
+        self.heard = input
+        done = (
+            0
+            if isinstance(input, str)
+            else len({each.get("call_id", "").partition("-")[0] for each in input} - {""})
+        )
+        turn = self._turns[done]
+        output: list[Any]
+        if isinstance(turn, str):
+            text = ResponseOutputText(annotations=[], text=turn, type="output_text")
+            output = [
+                ResponseOutputMessage(
+                    id="m", content=[text], role="assistant", status="completed", type="message"
+                )
+            ]
+        else:
+            output = [
+                ResponseFunctionToolCall(
+                    arguments=json.dumps(args), call_id=f"{done}-{n}", name=name, type="function_call"
+                )
+                for n, (name, args) in enumerate(turn)
+            ]
+        return ModelResponse(output=output, usage=Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **more: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError
+
+
+async def test_calls_are_accepted_and_rejected(stage: World, tmp_path: Path) -> None:
+    from openai_agents_in_slack import run
+
+    mailing = Mailing()
+    turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June")]
+    model = Scripted([turn, "Done."])
+    tool = function_tool(mailing.send_newsletter, needs_approval=True)
+    saved = tmp_path / "run.json"
+    running = asyncio.create_task(run(Agent("mailer", model=model, tools=[tool]), "Send both.", saved))
+    may, june = await stage.card("May"), await stage.card("June")
+    assert saved.exists()
+    await press(stage, may, "Accept")
+    await answer(stage, june, Your_decision="Reject", Reason="not in summer")
+    assert await running == "Done."
+    assert mailing.sent == [("May", 1204)]
+    outputs = [each["output"] for each in model.heard if each.get("type") == "function_call_output"]
+    assert outputs == ["sent to 1204", "not in summer"]
+    assert not saved.exists()
+
+
+async def test_run_that_is_given_up_asks_nobody(stage: World, tmp_path: Path) -> None:
+    from openai_agents_in_slack import run
+
+    tool = function_tool(Mailing().send_newsletter, needs_approval=True)
+    saved = tmp_path / "run.json"
+    running = asyncio.create_task(
+        run(Agent("mailer", model=Scripted(SENDS), tools=[tool]), "Send it.", saved)
+    )
+    card = await stage.card("June")
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert not controls(await stage.now_says(card, "Withdrawn"))
+    assert not saved.exists()
+
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from agents import Agent, function_tool
+from openai_agents_in_slack import run
+from tests.examples.mailing import SENDS, Mailing
+from tests.examples.test_openai_agents import Scripted
+
+mailing = Mailing()
+agent = Agent("mailer", model=Scripted(SENDS), tools=[function_tool(mailing.send_newsletter, needs_approval=True)])
+print(asyncio.run(run(agent, "Send it.", Path(sys.argv[1]))), mailing.sent)
+"""
+
+
+async def test_killed_process_goes_on_where_it_was(stage: World, tmp_path: Path) -> None:
+    async def start() -> Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            PROGRAM,
+            str(tmp_path / "run.json"),
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": f"{FOLDER}:{ROOT}"},
+            stdout=PIPE,
+        )
+
+    first = await start()
+    card = await stage.card("June")
+    first.kill()
+    await first.wait()
+    await press(stage, card, "Accept")
+    out, _ = await (await start()).communicate()
+    assert out.decode().strip() == "Done. [('June', 1204)]"
+    assert len(stage.cards()) == 1
+
+
+async def test_readmes_program(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mailing = Mailing()
+    names = {"model": Scripted(SENDS), "send_newsletter": mailing.send_newsletter}
+    found = await accepted(stage, of_readme("openai_agents_in_slack", **names), "send_newsletter")
+    assert found["output"] == "Done."
+    assert mailing.sent == [("June", 1204)]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from pydantic_ai import Agent, ApprovalRequired, CallDeferred, RunContext
+from pydantic_ai.capabilities import HandleDeferredToolCalls
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_readme, press
+from tests.kit.world import World, said
+
+pytestmark = pytest.mark.examples
+
+
+def scripted(turns: Sequence[Turn]) -> FunctionModel:
+    """A model that says what it is told to."""
+
+    def function(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        turn = turns[sum(isinstance(each, ModelResponse) for each in messages)]
+        if isinstance(turn, str):
+            return ModelResponse([TextPart(turn)])
+        return ModelResponse([ToolCallPart(name, args, f"call-{n}") for n, (name, args) in enumerate(turn)])
+
+    return FunctionModel(function)
+
+
+async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> None:
+    from pydantic_ai_in_slack import in_slack
+
+    mailing = Mailing()
+    turn = [("send_newsletter", {"subject": each, "recipients": 1204}) for each in ("May", "June", "July")]
+    asks = ("ask_person", {"question": "Which list?", "choices": ["all", "staff"]})
+    agent = Agent(scripted([[*turn, asks], "Done."]), capabilities=[HandleDeferredToolCalls(in_slack)])
+
+    @agent.tool
+    def send_newsletter(context: RunContext[None], subject: str, recipients: int) -> str:
+        if not context.tool_call_approved:
+            raise ApprovalRequired(metadata={"consequence": "Mail cannot be called back."})
+        return mailing.send_newsletter(subject, recipients)
+
+    @agent.tool_plain
+    def ask_person(question: str, choices: list[str]) -> str:
+        raise CallDeferred
+
+    running = asyncio.create_task(agent.run("Send all."))
+    may = await stage.card("May")
+    assert "Mail cannot be called back." in said(may)
+    await press(stage, may, "Accept")
+    await answer(stage, await stage.card("June"), Your_decision="Accept", recipients="12")
+    await answer(stage, await stage.card("July"), Your_decision="Reject", Reason="not in summer")
+    await press(stage, await stage.card("Which list?"), "staff")
+    result = await running
+    assert result.output == "Done."
+    parts = [part for message in result.all_messages() for part in message.parts]
+    returned = {part.tool_call_id: part.content for part in parts if isinstance(part, ToolReturnPart)}
+    assert returned == {
+        "call-0": "sent to 1204",
+        "call-1": "sent to 12",
+        "call-2": "not in summer",
+        "call-3": "staff",
+    }
+    assert sorted(mailing.sent) == [("June", 12), ("May", 1204)]
+    assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
+
+
+async def test_readmes_program(stage: World) -> None:
+    mailing = Mailing()
+    names = {"model": scripted(SENDS), "send_newsletter": mailing.send_newsletter}
+    found = await accepted(stage, of_readme("pydantic_ai_in_slack", **names), "send_newsletter")
+    assert found["result"].output == "Done."
+    assert mailing.sent == [("June", 1204)]
