@@ -89,7 +89,8 @@ class Confirmation:
     """An action that waits for consent. `risk_level` and `reversibility` are as sent, in lower case, even if the schema
     does not know the word. `default_decision`: what the agent does without an answer; None: it did not say. `allowed`:
     the decisions that it accepts, out of the two that a reply can carry. `arguments`: what the action is done with, of one
-    that was asked directly. `claimed_risk`: what the agent said, where its route raised that.
+    that was asked directly. `claimed_risk`: what the agent said, where its route raised that. `is_direct`: it was asked directly, so what was not
+    said has no meaning of AAEP's.
     """
 
     action: str
@@ -102,6 +103,7 @@ class Confirmation:
     extra_context: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     claimed_risk: str | None = None
+    is_direct: bool = False
 
     @property
     def is_irreversible(self) -> bool:
@@ -122,6 +124,8 @@ class Confirmation:
     @property
     def words(self) -> str:
         """The action and its consequence in words, for readers of the ledger."""
+        if self.is_direct and self.consequence is None:
+            return f"Confirm: {self.action}"
         return f"Confirm: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
 
 

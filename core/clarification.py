@@ -304,6 +304,7 @@ class Aaep(Record):
             extra,
             self.arguments,
             self.claimed_risk,
+            is_direct=self.direct is not None,
         )
 
 

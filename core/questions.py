@@ -534,8 +534,9 @@ def _confirmation(question: AskedQuestion) -> Confirmation | None:
         action=question.action,
         consequence=question.consequence,
         risk_level=question.risk,
-        irreversible=question.irreversible,
+        irreversible=question.irreversible or None,
         default_decision=None if question.default is None else "reject",
+        is_direct=True,
         extra_context={name: each for name, each in said.items() if each},
     )
 

@@ -216,16 +216,13 @@ def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:
     """The question's own fields: an approval, or what the agent asks its user."""
     if tool == "AskUserQuestion":
         return _user_questions(given["questions"])
-    about = {
-        "Folder": event.get("cwd"),
-        "Why": given.get("description"),
-        "Mode": event.get("permission_mode"),
-    }
+    about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
     context = "\n".join(
         f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value
     )
     if tool == "ExitPlanMode":
-        return {"action": "Carry out this plan", "context": f"{given.get('plan', '')}\n\n{context}"[:_MOST]}
+        plan = str(given.get("plan") or "")[:_MOST]
+        return {"action": "Carry out this plan", "question": plan or None, "context": context or None}
     return {
         "action": _action(tool, given),
         "arguments": given,

@@ -210,7 +210,8 @@ class _Said:
 
 
 def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
-    terse, listed = verbosity == "terse", bool(shown.labels) and not uses_buttons(shown)
+    terse = verbosity == "terse"
+    listed = bool(shown.labels) and (not uses_buttons(shown) or bool(shown.described))
     form = shown.asked.form
     context = "" if terse else shown.context
     question, context, detail, choices = budget.fit(

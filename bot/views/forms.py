@@ -118,7 +118,7 @@ def answer_modal(record: Clarification) -> View:
     fields = tuple(_changeable(asked).values())
     every = _consent_parts(shown, wanted) if wanted else sections(words(shown.question))
     parts = []
-    if _types_choices(asked) or any(inert.size(label) > OPTION for label in shown.labels):
+    if _types_choices(asked) or shown.described or any(inert.size(label) > OPTION for label in shown.labels):
         parts.append(shown.numbered)
     if form and hides(form, inputs):
         parts.append(form_words(form))

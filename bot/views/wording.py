@@ -129,8 +129,20 @@ class Round:
 
     @property
     def numbered(self) -> str:
-        """All choices in full, numbered, one a line."""
-        return "\n".join(f"{n}. {label}" for n, label in enumerate(self.labels, 1))
+        """All choices in full, numbered, one a line, with what the agent says of each."""
+        about = self.described or ("",) * len(self.labels)
+        said = (
+            f"{label}: {words}" if words else label for label, words in zip(self.labels, about, strict=True)
+        )
+        return "\n".join(f"{n}. {each}" for n, each in enumerate(said, 1))
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """What the agent says of each choice, on one line; nothing at all where it says nothing of any."""
+        direct = self.asked.direct
+        if direct is None or len(direct.descriptions) != len(self.labels):
+            return ()
+        return tuple(inert.line(each or "") for each in direct.descriptions)
 
     @property
     def is_current(self) -> bool:
@@ -158,7 +170,9 @@ class Round:
     def verb(self) -> str:
         """What the agent does with it."""
         verb = "asks" if self.stage == "open" else "asked"
-        return f"{verb} for a confirmation" if self.asked.confirmation else verb
+        if self.asked.confirmation is None:
+            return verb
+        return f"{verb} for {'approval' if self.asked.direct else 'a confirmation'}"
 
     @property
     def reason(self) -> str:
@@ -422,6 +436,8 @@ def risk_words(wanted: Confirmation) -> str:
     risk = _word(wanted.risk_level) or "the agent did not say"
     if wanted.claimed_risk:
         risk += f" (by the rules of this route; the agent: {_word(wanted.claimed_risk)})"
+    if wanted.is_direct and not wanted.is_irreversible:
+        return f"Risk: {risk}."
     return f"Risk: {risk}. {_undo(wanted)}."
 
 
@@ -438,11 +454,15 @@ def warning_words(wanted: Confirmation) -> str:
 
 def silence_words(wanted: Confirmation) -> str:
     """What happens if nobody answers."""
+    if wanted.is_direct and wanted.default_decision is None:
+        return "If nobody answers, it is not approved"
     return f"If nobody answers, {_DEFAULTS[wanted.default_decision]}"
 
 
 def expired_words(wanted: Confirmation) -> str:
     """What happened, as nobody answered; empty where the agent did not say."""
+    if wanted.is_direct and wanted.default_decision is None:
+        return "Expired: nobody approved it"
     return _EXPIRED_CONFIRMATION[wanted.default_decision] if wanted.default_decision else ""
 
 
@@ -451,11 +471,16 @@ def action_words(wanted: Confirmation) -> str:
 
 
 def consequence_words(wanted: Confirmation) -> str:
+    if wanted.is_direct and wanted.consequence is None:
+        return ""
     return f"Consequence: {inert.plain(wanted.consequence or NOT_GIVEN)}"
 
 
 def extra_words(wanted: Confirmation) -> str:
-    """What the agent sent along, in full, as indented lines; or empty."""
+    """What the agent sent along, in full, as indented lines; or empty. Asked directly, that is text."""
+    if wanted.is_direct:
+        said = [inert.plain(str(wanted.extra_context.get(name) or "")) for name in ("question", "context")]
+        return "\n".join(filter(None, (said[0], f"Context: {said[1]}" if said[1] else "")))
     told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
     return f"Details:\n{told}" if told.strip() else ""
 
