@@ -231,9 +231,8 @@ def _edits(value: list[Any]) -> str:
         )
         if pair is None:
             return ""
-        for name in each.keys() - set(pair):
-            found += _outlined(name, each[name], 0)
-        found.append(_difference(*(each[name] for name in pair)))
+        others = [line for name in each if name not in pair for line in _outlined(name, each[name], 0)]
+        found.append("\n".join((*others, _difference(*(each[name] for name in pair)))))
     return "\n⋯\n".join(found)
 
 
