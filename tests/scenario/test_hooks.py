@@ -252,6 +252,29 @@ async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> No
     }
 
 
+async def test_several_questions_are_one_form(stage: World, hooks: Hooks) -> None:
+    def asked(question: str, header: str, *labels: str, several: bool = False) -> dict[str, Any]:
+        offered = [{"label": each, "description": ""} for each in labels]
+        return {"question": question, "header": header, "options": offered, "multiSelect": several}
+
+    given = {
+        "questions": [
+            asked("Which database?", "Database", "PostgreSQL", "SQLite"),
+            asked("Which parts?", "Parts", "Web", "Shell", "Docs", several=True),
+            asked("Which name?", "Name", "shop", "store"),
+        ]
+    }
+    process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=given))
+    card = await stage.card("Which database?")
+    await press(stage, card, "Answer…")
+    await stage.modal(FOLAKE)
+    entered = {"Database": "SQLite", "Parts": ["Web", "Docs"], "Name: in your own words": "kiosk"}
+    assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
+    found = (await hooks.decided(process))["decision"]
+    answers = {"Which database?": "SQLite", "Which parts?": "Web, Docs", "Which name?": "kiosk"}
+    assert found == {"behavior": "allow", "updatedInput": given | {"answers": answers}}
+
+
 async def test_plan_is_shown_and_accepted(stage: World, hooks: Hooks) -> None:
     given = {"plan": "1. Add a table\n2. Move the rows"}
     process = await hooks.start(event(tool_name="ExitPlanMode", tool_input=given))
