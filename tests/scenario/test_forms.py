@@ -235,6 +235,9 @@ async def test_secrets_in_a_form_are_replaced(stage: World) -> None:
 
 
 PROPERTY = "schema.properties.a"
+DEEP: list[Any] = []
+for _ in range(400):
+    DEEP = [DEEP]
 
 
 @pytest.mark.parametrize(
@@ -270,6 +273,10 @@ async def test_what_is_no_form_is_refused_when_it_is_asked(
     ("fields", "field"),
     [
         ({"kind": "form"}, "schema"),
+        ({"schema": [ONE]}, "schema"),
+        ({"schema": ONE | {"examples": DEEP}}, "schema"),
+        ({"schema": ONE, "default": DEEP}, "default"),
+        ({"schema": ONE, "choices": ["a"]}, "schema"),
         ({"kind": "text", "schema": ONE}, "schema"),
         ({"schema": ONE, "default": {"port": 0}}, "default"),
         ({"schema": ONE, "default": "80"}, "default"),
