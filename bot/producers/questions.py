@@ -38,6 +38,7 @@ _GONE = "forgotten"  # in place of a digest
 _WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "form", "default", "topic")
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
+_SAME_TIMEOUT = 0.5  # seconds between two that are the same: times of day are not exact
 _PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
 _log = structlog.get_logger("clarify.questions")
 
@@ -435,12 +436,13 @@ def _same(tx: Tx, asked: AskedQuestion, producer: str, over: Collection[str]) ->
     """The newest question that says the same for as long and was given no key; None also if it is among the `over`."""
     row = tx.one(
         """select * from questions where producer = :producer and agent = :agent and digest = :digest and key is null
-           and expires_at - created_at > :timeout - 1.0 and expires_at - created_at < :timeout + 1.0
+           and expires_at - created_at between :least and :most
            order by created_at desc limit 1""",
         producer=producer,
         agent=asked.agent,
         digest=asked.digest,
-        timeout=asked.timeout,
+        least=asked.timeout - _SAME_TIMEOUT,
+        most=asked.timeout + _SAME_TIMEOUT,
     )
     return None if row is None or row["token"] in over else _place(row)
 

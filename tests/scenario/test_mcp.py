@@ -367,6 +367,24 @@ async def test_callers_are_those_of_the_bot(stage: World) -> None:
         ).status_code == 413
 
 
+async def test_callers_with_the_same_words_have_questions_of_their_own(stage: World) -> None:
+    more = ""
+    for name in ("coder", "tester"):
+        stage.environ[f"{name.upper()}_TOKEN"] = f"secret of {name}"
+        more += f'[[producers]]\nname = "{name}"\ntoken_env = "{name.upper()}_TOKEN"\n'
+    question = {"question": "Which?", "agent": "both", "session": "s", "wait": 0}
+    async with stage.bot(config(stage.producer.url, more=more)) as bot:
+        ids = []
+        for name in ("coder", "tester"):
+            async with over("stdio", "2026-07-28", url_of(bot), CLARIFY_TOKEN=f"secret of {name}") as client:
+                asked = (await client.call_tool("ask_human", question)).structured_content
+                ids.append(asked["id"])
+                if name == "tester":
+                    other = await client.call_tool("wait_for_answer", {"id": ids[0], "wait": 0})
+                    assert (other.is_error, ids[0] in words(other)) == (True, True)
+        assert len(set(ids)) == 2
+
+
 async def test_token_is_enough_from_anywhere(stage: World) -> None:
     stage.environ["CODER_TOKEN"] = "secret"
     more = '[[producers]]\nname = "coder"\ntoken_env = "CODER_TOKEN"\n'
