@@ -16,6 +16,7 @@ from bot.views.forms import SubmissionErrors, read_submission
 from bot.views.notices import nudge
 from bot.views.page import page_card
 from bot.workspace.controls import state_values
+from core import answers
 from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
 from core.forms import SCHEMA_LIMIT
 from core.questions import NewQuestion, ask_of, read_question
@@ -221,6 +222,16 @@ def test_long_lists_are_counted_on_the_card_and_stand_under_view_full() -> None:
     assert "  100. e99" in full_text(record)
     alone = judged(card(one(MANY)))  # answered by these numbers in the thread
     assert "  100. e99" in shown(alone.blocks)
+
+
+def test_answered_card_shows_every_field() -> None:
+    record = record_of({"properties": {f"f{n}": {"type": "integer"} for n in range(30)}})
+    answer = answers.from_form(record.asked, {f"f{n}": n for n in range(30)})
+    message = judged(card(answered(record, answer, Decider("user:slack/T1/U1", "slack"), NOW)))
+    for said in (message.text, shown(message.blocks)):
+        assert "f0: 0\nf1: 1\n" in said
+        assert "f29: 29" in said
+    assert labels(message.blocks) == []
 
 
 def test_choices_beyond_what_a_view_holds_are_typed() -> None:
