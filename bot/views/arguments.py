@@ -99,11 +99,19 @@ def change_words(asked: Aaep) -> list[str]:
     if not edits:
         return []
     before = asked.model_copy(update={"edits": edits[:-1]}).arguments
-    found: list[str] = []
-    for name, value in edits[-1].changed.items():
-        was, now = (_brief(each) for each in (before.get(name), value))
-        found.append(f"{inert.named(name)}: {was} → {now}")
-    return found
+    return [_compared(name, before.get(name), value) for name, value in edits[-1].changed.items()]
+
+
+def changed_in_all(asked: Aaep) -> str:
+    """How the arguments differ from what the agent sent, a line for each; empty where nobody changed them."""
+    sent = (asked.direct.arguments if asked.direct else None) or {}
+    names = {name: None for edit in asked.edits or () for name in edit.changed}
+    said = [_compared(name, sent.get(name), asked.arguments[name]) for name in names]
+    return "\n".join(("Changed:", *said)) if said else ""
+
+
+def _compared(name: str, was: object, now: object) -> str:
+    return f"{inert.named(name)}: {_brief(was)} → {_brief(now)}"
 
 
 def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:

@@ -11,7 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bot.views import inert
-from bot.views.arguments import argument_parts, argument_pieces, argument_words, change_words
+from bot.views.arguments import (
+    argument_parts,
+    argument_pieces,
+    argument_words,
+    change_words,
+    changed_in_all,
+)
 from bot.views.blockkit import (
     ANSWER,
     CONFIRM_TEXT,
@@ -283,14 +289,16 @@ def _closed_card(shown: Round, text: str) -> Card:
     answer = f"Answer: {shown.answer_label}" if answered else ""
     # What was filled into a form has a line for each field: only its length is a reason to cut it.
     brief = budget.brief(answer) if form is None else answer.replace(" ", "\n", 1)
-    question, answer, reason = budget.fit(
-        [budget.brief(words(shown.question)), brief, budget.brief(shown.reason if answered else "")]
+    reason = budget.brief(shown.reason if answered else "")
+    changes = budget.brief(changed_in_all(shown.asked) if answered else "")
+    question, answer, changes, reason = budget.fit(
+        [budget.brief(words(shown.question)), brief, changes, reason]
     )
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     return Card(
         heading=_heading(shown),
         question=sections(question),
-        below=sections(answer, reason),
+        below=sections(answer, changes, reason),
         facts=tuple(facts),
         buttons=(view_full(shown.record, shown.number),) if cut else (),
     )
@@ -479,7 +487,8 @@ def _closed_text(shown: Round) -> str:
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
     room = inert.TEXT_LIMIT - sum(map(inert.size, (asked, by, when, before, stands))) - 10
-    answer = inert.fallback("\n".join(filter(None, (shown.answer_label, shown.reason))), room)
+    said = (shown.answer_label, changed_in_all(shown.asked), shown.reason)
+    answer = inert.fallback("\n".join(filter(None, said)), room)
     return "\n".join(filter(None, (asked, f"{by}{when}: {answer}", before, stands)))
 
 

@@ -186,7 +186,11 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
         kept = stage.record()["aaep"]
         assert kept["direct"]["arguments"] == MAIL["arguments"]
         assert kept["edits"][0]["changed"] == {"count": 12, "test": True}
-        await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
+        after = await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
+        assert not controls(after)
+        for shown in (after.text, json.dumps(after.blocks, ensure_ascii=False)):
+            assert "count: 1204 → 12" in shown
+            assert "test: no → yes" in shown
 
 
 async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stage: World) -> None:
