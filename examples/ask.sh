@@ -3,12 +3,15 @@
 #
 #     sh ask.sh && ./deploy.sh
 #
+# Asked again with the same key it is the same question, with the same answer, for a week after its end: any request may be
+# repeated, and another deployment needs another key.
+#
 # CLARIFY_URL says where the bot is, CLARIFY_TOKEN is the token of its [[producers]] table, if it has one.
 set -eu
 url=${CLARIFY_URL:-http://127.0.0.1:8787}
 question='{"question": "Deploy 4.2 to production?", "kind": "yes_no", "timeout": 900, "key": "deploy-4.2"}'
 
-call() { # asked again with the same key it is the same question, so that any request may be repeated
+call() {
   curl --silent --show-error --fail --retry 5 --retry-connrefused --noproxy 127.0.0.1 \
     ${CLARIFY_TOKEN:+--header "Authorization: Bearer $CLARIFY_TOKEN"} "$@"
 }

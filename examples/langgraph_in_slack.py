@@ -6,8 +6,8 @@ Copy this file and clarify.py into your project, and call `run` in place of `gra
     region = interrupt({"question": "Which region?", "choices": ["eu", "us"]})      # what clarify.ask takes
     if interrupt({"action": "Drop the table", "risk": "high"}): ...                 # what clarify.approve takes: a bool
 
-Calls that LangChain's HumanInTheLoopMiddleware holds back are accepted, edited or rejected. A tool that may only be
-answered ("respond") is a question; its parameters are those of clarify.ask.
+Calls that LangChain's HumanInTheLoopMiddleware holds back (in its mode "batched", the default) are accepted, edited or
+rejected. A tool that may only be answered ("respond") is a question; its parameters are those of clarify.ask.
 """
 
 import asyncio

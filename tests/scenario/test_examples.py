@@ -21,8 +21,9 @@ from mcp.client.stdio import stdio_client
 from mcp_types import TextContent
 
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.kit.world import World, said, url_of
+from tests.kit.world import World, config, said, url_of
 from tests.scenario.test_hooks import event
+from tests.scenario.test_python_client import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -131,7 +132,23 @@ async def test_shell_script_exits_as_people_decide(
             words = "abandon CLR-100001-001 nobody deploys today"
             await stage.workspace.command(FOLAKE, AGENTS, "/clarify", words)
         out, _ = await process.communicate()
-    assert (process.returncode, json.loads(out)["id"]) == (code, "CLR-100001-001")
+        again = await start(f"sh {EXAMPLES / 'ask.sh'}", environ | {"CLARIFY_URL": url_of(bot)})
+        assert (await again.wait(), process.returncode, len(stage.cards())) == (code, code, 1)
+    assert json.loads(out)["id"] == "CLR-100001-001"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+async def test_shell_script_waits_on_while_the_bot_starts_anew(stage: World, environ: dict[str, str]) -> None:
+    listen = f'[http]\nlisten = "127.0.0.1:{free_port()}"\n'
+    stage.configure(config(stage.producer.url, more=listen))
+    async with stage.bot() as bot:
+        process = await start(f"sh {EXAMPLES / 'ask.sh'}", environ | {"CLARIFY_URL": url_of(bot)})
+        card = await stage.card("Deploy 4.2 to production?")
+    async with stage.bot():
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        await process.communicate()
+        await stage.now_says(card, "Delivered and confirmed")
+    assert (process.returncode, len(stage.cards())) == (0, 1)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
