@@ -141,10 +141,13 @@ class DirectExchange(Exchange):
         record = self.world.record(self.token)
         assert record is not None
         while not self._is_confirmed():
-            state = await self._call("GET", f"/questions/{record['id']}?wait=1")
+            state = await self._look(record["id"])
             if state["status"] == "answered":
                 self.states.append(state)
                 await self._settled()
+
+    async def _look(self, clarification: str) -> dict[str, Any]:
+        return await self._call("GET", f"/questions/{clarification}?wait=1")
 
     async def _settled(self) -> None:
         """It is confirmed, or another process has to be told that it is."""
@@ -154,13 +157,15 @@ class DirectExchange(Exchange):
     async def _another_life(self, before: int) -> None:
         await self.world.until(lambda: len(self.world.addresses) > before, LONG)
 
-    async def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    async def _call(
+        self, method: str, path: str, body: object = None, headers: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         """Until a process answers it."""
         while True:
             lives = self.world.addresses
             try:
                 async with httpx.AsyncClient(base_url=lives[-1], timeout=60) as http:
-                    answer = await http.request(method, path, json=body)
+                    answer = await http.request(method, path, json=body, headers=headers)
             except httpx.TransportError:
                 await self._another_life(len(lives))
                 continue
@@ -172,6 +177,38 @@ class DirectExchange(Exchange):
     def _check_replies(self, asked: dict[str, object]) -> None:
         said_alike = {(s["answer"], s["decided_by"], s["decided_at"]) for s in self.states}
         assert said_alike == {(asked["response"], asked["decidedBy"], asked["answeredAt"])}
+
+
+@dataclass
+class McpExchange(DirectExchange):
+    """A question over MCP, by a client that makes a call that breaks off again, and has no keys."""
+
+    async def ask(self) -> None:
+        self.world.tap("asked")
+        words = question(self.token, self.session)["question"]
+        await self._tool("ask_human", question=words, kind="yes_no", session=self.session, wait=0)
+
+    async def _look(self, clarification: str) -> dict[str, Any]:
+        return await self._tool("wait_for_answer", id=clarification, wait=1)
+
+    async def _tool(self, name: str, **arguments: Any) -> dict[str, Any]:
+        version = "2026-07-28"
+        about = "io.modelcontextprotocol"
+        meta = {f"{about}/protocolVersion": version, f"{about}/clientCapabilities": {}}
+        params = {"name": name, "arguments": arguments, "_meta": meta}
+        headers = {
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": version,
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": name,
+        }
+        while True:
+            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            result = (await self._call("POST", "/mcp", call, headers))["result"]
+            if not result.get("isError"):
+                state: dict[str, Any] = result["structuredContent"]
+                return state
+            assert "cannot be written yet" in str(result), result
 
 
 def check_all(world: World, exchanges: list[Exchange]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from bot.workspace import Options
 from tests.acceptance.dying import Doomed
-from tests.acceptance.exchanges import DirectExchange, Exchange, check_all
+from tests.acceptance.exchanges import DirectExchange, Exchange, McpExchange, check_all
 from tests.acceptance.world import World, a_world
 from tests.kit.world import ANY_PORT
 
@@ -74,22 +74,25 @@ async def test_steps_that_a_kill_meets(tmp_path: Path, dialect: str) -> None:
         ("standard", 6),
         ("minimal", 12),
         ("direct", 12),
+        ("mcp", 12),
         pytest.param("standard", 1, marks=pytest.mark.long),
         pytest.param("minimal", 1, marks=pytest.mark.long),
         pytest.param("direct", 1, marks=pytest.mark.long),
+        pytest.param("mcp", 1, marks=pytest.mark.long),
     ],
 )
 async def test_kill_at_every_step_from_question_to_updated_card(
     tmp_path: Path, dialect: str, every: int
 ) -> None:
     """At each n-th step: both dialects take the same steps but for the reply, which a direct asker fetches."""
-    kind = DirectExchange if dialect == "direct" else Exchange
+    direct: dict[str, type[Exchange]] = {"direct": DirectExchange, "mcp": McpExchange}
+    kind = direct.get(dialect, Exchange)
 
     async def one(number: int) -> int:
         folder = tmp_path / str(number)
         await asyncio.to_thread(folder.mkdir)
-        async with a_world(folder, "standard" if dialect == "direct" else dialect, IMPATIENT) as world:
-            if dialect == "direct":
+        async with a_world(folder, "standard" if dialect in direct else dialect, IMPATIENT) as world:
+            if dialect in direct:
                 world.file.write_text(ANY_PORT + world.file.read_text())
             return await sweep(world, number, SIDE_BY_SIDE * every, kind)
 

@@ -188,11 +188,12 @@ class World:
         return [record for file in files for record in json.loads(file.read_text())["clarifications"]]
 
     def record(self, token: str) -> dict[str, Any] | None:
-        """What was asked with this reply token, or, asked directly, with this key."""
+        """What was asked with this reply token, or, asked directly, with this key, or in words that end with it."""
         found = [
             r
             for r in self.records()
             if token in {r["aaep"]["replyToken"], r["aaep"].get("direct", {}).get("key")}
+            or r["thread"][0]["body"].endswith(f" with {token}?")
         ]
         assert len(found) < 2, f"{len(found)} records of one question"
         return found[0] if found else None

@@ -28,6 +28,7 @@ import bot.web.health
 import bot.web.push
 import bot.web.server
 import bot.web.slack
+import bot.web.tools
 import bot.workspace.server
 import core.hub
 import tests.kit.processes
