@@ -1,4 +1,4 @@
-"""The demo's agent: it ships a release, and asks people about it in every way the protocol has."""
+"""The demo's agent that speaks AAEP: it deploys a release, and asks people about it in the ways of the protocol."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
 
-AGENT_ID = "release-captain"
-AGENT_NAME = "Release captain"
+AGENT_ID = "deployer"
+AGENT_NAME = "Deployer"
 Pause = Callable[[float], Awaitable[None]]
 
 
@@ -112,7 +112,7 @@ async def release(session: Session, number: int, *, fails: bool) -> None:
     await session.tell(
         "session.started",
         summary_normal=f"Preparing release {version} of the shop",
-        tools_available=["test-runner", "deployer", "changelog", "mailer"],
+        tools_available=["test-runner", "deployer"],
     )
     await session.use("test-runner", "Running the tests", "412 tests passed")
     if not await session.ask(start(version)):
@@ -122,9 +122,6 @@ async def release(session: Session, number: int, *, fails: bool) -> None:
     await deploy(session, version)
     if await session.confirm(clean_up(version)):
         await session.use("deployer", "Deleting old build files", "318 files deleted")
-    await write_up(session, version)
-    if await session.confirm(mailing(version)):
-        await session.use("mailer", "Mailing the announcement", "1,204 mails handed over")
     if fails:
         await fail(session)
     else:
@@ -145,19 +142,6 @@ async def deploy(session: Session, version: str) -> None:
     await session.use(
         "deployer", f"Opening {version} to {percent} %", f"{percent} % of the customers have it"
     )
-
-
-async def write_up(session: Session, version: str) -> None:
-    """Find words for it, with people's help."""
-    change = await session.ask(change_to_name(version))
-    name = await session.ask(name_of_release(version))
-    await session.use(
-        "changelog", f"Writing about “{shown(change)}”", f"Notes of {version} “{shown(name)}” written"
-    )
-    words = await session.ask(announcement(version))
-    while words is None:
-        words = await session.ask(announcement(version))
-    await session.use("changelog", "Checking the wording", f"The announcement begins: {shown(words, 200)}")
 
 
 async def fail(session: Session) -> None:
@@ -296,74 +280,6 @@ def part_of_customers(was: object = None) -> Question:
     )
 
 
-def change_to_name(version: str) -> Question:
-    changes = (
-        "Checkout remembers the delivery address of the last order",
-        "Search understands plurals, umlauts and the most common typing errors",
-        "Invoices can be downloaded for a whole year at once",
-        "The basket survives a change of device",
-        "Gift cards can be split over several orders",
-        "Pictures of products load a third faster on slow connections",
-        "Returns are announced by mail, and by message where a number is known",
-        "Passkeys can be used to sign in, next to passwords",
-        "Prices are shown with tax of the country of delivery",
-        "Reviews can be filtered by language and by the variant bought",
-        "Two people can share one wish list",
-        "Accessibility: every step of the checkout works with the keyboard alone",
-    )
-    return Question(
-        topic=f"headline of {version}",
-        text="Which change shall the notes name first?",
-        kinds=("multiple_choice",),
-        choices=tuple((f"change-{number:02d}", label) for number, label in enumerate(changes, start=1)),
-        default="change-01",
-        default_value="change-01",
-    )
-
-
-def name_of_release(version: str) -> Question:
-    return Question(
-        topic=f"name of {version}",
-        text="What shall we call this release? Pick a name, or write your own.",
-        kinds=("multiple_choice", "freetext"),
-        choices=(("Kingfisher", "Kingfisher"), ("Sandpiper", "Sandpiper"), ("Wagtail", "Wagtail")),
-        default="Kingfisher",
-        default_value="Kingfisher",
-    )
-
-
-_PARTS = (
-    "checkout", "search", "basket", "invoices", "gift cards", "returns", "sign-in", "reviews", "wish lists",
-    "delivery times", "product pictures", "price display", "order history", "address book", "newsletter",
-    "stock levels", "size guide", "recommendations", "customer service chat", "cookie settings",
-)  # fmt: skip
-_CHANGES = (
-    "{part}: keep what was typed when the connection drops, and send it once it is back",
-    "{part}: load only what is on the screen; the first view takes a third of the time",
-    "{part}: say in words what went wrong, and what can be done about it",
-    "{part}: works with the keyboard alone, and tells screen readers what changed",
-    "{part}: fix the rounding of amounts in currencies without cents",
-    "{part}: count in tests what customers wait for, and fail when it grows",
-    "{part}: show dates and times in the time zone of the customer",
-    "{part}: leave out what nobody used in the last year",
-)
-
-
-def announcement(version: str) -> Question:
-    """Ask about a whole list of commits: more than a card can hold, so that it needs View full."""
-    numbered = enumerate((change.format(part=part) for part in _PARTS for change in _CHANGES), start=2101)
-    commits = "\n".join(f"SHOP-{number} {change}" for number, change in numbered)
-    return Question(
-        topic=f"announcement of {version}",
-        text=(
-            f"How shall the announcement of {version} to the customers begin? One or two sentences. "
-            f"These are the commits since the last release:\n\n{commits}"
-        ),
-        kinds=("freetext",),
-        context="It goes to 1,204 customers who asked to be told.",
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
     """What the agent will not do without consent; `payload` gives its part of the event."""
@@ -388,20 +304,6 @@ class Action:
             "summary_terse": "Confirm: " + self.action[:200],
             "summary_normal": f"Confirmation required. {self.action} {self.consequence}",
         }
-
-
-def mailing(version: str) -> Action:
-    return Action(
-        action=f"Mail the announcement of {version} to 1,204 customers.",
-        consequence="The mails leave at once. A mail that has left cannot be called back.",
-        risk_level="high",
-        irreversible=True,
-        about={
-            "list": "announcements",
-            "recipients": 1204,
-            "sender": {"name": "The shop", "address": "news@example.com"},
-        },
-    )
 
 
 def clean_up(version: str) -> Action:

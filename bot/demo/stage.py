@@ -1,32 +1,40 @@
-"""`clarify demo`: the local workspace and the agent in this process, the bot as a child of it.
+"""`clarify demo`: the local workspace and the agents in this process, the bot as a child of it.
 
-The bot is joined exactly as in production: `clarify run` on a configuration file, tokens in its
-environment, Socket Mode and Web API to the workspace, AAEP over HTTP to the agent.
+The bot is joined exactly as in production: `clarify run` on a configuration file, tokens in its environment, Socket Mode
+and Web API to the workspace, AAEP over HTTP to one agent, `/questions` and `clarify mcp` for the other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import shutil
+import socket
 import sys
 import tempfile
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+from mcp import Client, StdioServerParameters
+from mcp_types import Implementation
+
 from bot.demo.agent import AGENT_ID, AGENT_NAME, live
+from bot.demo.captain import CAPTAIN_ID, Captain
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
 from bot.errors import DemoError
 from bot.settings.environment import read_environment
-from bot.workspace import Workspace
+from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from core.files import make_folder
 
 STOP_SECONDS = 15
+USUAL_PORT = 8787  # where clients look for a bot unless told otherwise
 SLA = "1m"  # a visitor should see a nudge, and then a page, without waiting long
 Say = Callable[[str], object]
 
@@ -50,15 +58,24 @@ async def play(
     place = _folder(folder)
     try:
         async with AsyncExitStack() as stack:
-            workspace = await _workspace(stack, port)
+            bot_port = _free_port()
+            bot_url = f"http://127.0.0.1:{bot_port}"
+            workspace = await _workspace(stack, port, Options(connect=ways_to_connect(bot_url)))
             agent = DemoProducer(AGENT_ID, agent_name=AGENT_NAME, watch=workspace.traffic.aaep)
             producer = await stack.enter_async_context(agent)
             file = place / "clarify.toml"
-            file.write_text(configuration(producer.url), encoding="utf-8")
+            file.write_text(configuration(producer.url, bot_port), encoding="utf-8")
             _write_workflow(place)
-            _greet(say, workspace.url, place)
+            _greet(say, workspace.url, bot_url, place)
             bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url))
-            await _go_on(producer, bot, place, say)
+
+            def note(direction: Any, title: str, detail: str, body: Any) -> None:
+                workspace.traffic.note(direction, title, detail, body=body)
+
+            async def call_tool(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+                return await _tool(bot_url, name, arguments)
+
+            await _go_on(producer, Captain(bot_url, call_tool=call_tool, note=note), bot, place, say)
     except asyncio.CancelledError:
         say("Stopped.")
         if folder is None:
@@ -66,14 +83,60 @@ async def play(
         raise
 
 
-async def _workspace(stack: AsyncExitStack, port: int) -> Workspace:
+async def _workspace(stack: AsyncExitStack, port: int, options: Options) -> Workspace:
     try:
-        return await stack.enter_async_context(Workspace(port))
+        return await stack.enter_async_context(Workspace(port, options))
     except OSError as error:
         raise DemoError(f"port {port}: cannot be used: {error.strerror}") from error
 
 
-def configuration(producer_url: str) -> str:
+def _free_port() -> int:
+    """A port for the bot's server: the usual one, unless something listens there."""
+    for port in (USUAL_PORT, 0):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            free: int = trial.getsockname()[1]
+            return free
+    raise DemoError("no port is free for the bot's HTTP server")
+
+
+def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
+    """How somebody's own agent asks in this demo: a title, and what to copy."""
+    clarify = shlex.quote(str(Path(sys.executable).with_name("clarify")))
+    python = shlex.quote(sys.executable)
+    asking = f'answer = clarify.ask("Ship it today?", choices=["Yes", "Tomorrow"], url="{bot_url}")'
+    asked = json.dumps({"question": "Which database?", "choices": ["PostgreSQL", "SQLite"]})
+    return (
+        ("Claude Code, over MCP", f"claude mcp add --transport http clarify {bot_url}/mcp"),
+        ("Any other MCP client starts this", f"{clarify} mcp --url {bot_url}"),
+        (
+            f"Python, with {python}",
+            f"import clarify\n{asking}\nprint(answer.value, answer.decided_by)",
+        ),
+        (
+            "A shell",
+            f"curl -H 'Content-Type: application/json' '{bot_url}/questions?wait=55' -d '{asked}'",
+        ),
+    )
+
+
+async def _tool(bot_url: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call one tool, as an MCP client does that starts its server itself."""
+    words = ["-m", "bot.cli", "mcp", "--url", bot_url]
+    server = StdioServerParameters(command=sys.executable, args=words)
+    async with Client(server, client_info=Implementation(name=CAPTAIN_ID, version="1")) as client:
+        result = await client.call_tool(name, arguments)
+    if result.is_error or result.structured_content is None:
+        raise DemoError(f"{name}: {result.content}")
+    state: dict[str, Any] = result.structured_content
+    return state
+
+
+def configuration(producer_url: str, bot_port: int) -> str:
     """Write the demo's clarify.toml."""
     return f"""\
 [slack]
@@ -81,7 +144,7 @@ mode = "socket"
 fallback_channel = "{FALLBACK}"
 
 [http]
-listen = "127.0.0.1:0"
+listen = "127.0.0.1:{bot_port}"
 
 [monitor]
 sla = "{SLA}"
@@ -91,8 +154,10 @@ name = "demo"
 url = "{producer_url}"
 dialect = "standard"
 
+[[producers]]
+name = "my-agent"
+
 [[routes]]
-agent = "{AGENT_ID}"
 channel = "{AGENTS}"
 answerers = ["members"]
 on_call = "demo"
@@ -130,26 +195,32 @@ def _folder(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _greet(say: Say, page: str, place: Path) -> None:
+def _greet(say: Say, page: str, bot_url: str, place: Path) -> None:
     say("")
     say(f"  Open this page:  {page}")
     say("")
     say("  Channel #agents: answer by button, menu, Answer… or a reply in the thread; accept or reject.")
     say("  Or wait: after a minute comes a reminder, after two Noor, who is on call, is paged.")
+    say(f"  Your own agent:  connects to {bot_url}; the page shows how (Connect an agent)")
     say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
     say("  Stop:            Ctrl-C")
     say("")
 
 
-async def _go_on(producer: DemoProducer, bot: Process, place: Path, say: Say) -> None:
-    """Let the agent live until the bot ends, which it must not do by itself."""
+async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: Path, say: Say) -> None:
+    """Let the agents live until the bot ends, which it must not do by itself."""
 
     async def greet() -> None:
         await producer.wait_for_subscriber()
-        say("The bot has joined the agent and the workspace.")
+        say("The bot has joined the agents and the workspace.")
+
+    async def announce() -> None:
+        await producer.wait_for_subscriber()
+        await captain.live()
 
     async with asyncio.TaskGroup() as group:
-        others = [group.create_task(live(producer, new_id=lambda: uuid4().hex)), group.create_task(greet())]
+        agents = (live(producer, new_id=lambda: uuid4().hex), announce(), greet())
+        others = [group.create_task(each) for each in agents]
         code = await bot.wait()
         for task in others:
             task.cancel()

@@ -55,6 +55,7 @@ class Options:
 
     request_url: where events, interactions and commands go over HTTP, signed with `signing_secret`, instead of to
     Socket Mode.
+    connect: what the page offers to copy for who has an agent to connect: titles and texts.
     """
 
     ack_timeout: float = 3.0
@@ -68,6 +69,7 @@ class Options:
     clock: Callable[[], float] = time.time
     request_url: str | None = None
     signing_secret: str = SIGNING_SECRET
+    connect: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,11 @@ class Scene:
         self._names = _names(self.state, self.now, where.user)
 
     @property
+    def connect(self) -> tuple[tuple[str, str], ...]:
+        """How to connect an agent: titles, and what to copy."""
+        return self._context.options.connect
+
+    @property
     def me(self) -> User:
         return self.state.users[self.where.user]
 

@@ -170,6 +170,22 @@ body.addEventListener("click", async (event) => {
   }
 });
 
+// What to copy for an agent of one's own.
+byId("connect-open")?.addEventListener("click", () => byId("connect").showModal());
+byId("connect")?.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const text = byId(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren(text); // not allowed to: whoever reads it copies the selection
+    button.textContent = "Selected";
+  }
+  byId("announcer").textContent = button.textContent;
+});
+
 // Enter sends, Shift+Enter breaks the line; a sent composer is emptied.
 body.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("[data-composer] textarea")) {

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from bot.demo.agent import Question, Session, mailing, release
+from bot.demo.agent import Question, Session, clean_up, release
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
 from core.aaep import parse_event
@@ -105,7 +105,7 @@ async def subscriber(producer: DemoProducer, answers: Answers) -> AsyncIterator[
 async def play(answers: Answers, *, fails: bool = False) -> list[dict[str, Any]]:
     """One whole session with a subscriber that answers."""
     numbers = count(1)
-    async with DemoProducer("release-captain") as producer, subscriber(producer, answers) as seen:
+    async with DemoProducer("deployer") as producer, subscriber(producer, answers) as seen:
         session = Session(producer, "sess_1", no_pause, lambda: str(next(numbers)))
         async with asyncio.timeout(60):
             await release(session, 1, fails=fails)
@@ -123,25 +123,19 @@ async def test_agent_asks_in_every_way_and_goes_on_with_the_answers() -> None:
         ["yes_no"],  # soon too late
         ["multiple_choice"],  # several
         ["numeric"],
-        ["multiple_choice"],
-        ["multiple_choice", "freetext"],
-        ["freetext"],
     ]
     assert [event["extensions"]["agentx"].get("to") for event in questions[:3]] == [None, ROLE, None]
     assert len(questions[2]["choices"]) == 3
     assert questions[3]["timeout_seconds"] == 60
     assert questions[4]["multi_select"] is True
-    assert len(questions[6]["choices"]) > 5
-    assert 10_000 < len(questions[8]["question"]) <= 16384
     actions = [event["risk_level"] for event in seen if event["type"].endswith("awaiting.confirmation")]
-    assert actions == ["low", "high"]
+    assert actions == ["low"]
     assert [event["type"] for event in seen].count("aaep:agent.handoff.requested") == 1
     told = " ".join(event.get("summary_normal", "") for event in seen)
     for part in (
         "4.1 runs on canary",
         "20 % of the customers have it",
         "Got the answer: yes",
-        "Hello, it is faster now.",
     ):
         assert part in told
     assert seen[0]["type"] == "aaep:agent.session.started"
@@ -177,17 +171,15 @@ async def test_agent_goes_on_when_nobody_answers() -> None:
         question = Question("t", "Go?", ("yes_no",), timeout_seconds=0)
         assert await session.ask(question) is None
         assert await session.ask(replace(question, default="no", default_value=False)) is False
-        assert await session.confirm(replace(mailing("4.1"), timeout_seconds=0)) is False
+        assert await session.confirm(replace(clean_up("4.1"), timeout_seconds=0)) is False
         assert session.sequence == 9
 
 
-@pytest.mark.parametrize(("decision", "mails"), [("accept", 1), ("reject", 0)])
-async def test_agent_mails_only_with_consent(decision: str, mails: int) -> None:
+@pytest.mark.parametrize(("decision", "times"), [("accept", 1), ("reject", 0)])
+async def test_agent_cleans_up_only_with_consent(decision: str, times: int) -> None:
     seen = await play(lambda event: decision if "action" in event else sensible(event))
-    _, asked = [event for event in seen if event["type"].endswith("awaiting.confirmation")]
-    assert (asked["risk_level"], asked["irreversible"], asked["default_decision"]) == ("high", True, "reject")
-    invoked = [
-        event for event in seen if event["type"].endswith("tool.invoked") and event["tool"] == "mailer"
-    ]
-    assert len(invoked) == mails
+    (asked,) = [event for event in seen if event["type"].endswith("awaiting.confirmation")]
+    assert (asked["risk_level"], asked["irreversible"], asked["default_decision"]) == ("low", False, "reject")
+    told = [event.get("summary_normal") for event in seen]
+    assert told.count("318 files deleted") == times
     assert seen[-1]["type"] == "aaep:agent.session.completed"

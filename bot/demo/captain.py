@@ -1,0 +1,183 @@
+"""The demo's second agent: it announces a release, and asks people as agents of today do: with `clarify.py`, which posts
+to `/questions`, and over MCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Any, Literal
+
+import clarify
+
+CAPTAIN_ID = "release-captain"
+TIMEOUT_SECONDS = 1800.0
+Direction = Literal["agent→bot", "bot→agent"]
+# Is told what the agent calls, and what comes back: direction, name of the call, its words, all of it.
+Note = Callable[[Direction, str, str, Any], object]
+# Calls a tool of the bot's MCP server; returns the question's state.
+CallTool = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Captain:
+    """Asks the bot at `url`, and tells `note` of it. `call_tool` carries what it asks over MCP."""
+
+    def __init__(self, url: str, *, call_tool: CallTool, note: Note) -> None:
+        self._url = url
+        self._call_tool = call_tool
+        self._note = note
+
+    async def live(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Announce one release after the other, for ever."""
+        for number in count(1):
+            await self.announce(f"4.{number}")
+            await pause(5)
+
+    async def announce(self, version: str) -> None:
+        """Find words for the release, have them tested and approved, and mail them."""
+        if not await self.ask(
+            f"Release {version} of the shop is going out. Shall I prepare its announcement?",
+            kind="yes_no",
+            context="The last announcement was nine days ago.",
+            default=False,
+        ):
+            return
+        await self.ask("Which change shall it begin with?", choices=CHANGES, default="change-01")
+        name = await self.ask_over_mcp(
+            "What shall we call this release? Pick a name, or write your own.",
+            choices=["Kingfisher", "Sandpiper", "Wagtail"],
+            other=True,
+            context=f"It is the name of {version} in the announcement, and customers will read it.",
+            default="Kingfisher",
+        )
+        await self.approve(
+            "Send a test mail of the announcement.",
+            consequence="Whoever gets it sees it before the customers do.",
+            risk="medium",
+            arguments={
+                "to": "qa@shop.example",
+                "subject": f"The shop {version} “{name}” is here",
+                "delay_minutes": 10,
+                "links": {"notes": f"https://shop.example/notes/{version}", "survey": None},
+            },
+            editable=True,
+        )
+        await self.ask("When and to whom shall it go?", schema=MAILING)
+        await self.ask(words_for(version), context="It goes to 1,204 customers who asked to be told.")
+        await self.approve(
+            f"Mail the announcement of {version} to 1,204 customers.",
+            consequence="The mails leave at once. A mail that has left cannot be called back.",
+            risk="high",
+            irreversible=True,
+            arguments={"list": "announcements", "recipients": 1204, "sender": "news@shop.example"},
+            approvals=2,
+        )
+
+    async def ask(self, question: str, **more: Any) -> Any:
+        """The answer's value; the default, or None, where nobody answers."""
+        self._note("agent→bot", "clarify.ask", question, {"question": question, **more})
+        try:
+            answer = await clarify.aio.ask(
+                question, url=self._url, agent=CAPTAIN_ID, timeout=TIMEOUT_SECONDS, **more
+            )
+        except clarify.NotAnswered as error:
+            self._note("bot→agent", error.status, str(error), dict(error.state))
+            return more.get("default")
+        self._note("bot→agent", answer.status, str(answer.label or answer.value), dict(answer.state))
+        return answer.value
+
+    async def approve(self, action: str, **more: Any) -> clarify.Approval:
+        """Ask for leave to act; what is accepted is done with the arguments of the approval."""
+        self._note("agent→bot", "clarify.approve", action, {"action": action, **more})
+        approval = await clarify.aio.approve(
+            action, url=self._url, agent=CAPTAIN_ID, timeout=TIMEOUT_SECONDS, **more
+        )
+        self._note(
+            "bot→agent", approval.decision or approval.status, approval.comment or "", dict(approval.state)
+        )
+        return approval
+
+    async def ask_over_mcp(self, question: str, **more: Any) -> Any:
+        """As `ask`, with the tools that Claude Code, Codex and others have after `claude mcp add`."""
+        arguments = {"question": question, "agent": CAPTAIN_ID, "timeout": TIMEOUT_SECONDS, **more}
+        self._note("agent→bot", "MCP ask_human", question, arguments)
+        state = await self._call_tool("ask_human", arguments)
+        while state["status"] == "waiting":
+            state = await self._call_tool("wait_for_answer", {"id": state["id"]})
+        self._note("bot→agent", state["status"], str(state["label"] or state["answer"] or ""), state)
+        return state["other"] or state["answer"] or more.get("default")
+
+
+CHANGES = [
+    {"value": f"change-{number:02d}", "label": label}
+    for number, label in enumerate(
+        (
+            "Checkout remembers the delivery address of the last order",
+            "Search understands plurals, umlauts and the most common typing errors",
+            "Invoices can be downloaded for a whole year at once",
+            "The basket survives a change of device",
+            "Gift cards can be split over several orders",
+            "Pictures of products load a third faster on slow connections",
+            "Returns are announced by mail, and by message where a number is known",
+            "Passkeys can be used to sign in, next to passwords",
+            "Prices are shown with tax of the country of delivery",
+            "Reviews can be filtered by language and by the variant bought",
+            "Two people can share one wish list",
+            "Accessibility: every step of the checkout works with the keyboard alone",
+        ),
+        start=1,
+    )
+]
+
+MAILING: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "audience": {
+            "type": "string",
+            "title": "To whom",
+            "oneOf": [
+                {"const": "all", "title": "All 1,204 customers who asked to be told"},
+                {"const": "tenth", "title": "A tenth of them first"},
+            ],
+            "default": "tenth",
+        },
+        "at": {"type": "string", "format": "date-time", "title": "When"},
+        "reply_to": {"type": "string", "format": "email", "title": "Answers go to"},
+        "languages": {
+            "type": "array",
+            "title": "Languages",
+            "items": {"type": "string", "enum": ["English", "German", "French", "Spanish"]},
+            "minItems": 1,
+        },
+        "survey": {"type": "boolean", "title": "With the survey", "default": False},
+        "note": {"type": "string", "title": "Note to the support team", "maxLength": 500},
+    },
+    "required": ["audience", "at", "reply_to", "languages", "survey"],
+}
+
+_PARTS = (
+    "checkout", "search", "basket", "invoices", "gift cards", "returns", "sign-in", "reviews", "wish lists",
+    "delivery times", "product pictures", "price display", "order history", "address book", "newsletter",
+    "stock levels", "size guide", "recommendations", "customer service chat", "cookie settings",
+)  # fmt: skip
+_COMMITS = (
+    "{part}: keep what was typed when the connection drops, and send it once it is back",
+    "{part}: load only what is on the screen; the first view takes a third of the time",
+    "{part}: say in words what went wrong, and what can be done about it",
+    "{part}: works with the keyboard alone, and tells screen readers what changed",
+    "{part}: fix the rounding of amounts in currencies without cents",
+    "{part}: count in tests what customers wait for, and fail when it grows",
+    "{part}: show dates and times in the time zone of the customer",
+    "{part}: leave out what nobody used in the last year",
+)
+
+
+def words_for(version: str) -> str:
+    """A question with a whole list of commits: more than a card can hold, so that it needs View full."""
+    numbered = enumerate((commit.format(part=part) for part in _PARTS for commit in _COMMITS), start=2101)
+    commits = "\n".join(f"SHOP-{number} {commit}" for number, commit in numbered)
+    return (
+        f"How shall the announcement of {version} to the customers begin? One or two sentences. "
+        f"These are the commits since the last release:\n\n{commits}"
+    )
