@@ -108,7 +108,7 @@ def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
     """How somebody's own agent asks in this demo: a title, and what to copy."""
     clarify = shlex.quote(str(Path(sys.executable).with_name("clarify")))
     python = shlex.quote(sys.executable)
-    asking = f'answer = clarify.ask("Ship it today?", choices=["Yes", "No"], url="{bot_url}")'
+    asking = f'answer = clarify.ask("Which colour?", choices=["Blue", "Green"], url="{bot_url}")'
     asked = json.dumps({"question": "Which database?", "choices": ["PostgreSQL", "SQLite"]})
     return (
         ("Claude Code, over MCP", f"claude mcp add --transport http clarify {bot_url}/mcp"),

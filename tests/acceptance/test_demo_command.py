@@ -75,7 +75,7 @@ async def _connect_as_the_page_says(browser: aiohttp.ClientSession, page: str) -
     async with asyncio.TaskGroup() as group:
         group.create_task(_answer(browser, "Over HTTP?", "A"))
         group.create_task(_answer(browser, "Over stdio?", "B"))
-        group.create_task(_answer(browser, "Ship it today?", "No"))
+        group.create_task(_answer(browser, "Which colour?", "Green"))
         group.create_task(_answer(browser, "Which database?", "SQLite"))
         over_http = group.create_task(_tool(add.split()[-1], "Over HTTP?"))
         command, *words = shlex.split(serve)
@@ -87,7 +87,7 @@ async def _connect_as_the_page_says(browser: aiohttp.ClientSession, page: str) -
     assert add.startswith("claude mcp add --transport http clarify http://127.0.0.1:")
     assert Path(command).name == "clarify"
     assert (over_http.result(), over_stdio.result()) == ("A", "B")
-    assert with_python.result() == f"No user:slack/T0LOCAL/{FOLAKE}\n"
+    assert with_python.result() == f"Green user:slack/T0LOCAL/{FOLAKE}\n"
     assert with_curl.result()["answer"] == "SQLite"
 
 
