@@ -57,6 +57,7 @@ _PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between t
 _LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
+_REDACTED = "[redacted]"
 
 
 class ClarifyError(Exception):
@@ -175,8 +176,10 @@ class Answer(_Decision, Generic[T]):
 class Approval(_Decision):
     """Truthy if the action was accepted; otherwise `status`, `decision` and `comment` tell why it was not."""
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    def __init__(self, state: Mapping[str, Any], sent: Mapping[str, Any] | None = None) -> None:
+        """`sent`: the arguments as they were sent."""
         self.state = state
+        self._sent = sent or {}
 
     def __bool__(self) -> bool:
         return self.decision == "accept"
@@ -193,15 +196,25 @@ class Approval(_Decision):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the action is done with, as edited by who accepted it; empty if nobody decided."""
+        """What the action is done with, as edited by who accepted it; empty if nobody decided. What the bot showed to nobody
+        (its `redact`) is as you sent it.
+        """
         given = self.state.get("answer") if self.status == "answered" else None
         found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
-        return found
+        return unredacted(found, self._sent)
 
     @property
     def approved_by(self) -> list[str]:
         found: list[str] = self.state.get("approved_by") or []
         return found
+
+
+def unredacted(answered: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an answer, with those that were redacted as they were sent: people cannot change them."""
+    if not sent or not answered:
+        return dict(answered)
+    is_shown = {name: name in answered and _REDACTED not in json.dumps(answered[name]) for name in sent}
+    return {name: answered[name] if is_shown[name] else value for name, value in sent.items()}
 
 
 class Model(Protocol[M_co]):
@@ -329,7 +342,7 @@ def approve(
         approvals=approvals,
         question=question,
     )
-    return Approval(_talk(Asking(fields, more)))
+    return Approval(_talk(Asking(fields, more)), arguments)
 
 
 class aio:  # noqa: N801 - reads like a module
@@ -395,7 +408,7 @@ class aio:  # noqa: N801 - reads like a module
             approvals=approvals,
             question=question,
         )
-        return Approval(await _atalk(Asking(fields, more)))
+        return Approval(await _atalk(Asking(fields, more)), arguments)
 
 
 def _question(

@@ -21,6 +21,7 @@ from core.errors import BadInput
 from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
 
 TYPE = "clarify.question"
+REDACTED = "[redacted]"  # stands for what a producer's `redact` takes out
 QUESTION_LIMIT = 16_384
 CONTEXT_LIMIT = 65_536
 LONGEST_TIMEOUT = 30 * 86_400

@@ -208,7 +208,7 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
         return "deny", state.get("comment") or f"Rejected in Slack by {state['decided_by']}.", None
     if tool == "ExitPlanMode":
         return "allow", None, given
-    arguments = state["answer"]["arguments"]
+    arguments = clarify.unredacted(state["answer"]["arguments"], given)
     return "allow", f"Accepted in Slack by {state['decided_by']}.", None if arguments == given else arguments
 
 

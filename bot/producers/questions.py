@@ -25,7 +25,15 @@ from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index
 from core.ledger import FileLedger
-from core.questions import AskedQuestion, BadField, NewQuestion, check_form, event_of, read_question
+from core.questions import (
+    REDACTED,
+    AskedQuestion,
+    BadField,
+    NewQuestion,
+    check_form,
+    event_of,
+    read_question,
+)
 from core.records import Subject, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
@@ -33,7 +41,6 @@ from core.workflow import Speaker
 KEYS_KEPT = timedelta(days=7)  # after a question's time is over
 _MOST_OPEN = 100
 _MOST_LISTED = 100
-_REDACTED = "[redacted]"
 _GONE = "forgotten"  # in place of a digest
 _WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "form", "default", "topic")
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
@@ -455,7 +462,7 @@ def _replaced(value: Any, patterns: list[re.Pattern[str]]) -> Any:
     """A value with all that matches replaced."""
     if isinstance(value, str):
         for pattern in patterns:
-            value = pattern.sub(_REDACTED, value)
+            value = pattern.sub(REDACTED, value)
         return value
     if isinstance(value, list):
         return [_replaced(each, patterns) for each in value]

@@ -17,6 +17,7 @@ from bot.views import inert
 from bot.views.blockkit import Code, Input, Section, Words, json_size, pieces
 from core.aaep import whole_characters
 from core.clarification import Aaep
+from core.questions import REDACTED
 
 FIELD = "argument."
 YES_VALUE, NO_VALUE = "yes", "no"
@@ -157,7 +158,9 @@ def _field(place: int, name: str, value: object) -> Input | None:
         shown, hint = inert.cleaned(value), ""
     else:
         shown, hint = json.dumps(value, indent=2, ensure_ascii=False), "As JSON."
-    if inert.size(shown) > LONGEST or (isinstance(value, str) and shown != value.replace("\r\n", "\n")):
+    if inert.size(shown) > LONGEST or REDACTED in shown:
+        return None  # the agent goes on with what it has, which nobody here knows
+    if isinstance(value, str) and shown != value.replace("\r\n", "\n"):
         return None  # what cannot be shown as it is would be changed by showing it
     return Input(block, label, "plain_text_input", optional=True, hint=hint, initial=shown, most=LONGEST)
 

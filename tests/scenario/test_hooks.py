@@ -19,7 +19,7 @@ from bot.app import Bot
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.until import until
-from tests.kit.world import World, controls, said, url_of
+from tests.kit.world import World, config, controls, said, url_of
 
 BASH = {"command": "npm test", "description": "Run the tests"}
 
@@ -114,6 +114,22 @@ async def test_edited_command_is_the_new_input(stage: World, hooks: Hooks, name:
         assert (found["permissionDecision"], found["updatedInput"]) == ("allow", edited)
     else:
         assert found["decision"] == {"behavior": "allow", "updatedInput": edited}
+
+
+async def test_what_is_redacted_is_run_as_it_was(stage: World) -> None:
+    text = config(stage.producer.url, more='[[producers]]\nname = "coder"\nredact = ["sk-[a-z]+"]\n')
+    given = {"command": "curl -H sk-secret", "description": "Try it"}
+    async with stage.bot(text) as bot:
+        process = await Hooks(bot).start(event(tool_input=given))
+        card = await stage.card("curl -H [redacted]")
+        await press(stage, card, "Answer…")
+        await stage.modal(FOLAKE)
+        assert not (
+            await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "command": "ls"})
+        ).ok
+        await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "description": "Try"})
+        found = await Hooks(bot).decided(process)
+    assert found["decision"]["updatedInput"] == given | {"description": "Try"}
 
 
 async def test_codex_gets_no_edits(stage: World, hooks: Hooks) -> None:
