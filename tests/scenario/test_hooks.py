@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from bot.app import Bot
+from bot.workspace.controls import ControlError
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.until import until
@@ -124,9 +125,8 @@ async def test_what_is_redacted_is_run_as_it_was(stage: World) -> None:
         card = await stage.card("curl -H [redacted]")
         await press(stage, card, "Answer…")
         await stage.modal(FOLAKE)
-        assert not (
+        with pytest.raises(ControlError):  # there is no such field
             await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "command": "ls"})
-        ).ok
         await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "description": "Try"})
         found = await Hooks(bot).decided(process)
     assert found["decision"]["updatedInput"] == given | {"description": "Try"}
