@@ -463,7 +463,8 @@ def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
 
 
 def test_programs_of_readme_use_what_there_is() -> None:
-    agent, responder = (text for text in snippets("python") if "_in_slack import" not in text)
+    others = ("_in_slack import", "clarify.ask(")  # these are run
+    agent, responder = (text for text in snippets("python") if not any(each in text for each in others))
     compile(responder, "README.md", "exec")
     tree = ast.parse(agent)
     imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
