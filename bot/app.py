@@ -830,7 +830,7 @@ class Bot:
             health.Check("events to be recorded", self.ledger_outage.overdue),
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),
         ]
-        waiting = questions.Waiting(self.questions, self.permalinks.link, limits.waiting)
+        waiting = questions.Waiting(self.questions, self.permalinks.links, limits.waiting)
         routers = [
             health.health_routes(needed, others),
             health.metrics_routes(sources, callers),

@@ -62,6 +62,13 @@ class BadField(BadInput):
         self.field = field
 
 
+def _seconds(value: object) -> object:
+    """JSON's numbers, whole or not; neither a text nor true."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("expected a number of seconds")  # noqa: TRY004 - pydantic takes no TypeError
+    return value
+
+
 def _whole_number(value: object) -> object:
     """JSON does not tell 42.0 from 42."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -213,9 +220,11 @@ class NewQuestion(BaseModel):
     form: dict[str, Any] | None = Field(
         default=None, alias="schema", description=_FORM, json_schema_extra=_of_a_form, examples=[_EXAMPLE]
     )
-    timeout: Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT, strict=False)] = Field(
-        default=DEFAULT_TIMEOUT, description="Seconds until the question expires"
-    )
+    timeout: Annotated[
+        float,
+        BeforeValidator(_seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)]),
+        Field(ge=1, le=LONGEST_TIMEOUT, strict=False),
+    ] = Field(default=DEFAULT_TIMEOUT, description="Seconds until the question expires")
     default: Any = Field(default=None, description="What the agent assumes if nobody answers: a valid answer")
     escalate: bool = Field(default=True, description="Whether the person on call is paged if nobody answers")
     key: str | None = Field(
@@ -510,7 +519,10 @@ def _check_default(question: AskedQuestion) -> None:
             fits, expected = default == "reject", '"reject": silence is never consent'
         case "choice" if question.multiple:
             fits = isinstance(default, list) and all(each in values for each in default)
-            expected = "a list of the choices' values"
+            fits, expected = (
+                fits and len(set(default)) == len(default),
+                "a list of the choices' values, each once",
+            )
         case "choice":
             fits, expected = default in values, "one of the choices' values"
     if not fits:

@@ -6,6 +6,7 @@ A question is stored in the inbox, together with its key, in one transaction; th
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import secrets
 from collections import Counter, defaultdict
@@ -397,11 +398,17 @@ class Questions:
         said = asked.model_dump(mode="json")
         compiled = [re.compile(each) for each in patterns]
         shown = AskedQuestion.model_validate(
-            said | {name: _replaced(said[name], compiled) for name in _WORDS}
+            said
+            | {name: _replaced(said[name], compiled) for name in _WORDS}
+            | {"arguments": _replaced(said["arguments"], compiled, numbers=True)}
         )
         check_form(shown)
         if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
             raise BadField("schema.properties", "Names that differ only in what your `redact` replaces.")
+        if len({each.value for each in shown.choices}) < len(asked.choices):
+            raise BadField("choices", "Values that differ only in what your `redact` replaces.")
+        if _names(shown.arguments) < _names(asked.arguments):
+            raise BadField("arguments", "Names that differ only in what your `redact` replaces.")
         return shown
 
 
@@ -458,16 +465,30 @@ def _place(row: Row) -> _Place:
     return _Place(row["token"], row["issue"], row["clarification"], is_new=False)
 
 
-def _replaced(value: Any, patterns: list[re.Pattern[str]]) -> Any:
-    """A value with all that matches replaced."""
+def _names(value: Any) -> int:
+    """How many names of properties a value has, all that is nested included."""
+    if isinstance(value, dict):
+        return len(value) + sum(map(_names, value.values()))
+    return sum(map(_names, value)) if isinstance(value, list) else 0
+
+
+def _replaced(value: Any, patterns: list[re.Pattern[str]], *, numbers: bool = False) -> Any:
+    """A value with all that matches replaced; with `numbers`, a number that matches becomes a text."""
+    if numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = json.dumps(value)
+        shown = _replaced(text, patterns)
+        return value if shown == text else shown
     if isinstance(value, str):
         for pattern in patterns:
             value = pattern.sub(REDACTED, value)
         return value
     if isinstance(value, list):
-        return [_replaced(each, patterns) for each in value]
+        return [_replaced(each, patterns, numbers=numbers) for each in value]
     if isinstance(value, dict):
-        return {_replaced(key, patterns): _replaced(each, patterns) for key, each in value.items()}
+        return {
+            _replaced(key, patterns): _replaced(each, patterns, numbers=numbers)
+            for key, each in value.items()
+        }
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Response, Security
@@ -35,7 +35,7 @@ _Key = Annotated[
         description="The same as `key`: asking again with it is the same question",
     ),
 ]
-LinkOf = Callable[[str], Awaitable[str | None]]
+LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
 class QuestionState(BaseModel):
@@ -90,10 +90,10 @@ _ASKED: dict[int | str, dict[str, Any]] = {
 class Waiting:
     """Waits until questions are decided: so many callers at once, beyond that each is told at once how it stands."""
 
-    def __init__(self, questions: Questions, link_of: LinkOf, most: int) -> None:
-        """`link_of`: the address of a card."""
+    def __init__(self, questions: Questions, links_of: LinksOf, most: int) -> None:
+        """`links_of`: the addresses of cards, as far as they are known in time."""
         self._questions = questions
-        self._link_of = link_of
+        self._links_of = links_of
         self._places = asyncio.Semaphore(most)
 
     async def settled(
@@ -102,18 +102,23 @@ class Waiting:
         """The question once it is decided, or as it is after `wait` seconds or at one of the `ends`; its state; and
         whether there was a place to wait.
         """
-        link = asyncio.ensure_future(self._link_of(record.id))
+        links = asyncio.ensure_future(self._links_of([record.id]))
         had_place = True
         try:
             if wait and record.is_open and (had_place := not self._places.locked()):
                 over = [end() for end in ends]
                 async with self._places:
                     record = await self._questions.until_settled(record.id, producer, wait, *over)
-            await asyncio.wait({link}, timeout=_LINK_PATIENCE)
-            known = link.result() if link.done() else None
+            await asyncio.wait({links}, timeout=_LINK_PATIENCE)
+            known = links.result() if links.done() else {}
         finally:
-            link.cancel()
-        return record, state_of(record, known), had_place
+            links.cancel()
+        return record, state_of(record, known.get(record.id)), had_place
+
+    async def states(self, records: Sequence[Clarification]) -> list[dict[str, Any]]:
+        """The states of questions as they stand."""
+        links = await self._links_of([each.id for each in records])
+        return [state_of(each, links.get(each.id)) for each in records]
 
 
 def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting) -> APIRouter:
@@ -125,7 +130,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200
     ) -> Response:
         """How it stands once it is decided, at the latest after `wait` seconds; sent, an answer counts as picked up."""
-        headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if status == 201 else {}
+        headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if request.method == "POST" else {}
         ends = stopping_of(request).wait, functools.partial(hung_up, request.receive)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
@@ -161,7 +166,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         who: Speaker = caller,
     ) -> QuestionList:
         """One's own questions, for an agent that was started again. It picks up no answer: `GET` the question does."""
-        states = [state_of(each) for each in await questions.listed(who.producer, session)]
+        states = await waiting.states(await questions.listed(who.producer, session))
         shown = [each for each in states if status in {None, each["status"]}]
         return QuestionList.model_validate({"questions": shown})
 
@@ -180,8 +185,10 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
             record = await questions.withdraw(question_id, who.producer, one_line(comment or ""))
         except AlreadyAnswered as error:
             record = error.record
-            return _Handed(state_of(record), 409, {}, lambda: questions.picked_up(record))
-        return JSONResponse(state_of(record))
+            (state,) = await waiting.states([record])
+            return _Handed(state, 409, {}, lambda: questions.picked_up(record))
+        (state,) = await waiting.states([record])
+        return JSONResponse(state)
 
     return router
 

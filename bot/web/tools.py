@@ -26,7 +26,7 @@ from bot.tools import make_server, mistaken, told, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from core.clarification import AlreadyAnswered, Clarification, parse_id
-from core.questions import BadField, NewQuestion, state_of
+from core.questions import BadField, NewQuestion
 from core.workflow import Speaker
 
 _RESULT = b'"result"'  # in the part of a response that brings the result, as JSON or as an event
@@ -111,7 +111,8 @@ class Call:
                 record = await self._questions.withdraw(_id_in(arguments), producer)
             except AlreadyAnswered as error:
                 record = error.record
-            return record, state_of(record)
+            (state,) = await self._waiting.states([record])
+            return record, state
         try:
             wait = wait_in(arguments)
         except ValueError as error:

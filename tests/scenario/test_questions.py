@@ -131,7 +131,10 @@ async def test_approval_is_rejected_with_a_reason(stage: World, asker: Asker) ->
         ({"action": "y", "approvals": 6}, "approvals"),
         ({"question": "x", "approvals": 2}, "approvals"),
         ({"question": "x", "editable": True}, "editable"),
+        ({"question": "x", "choices": ["a", "b"], "multiple": True, "default": ["a", "a"]}, "default"),
         ({"question": "x", "timeout": 0}, "timeout"),
+        ({"question": "x", "timeout": True}, "timeout"),
+        ({"question": "x", "timeout": "60"}, "timeout"),
         ({"question": "x", "to": "somebody"}, "to"),
         ({"question": "x", "key": ""}, "key"),
         ({"question": "x", "colour": "red"}, "colour"),
@@ -251,6 +254,35 @@ async def test_caller_sees_its_own_questions_only(stage: World) -> None:
         )
         builder.headers.pop("Authorization")
         assert (await Asker(builder).ask(question="Mine, too?"))["agent"] == "other"
+
+
+async def test_numbers_are_redacted_and_nothing_vanishes(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]", "[0-9]{16}"]\n'
+    async with (
+        stage.bot(config(stage.producer.url, more=bare)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot)) as http,
+    ):
+        asker = Asker(http)
+        await asker.ask(action="Charge the card", arguments={"card": 4111111111111111, "cents": [1250]})
+        card = await stage.card("Charge the card")
+        assert "4111111111111111" not in said(card) + (stage.folder / "ledgers/issue-100001.json").read_text()
+        assert stage.record()["aaep"]["direct"]["arguments"] == {"card": "[redacted]", "cents": [1250]}
+        problem = await asker.ask(question="Which?", choices=["hunter1", "hunter2"], status=422)
+        assert problem["field"] == "choices"
+        both = {"of": [{"hunter1": 1, "hunter2": 2}]}
+        assert (await asker.ask(action="Log in", arguments=both, status=422))["field"] == "arguments"
+
+
+async def test_state_has_its_link_everywhere(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Go on?", kind="yes_no", key="k")
+    card = await stage.card("Go on?")
+    link = (await asker.look(asked))["link"]
+    assert link == stage.workspace.permalink(AGENTS, card.ts)
+    again = await asker.http.post("/questions", json={"question": "Go on?", "kind": "yes_no", "key": "k"})
+    assert (again.status_code, again.headers["Location"]) == (200, f"/questions/{asked['id']}")
+    (listed,) = (await asker.http.get("/questions")).json()["questions"]
+    assert listed["link"] == link
+    assert (await asker.withdraw(asked))["link"] == link
 
 
 async def test_caller_without_a_token_is_refused_where_all_have_one(stage: World) -> None:
