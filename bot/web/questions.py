@@ -123,7 +123,8 @@ class Waiting:
 
 def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting) -> APIRouter:
     """The routes."""
-    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=[Security(BEARER)])
+    known = [Security(BEARER), Depends(_check_query)]
+    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=known)
     caller = Depends(callers.speaker)
 
     async def settled(
@@ -191,6 +192,15 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         return JSONResponse(state)
 
     return router
+
+
+def _check_query(request: Request) -> None:
+    """Refuses what no route knows: a caller that writes `wiat` would not wait."""
+    known = {each.alias for each in request.scope["route"].dependant.query_params} | {"producer"}
+    for name in request.query_params:
+        if name not in known:
+            field = name if name.isascii() and name.isidentifier() else "query"
+            raise BadField(field, f"Unknown: expected {', '.join(sorted(known))}.")
 
 
 class _Handed(JSONResponse):

@@ -292,3 +292,8 @@ async def test_caller_without_a_token_is_refused_where_all_have_one(stage: World
         httpx.AsyncClient(base_url=url_of(bot)) as http,
     ):
         assert (await Asker(http).ask(question="x", status=401))["error"] == "UNAUTHORIZED"
+
+
+async def test_unknown_name_in_the_query_is_refused(asker: Asker) -> None:
+    answer = await asker.http.post("/questions?wiat=5", json={"question": "Go on?"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "wiat")

@@ -29,8 +29,9 @@ CHILD = dedent(
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     events = urllib.request.urlopen(url + where)
-    while True:
-        events.readline()
+    while events.readline():  # until the producer is gone
+        pass
+    signal.pause()
     """
 )
 
