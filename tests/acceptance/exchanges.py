@@ -215,7 +215,9 @@ def check_all(world: World, exchanges: list[Exchange]) -> None:
     """Nothing lost, nothing twice, nobody alarmed, nothing said that belongs to nobody else."""
     for exchange in exchanges:
         exchange.check()
-    assert len(world.records()) == len(exchanges)
+    records = world.records()
+    asked = [(each["id"], each["aaep"]["replyToken"], each["status"]) for each in records]
+    assert len(records) == len(exchanges), f"{len(exchanges)} questions, recorded: {asked}"
     assert len(world.cards()) == len(exchanges)
     assert not world.workspace.direct(ONCALL), [m.text for m in world.workspace.direct(ONCALL)]
     assert not world.workspace.messages(FALLBACK)
