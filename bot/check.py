@@ -56,7 +56,7 @@ from bot.settings.model import GithubSettings, ProducerSettings, Settings, parse
 from bot.settings.problems import Place, dotted, line_of
 from bot.slackapi import SlackBusyError, ask
 from bot.storage import beside
-from bot.storage.store import Row
+from bot.storage.tx import Row
 from bot.views import phrases
 from bot.web.server import bind
 from core.clarification import CHANGED, Clarification

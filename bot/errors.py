@@ -3,9 +3,10 @@
     ClarifyBotError             expected trouble: shown as its message, without a traceback
     ├── ConfigurationError      the file or the environment is wrong; nothing was started
     ├── AddressInUseError       somebody else listens where the HTTP server is to
-    ├── StorageError            the SQLite file cannot be opened, read or written
+    ├── StorageError            the database cannot be opened, read or written
     │   ├── StorageInUseError   another instance holds it
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
+    │       └── StorageInDoubt  it may have been stored: the database went away in the middle of it
     ├── BackupError             a backup cannot be made, or is none that can be restored
     ├── SlackError              Slack cannot be used
     │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
@@ -60,6 +61,10 @@ class StorageInUseError(StorageError):
 
 class StorageUnavailable(StorageError):
     """Nothing was stored; try again."""
+
+
+class StorageInDoubt(StorageUnavailable):
+    """The database went away while it stored this, and nobody can tell whether it did."""
 
 
 class BackupError(ClarifyBotError):

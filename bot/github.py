@@ -31,7 +31,8 @@ from pydantic import SecretStr
 from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, open_client, retry_after, words
 from bot.settings.model import GithubSettings
-from bot.storage.store import Store, Tx
+from bot.storage.store import Store
+from bot.storage.tx import Tx
 from bot.views.inert import clip, line, plain, size
 from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, event_or_time, iso

@@ -31,7 +31,8 @@ from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, json_body, open_client, retry_after, words
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
-from bot.storage.store import Row, Store, Tx, batches
+from bot.storage.store import Store
+from bot.storage.tx import Row, Tx, batches
 from core.bus import LifecycleEvent, lifecycle
 from core.clarification import DONE
 from core.clock import Clock, backoff, event_or_time, iso

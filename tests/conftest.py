@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from bot import people
+from tests.kit.databases import postgres_server  # noqa: F401 - a fixture of all tests
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
@@ -22,7 +23,7 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("busy machine")
 
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
-_STORAGE_THREAD = "_connection_worker_thread"
+_STORAGE_THREADS = ("_connection_worker_thread", "PostgreSQL")
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +37,9 @@ def _storages_are_closed() -> Iterator[None]:
 
 
 def _storage_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if _STORAGE_THREAD in thread.name]
+    return [
+        thread for thread in threading.enumerate() if any(name in thread.name for name in _STORAGE_THREADS)
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,8 @@ from watchfiles import awatch
 
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Sent, Unknown, failure
-from bot.storage.store import Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Tx
 from core.clock import Clock
 from core.records import FORGOTTEN
 

@@ -6,7 +6,8 @@ import json
 from collections.abc import Collection
 
 from bot.delivery.messages import move_channel
-from bot.storage.store import Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Tx
 from core.records import Subject
 
 

@@ -13,8 +13,9 @@ import structlog
 from bot.errors import SlackError, StorageError
 from bot.producers.inbox import Session, know_sessions, move_threads, set_thread
 from bot.routing import Thread
-from bot.storage.store import Row as Found
-from bot.storage.store import Store, Sweep, Tx, batches
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row as Found
+from bot.storage.tx import Tx, batches
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 from core.records import Subject

@@ -15,7 +15,8 @@ import structlog
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
-from bot.storage.store import Store, Sweep, Tx, batches
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Tx, batches
 from core.clarification import Aaep, Clarification, ReplyState, parse_id
 from core.clock import Clock, backoff
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound

@@ -19,7 +19,8 @@ from bot.delivery.messages import TAKEN_UP, Fresh, doubt, put
 from bot.intake.notices import content
 from bot.producers.inbox import Inbox, Session, know_sessions
 from bot.settings.model import Settings
-from bot.storage.store import Store, Tx
+from bot.storage.store import Store
+from bot.storage.tx import Tx
 from bot.views.notices import storage_began
 from bot.views.render import Renderer
 from core.clarification import Clarification

@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple, cast, get_args
 
 import structlog
 
-from bot.storage.store import Row, Store, Sweep, Tx, batches
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row, Tx, batches
 from core.aaep import whole_characters
 from core.clock import Clock
 from core.escalation import (

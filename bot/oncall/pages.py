@@ -19,8 +19,9 @@ import structlog
 from bot.delivery.messages import Fresh, InFlight, Row, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
-from bot.storage.store import Row as StoredRow
-from bot.storage.store import Store, Sweep, Tx, batches
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row as StoredRow
+from bot.storage.tx import Tx, batches
 from core.clock import Clock
 from core.escalation import Failed, Paged
 

@@ -20,7 +20,8 @@ from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNKNOWN_USER, People
 from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
-from bot.storage.store import Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Tx
 from core.clock import Clock
 from core.escalation import (
     Happening,

@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 import structlog
 
 from bot.storage.beside import looking
-from bot.storage.store import Row, Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
 from core.ledger import FIRST_RESERVED, HIGHEST

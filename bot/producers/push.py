@@ -24,7 +24,8 @@ from bot.producers.dialects import AAEP_VERSION
 from bot.producers.inbox import Arrived
 from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, Oversize
-from bot.storage.store import Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Tx
 from core.aaep import CLARIFICATION, CRITICAL_TYPES, IGNORED_TYPES, KNOWN_TYPES, Event, NotAnEvent
 from core.clock import Clock
 from core.records import Subject

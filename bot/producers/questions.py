@@ -20,7 +20,8 @@ import structlog
 
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.settings.model import ProducerSettings
-from bot.storage.store import Row, Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row, Tx
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound

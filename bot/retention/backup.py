@@ -25,7 +25,7 @@ from bot.errors import BackupError
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push
 from bot.storage import beside
-from bot.storage.store import newest_version
+from bot.storage.sqlite import newest_version
 from core.clarification import US, Clarification, Moment
 from core.files import is_odd, make_folder, read_regular, replacing, sync_folder
 from core.ledger import ARCHIVE, FileLedger, issue_in

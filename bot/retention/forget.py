@@ -18,7 +18,7 @@ from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
 from bot.storage import beside
-from bot.storage.store import Tx
+from bot.storage.tx import Tx
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
 from core.files import read_regular

@@ -14,7 +14,8 @@ from bot.delivery import erasing, memory, messages, replies
 from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages, roster
 from bot.producers import inbox, push, questions
-from bot.storage.store import Row, Store, Sweep, Tx
+from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, session_of

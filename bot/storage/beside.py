@@ -19,7 +19,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.store import Tx, migrate, newest_version
+from bot.storage.sqlite import migrate, newest_version
+from bot.storage.tx import Tx
 from core.files import make_folder, make_private, sync_folder
 
 _LOOK_SECONDS, _BUSY_SECONDS = 2.0, 10.0

@@ -1,114 +1,52 @@
-"""The SQLite file: one writer with group commit, one reader, migrations, one instance per file.
+"""The bot's database: durable writes with group commit, reads, sweeps. Which database it is, `sqlite` and `postgres` know.
 
-WAL with synchronous=FULL: once `write` returns, its data is on disk. The waiting work of all callers goes into one
-transaction, each part in its own savepoint, so that many small durable writes cost one sync. It runs in the connection's
-thread in one go, as the waiting reads do in theirs, since switching threads costs more than most statements.
-
-Statements use the SQL that SQLite and PostgreSQL share, with named parameters: `where id = :id`, and `in :ids` for a
-list.
+The waiting work of all callers goes into one transaction, each part in its own savepoint, so that many small durable
+writes cost one sync. It runs in the connection's thread in one go, as the waiting reads do in theirs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache, partial
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-import aiosqlite
-from filelock import FileLock, Timeout
 from structlog.typing import FilteringBoundLogger
 
-from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from bot.errors import StorageUnavailable
+from bot.storage.sqlite import SQLite
+from bot.storage.tx import Outcome, Query, Row, Work, bound
 from core.clock import Clock
-from core.files import make_private
 
 _T = TypeVar("_T")
-LONGEST_LIST = 512
 _BATCH = 256
-_BUSY_MS = 2000
 _RETRY = 0.5  # seconds
 _PATIENCE = 2.0  # seconds
-_PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
-_LIST = re.compile(r"\bin :(\w+)")
-
-Row = sqlite3.Row
-"""A row of a query: its columns are read by name."""
 
 
-class Tx:
-    """A transaction. Blocking: use it only in the function given to `write`, in the connection's thread."""
+class Database(Protocol):
+    """What differs between SQLite and PostgreSQL. `installation`: see `Store`."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
+    @property
+    def installation(self) -> str: ...
 
-    def run(self, sql: str, **values: object) -> int:
-        """One statement; returns the number of rows that it changed."""
-        return self._db.execute(*bound(sql, values)).rowcount
+    async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
+        """Do `works` in one transaction; when this returns, it is durable.
 
-    def rows(self, sql: str, **values: object) -> list[Row]:
-        """The rows of a query, or of what a statement returns."""
-        return self._db.execute(*bound(sql, values)).fetchall()
+        Raises:
+            StorageUnavailable: nothing was done.
+        """
 
-    def one(self, sql: str, **values: object) -> Row | None:
-        """The first of them."""
-        return next(iter(self.rows(sql, **values)), None)
+    async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
+        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
 
-    def many(self, sql: str, rows: Iterable[Mapping[str, object]]) -> int:
-        """One statement for each of `rows`; returns the number of rows that all of them changed."""
-        return self._db.executemany(sql, rows).rowcount
+    async def give_back(self) -> None:
+        """Return disk space that is not needed any more, where the database does not do so by itself."""
 
-
-Work = Callable[[Tx], _T]
-
-
-def bound(sql: str, values: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
-    """A statement as the driver takes it: each list has become as many parameters as it has values.
-
-    They are padded to a power of two, so that there are few forms of one statement. An empty list holds nothing.
-    """
-    names = _lists(sql)
-    if not names:
-        return sql, values
-    sizes, flat = [], dict(values)
-    for name in names:
-        items: Any = flat.pop(name)
-        padded = _padded(list(items))
-        sizes.append(len(padded))
-        flat.update({f"{name}_{place}": item for place, item in enumerate(padded)})
-    return _expanded(sql, tuple(sizes)), flat
-
-
-def batches(items: Iterable[_T], size: int = LONGEST_LIST) -> Iterable[list[_T]]:
-    """`items` in lists that one statement takes."""
-    left = list(items)
-    return (left[at : at + size] for at in range(0, len(left), size))
-
-
-@lru_cache(maxsize=1024)
-def _lists(sql: str) -> Sequence[str]:
-    return tuple(dict.fromkeys(_LIST.findall(sql)))
-
-
-@lru_cache(maxsize=1024)
-def _expanded(sql: str, sizes: tuple[int, ...]) -> str:
-    size = dict(zip(_lists(sql), sizes, strict=True))
-    return _LIST.sub(lambda m: f"in ({', '.join(f':{m[1]}_{place}' for place in range(size[m[1]]))})", sql)
-
-
-def _padded(items: list[object]) -> list[object]:
-    if len(items) > LONGEST_LIST:
-        raise ValueError(f"{len(items)} values for one list: `batches` makes lists that a statement takes")
-    last = items[-1] if items else None  # nothing is in (null)
-    return items + [last] * ((1 << max(0, len(items) - 1).bit_length()) - len(items))
+    async def close(self) -> None: ...
 
 
 class Store:
@@ -117,49 +55,30 @@ class Store:
     `installation`: tells this bot from others on the same Slack app; it is as old as the storage.
     """
 
-    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock, installation: str) -> None:
-        self.installation = installation
-        self._writer = writer
-        self._reader = reader
-        self._lock = lock
+    def __init__(self, database: Database) -> None:
+        self.installation = database.installation
+        self._database = database
         self._queue: asyncio.Queue[tuple[Work[Any], asyncio.Future[Any]]] = asyncio.Queue()
         self._task = asyncio.create_task(self._commit_batches(), name="storage")
-        self._unread: list[tuple[tuple[str, Mapping[str, object]], asyncio.Future[list[Row]]]] = []
+        self._unread: list[tuple[Query, asyncio.Future[list[Row]]]] = []
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, path: Path) -> Store:
+    async def open(cls, place: Path | str) -> Store:
         """Open or create the storage, bring it to the newest version.
 
+        Args:
+            place: SQLite's file, or PostgreSQL's address (`postgresql://…`).
+
         Raises:
-            StorageInUseError: another instance holds it.
+            StorageInUseError: another instance holds the file.
             StorageError: it cannot be opened, or was written by a newer version.
         """
-        lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
-        try:
-            lock.acquire(timeout=0.2, poll_interval=0.01)  # a shell that looks has it for a moment
-        except Timeout:
-            raise StorageInUseError(
-                f"{path} is in use by another clarify-bot; one instance per storage."
-            ) from None
-        except OSError as error:
-            raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
-        async with AsyncExitStack() as undo:
-            undo.callback(lock.release)
-            try:
-                make_private(path)
-                writer = await _connect(path, undo)
-                await writer.run(partial(migrate, path=path))
-                rows = list(await writer.execute_fetchall("select id from installation"))
-                store = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
-            except OSError as error:
-                raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error
-            except sqlite3.Error as error:
-                raise StorageError(
-                    f"{path} cannot be used as storage: {error}.{_what_to_do(error)}"
-                ) from error
-            undo.pop_all()
-        return store
+        if isinstance(place, Path):
+            return cls(await SQLite.open(place))
+        from bot.storage.postgres import PostgreSQL  # noqa: PLC0415 - an extra: psycopg need not be there
+
+        return cls(await PostgreSQL.open(place))
 
     async def write(self, work: Work[_T]) -> _T:
         """Run `work` in a transaction; when this returns, its effect is durable.
@@ -180,12 +99,7 @@ class Store:
         self._unread.append((bound(sql, values), found))
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_batches(), name="storage reads")
-        try:
-            return await found
-        except sqlite3.Error as error:
-            raise StorageUnavailable(
-                f"The storage could not be read: {error}.{_what_to_do(error)}"
-            ) from error
+        return await found
 
     async def read_one(self, sql: str, **values: object) -> Row | None:
         """The first of them."""
@@ -209,18 +123,8 @@ class Store:
         )
 
     async def give_back(self) -> None:
-        """Make the file smaller, a little at a time; only one that was begun so can be."""
-        mode = await self.read_one("pragma auto_vacuum")
-        while mode is not None and mode["auto_vacuum"] == 2:
-            before = await self._free()
-            if before:
-                await self.write(lambda tx: tx.rows(f"pragma incremental_vacuum({_PAGES_AT_ONCE})"))
-            if not before or await self._free() >= before:
-                return
-
-    async def _free(self) -> int:
-        row = await self.read_one("pragma freelist_count")
-        return 0 if row is None else int(row["freelist_count"])
+        """Return disk space that is not needed any more."""
+        await self._database.give_back()
 
     async def close(self) -> None:
         """Finish what was asked for, close, let another instance in."""
@@ -230,9 +134,7 @@ class Store:
             await self._task
         if self._reading is not None:
             await self._reading
-        await self._writer.close()
-        await self._reader.close()
-        self._lock.release()
+        await self._database.close()
 
     async def _read_batches(self) -> None:
         """Work off the queries that wait, and those that come meanwhile."""
@@ -240,7 +142,7 @@ class Store:
             del self._unread[:_BATCH]
             results: list[list[Row] | Exception]
             try:
-                results = await self._reader.run(partial(_fetch_all, [query for query, _ in batch]))
+                results = await self._database.fetch([query for query, _ in batch])
             except Exception as error:  # noqa: BLE001 - of the connection: handed to all who wait
                 results = [error] * len(batch)
             for (_, found), result in zip(batch, results, strict=True):
@@ -265,16 +167,11 @@ class Store:
                 raise
 
     async def _commit(self, batch: list[tuple[Work[Any], asyncio.Future[Any]]]) -> None:
-        results: list[tuple[object, Exception | None]]
+        results: list[Outcome]
         try:
-            results = await self._writer.run(partial(_run_all, [work for work, _ in batch]))
-            await self._writer.execute("commit")
-        except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
-                await self._writer.execute("rollback")
-            results = [(None, StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}"))] * len(
-                batch
-            )
+            results = await self._database.commit([work for work, _ in batch])
+        except StorageUnavailable as error:
+            results = [(None, error)] * len(batch)
         for (_, done), (result, problem) in zip(batch, results, strict=True):
             self._queue.task_done()
             if done.cancelled():
@@ -297,84 +194,6 @@ async def until_stored(
             await clock.sleep(_RETRY)
 
 
-def _what_to_do(error: sqlite3.Error) -> str:
-    """The way out of a broken file; empty for other trouble."""
-    if getattr(error, "sqlite_errorcode", None) not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-        return ""
-    return (
-        " Stop the bot and restore a backup (clarify restore). Without one, move the file away, with its -wal and -shm, and "
-        "start the bot: it begins a new one and takes up what is open from the ledgers."
-    )
-
-
-class _Connection(aiosqlite.Connection):
-    """A connection that also runs several statements in one visit to its thread."""
-
-    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
-        return result
-
-    async def ended(self) -> None:
-        """Returns when its thread is over."""
-        await asyncio.to_thread(self._thread.join)
-
-
-def _run_all(works: list[Work[Any]], db: sqlite3.Connection) -> list[tuple[object, Exception | None]]:
-    """Each work's result, or its exception. Begins a transaction and leaves it open."""
-    db.execute("begin immediate")
-    tx = Tx(db)
-    return [_run(work, tx, db) for work in works]
-
-
-def _fetch_all(
-    queries: list[tuple[str, Mapping[str, object]]], db: sqlite3.Connection
-) -> list[list[Row] | Exception]:
-    """Each query's rows, or its exception."""
-    return [_fetched(query, db) for query in queries]
-
-
-def _fetched(query: tuple[str, Mapping[str, object]], db: sqlite3.Connection) -> list[Row] | Exception:
-    try:
-        return db.execute(*query).fetchall()
-    except Exception as error:  # noqa: BLE001 - handed to the caller whose query it was
-        return error
-
-
-def _run(work: Work[Any], tx: Tx, db: sqlite3.Connection) -> tuple[object, Exception | None]:
-    db.execute("savepoint part")
-    try:
-        result = work(tx)
-    except sqlite3.OperationalError:
-        raise  # the disk or a lock: the whole transaction is at stake
-    except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was
-        db.execute("rollback to part")
-        db.execute("release part")
-        return None, error
-    db.execute("release part")
-    return result, None
-
-
-async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
-    """A connection is a thread, which would keep the process alive: `undo` ends it if opening fails later."""
-    connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
-    try:
-        await connection
-    except sqlite3.Error:
-        await (
-            connection.ended()
-        )  # which it does by itself, but would tell an event loop that is closed by then
-        raise
-    undo.push_async_callback(connection.close)
-    connection.row_factory = sqlite3.Row
-    await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
-    await connection.execute(
-        "pragma auto_vacuum = incremental"
-    )  # of a new file; what is in use stays as it is
-    await connection.execute("pragma journal_mode = wal")
-    await connection.execute("pragma synchronous = full")
-    return connection
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """Which rows of one table are deleted once nobody needs them (`bot.retention.upkeep`): said by the table's owner.
@@ -393,30 +212,3 @@ class Sweep:
     delete: Sequence[str]
     timeless: bool = False
     first: object = ""
-
-
-def newest_version() -> int:
-    """The version that a storage of this release has."""
-    return len(_migrations())
-
-
-def _migrations() -> list[Traversable]:
-    folder = resources.files("bot.storage").joinpath("migrations")
-    return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
-
-
-def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Bring the storage at `path` to this release's version.
-
-    Raises:
-        StorageError: a newer release wrote it.
-    """
-    files = _migrations()
-    version = int(db.execute("pragma user_version").fetchone()[0])
-    if version > len(files):
-        raise StorageError(
-            f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
-        )
-    for number, file in enumerate(files[version:], start=version + 1):
-        script = file.read_text(encoding="utf-8")
-        db.executescript(f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;")

@@ -16,7 +16,8 @@ import pytest
 from bot.errors import StorageError
 from bot.retention import forget as forgetting
 from bot.retention.upkeep import sweep_all
-from bot.storage.store import Store, newest_version
+from bot.storage.sqlite import newest_version
+from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.ledger import FileLedger
 from core.records import Subject
@@ -73,7 +74,7 @@ async def test_first_versions_files_are_gone_on_from(stage: World) -> None:
         await stage.card("How many replicas?")
         fresh = await stage.ask("rpl_new", question="And now?", session="sess_new")
         assert "CLR-100010-001" in json.dumps(fresh.metadata)
-        assert (await bot.store.read("pragma user_version"))[0][0] == newest_version()
+        assert (await bot.store.read("pragma user_version"))[0]["user_version"] == newest_version()
     after = records(stage.folder)
     assert sorted(after) == sorted([*before, "CLR-100009-001", "CLR-100010-001"])
     assert after["CLR-42-001"] == before["CLR-42-001"]
@@ -85,7 +86,7 @@ async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None
     store = await Store.open(laid_out(tmp_path))
     try:
         month = timedelta(days=30).total_seconds()
-        now = (await store.read("select max(received_at) from inbox"))[0][0] + 3 * month
+        now = (await store.read("select max(received_at) as latest from inbox"))[0]["latest"] + 3 * month
         needed = Subject(
             frozenset({"CLR-42-002", "CLR-100001-001", "CLR-100002-001"}),
             frozenset({("planner", "sess_open"), ("planner", "sess_bare"), ("planner", "sess_sent")}),
@@ -98,7 +99,7 @@ async def test_first_versions_rows_are_kept_only_so_long(tmp_path: Path) -> None
         await store.close()
     assert left == []
     assert gone is not None
-    assert [row[0] for row in cards] == ["CLR-100001-001", "CLR-100002-001", "CLR-42-002"]
+    assert [row["clarification"] for row in cards] == ["CLR-100001-001", "CLR-100002-001", "CLR-42-002"]
 
 
 async def test_first_versions_session_can_be_forgotten_once_the_storage_was_opened(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 import structlog
 
 import bot.app
-import bot.storage.store
+import bot.storage.sqlite
 from bot.app import Bot
 from bot.settings.model import Settings
 from bot.storage.store import Store
@@ -27,6 +27,7 @@ from bot.views.render import Message, Renderer
 from core.clock import Clock
 from core.index import Summary, scan
 from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
+from tests.kit.databases import sqlite_of
 from tests.kit.simulated import InlineConnection, SimulatedLoop
 
 _T = TypeVar("_T")
@@ -83,7 +84,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "People", lambda *_: Directory(outer))
     patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
-    patch.setattr(bot.storage.store, "_Connection", InlineConnection)
+    patch.setattr(bot.storage.sqlite, "_Connection", InlineConnection)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
@@ -183,7 +184,7 @@ class Life:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        self.store._lock.release()
+        sqlite_of(self.store)._lock.release()
         self.bot.ledger.close()
 
     async def stop(self) -> None:
@@ -214,7 +215,8 @@ class Life:
         return [task for task in asyncio.all_tasks() - self._setting.own if not task.done()]
 
     def _watch(self, store: Store) -> None:
-        writer, reader = store._writer, store._reader
+        database = sqlite_of(store)
+        writer, reader = database._writer, database._reader
         assert isinstance(writer, InlineConnection)
         assert isinstance(reader, InlineConnection)
         self._connections = [writer, reader]

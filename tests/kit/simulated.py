@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
-from bot.storage import store
+from bot.storage import sqlite
 
 _T = TypeVar("_T")
 _TICK = 1e-6  # seconds that each turn of the loop takes: who waits for less than can be told apart is not for ever
@@ -85,7 +85,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
         return done
 
 
-class InlineConnection(store._Connection):
+class InlineConnection(sqlite._Connection):
     """A storage's connection without its thread. `kill` drops it as the end of a process would."""
 
     # Called before and after each commit; a test that ends a process there raises CancelledError.

@@ -400,7 +400,7 @@ class World:
     async def _written(self) -> int:
         await self.store.write(lambda _: None)  # what was asked for before is done
         row = await self.store.read_one("pragma data_version")
-        return int(row[0]) if row else 0
+        return int(row["data_version"]) if row else 0
 
     async def log(self, incident: int = 1) -> list[str]:
         """What happened to an incident."""

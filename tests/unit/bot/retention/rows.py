@@ -23,5 +23,5 @@ async def message(store: Store, key: str, ts: str | None, **more: Any) -> None:
 
 async def all_of(store: Store, sql: str) -> list[Any]:
     """The rows of a query as tuples; of one column, its values."""
-    rows = [tuple(row) for row in await store.read(sql)]
+    rows = [tuple(dict(row).values()) for row in await store.read(sql)]
     return [row[0] for row in rows] if rows and len(rows[0]) == 1 else rows

@@ -215,16 +215,20 @@ async def test_sessions_stay_with_what_is_of_them(store: Store) -> None:
     assert await names(store, "sessions", "session_id") == ["heard", "shown"]
 
 
+async def pragma(store: Store, name: str) -> int:
+    return int((await store.read(f"pragma {name}"))[0][name])
+
+
 async def test_file_gets_smaller(store: Store) -> None:
     rows = [{"key": f"notice:{n}", "body": "x" * 1000, "ts": ts(OLD + n)} for n in range(1000)]
     sql = "insert into messages (key, kind, target, body, ts, final) values (:key, 'notice', 'C', :body, :ts, 1)"
     await store.write(lambda tx: tx.many(sql, rows))
-    before = (await store.read("pragma page_count"))[0][0]
+    before = await pragma(store, "page_count")
 
     assert await sweep(store) == {"messages": 1000}
 
-    assert (await store.read("pragma page_count"))[0][0] < before / 4
-    assert (await store.read("pragma freelist_count"))[0][0] == 0
+    assert await pragma(store, "page_count") < before / 4
+    assert await pragma(store, "freelist_count") == 0
 
 
 @pytest.fixture

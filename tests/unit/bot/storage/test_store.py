@@ -1,25 +1,38 @@
-"""The storage: what `write` returned from is on disk, one part's failure is its own, one instance per file."""
+"""The storage, on either database: what `write` returned from is durable, one part's failure is its own."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 import sys
-import threading
-from collections.abc import Callable
-from contextlib import closing
-from importlib import resources
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from bot.errors import StorageError, StorageInUseError, StorageUnavailable
-from bot.storage import store as store_module
-from bot.storage.store import LONGEST_LIST, Store, Tx, batches, bound
+from bot.storage.store import Store
+from bot.storage.tx import LONGEST_LIST, Tx, batches, bound
+from tests.kit.databases import Server
 
 ROOT = Path(__file__).parents[4]
 INSERT = "insert into onces (key) values (:key)"
-BIG = "insert into texts (id, body) values ('big', :body)"
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
+    """An empty database."""
+    if request.param == "SQLite":
+        return tmp_path / "clarify.db"
+    server: Server = request.getfixturevalue("postgres_server")
+    return server.new()
+
+
+@pytest.fixture
+async def store(place: Path | str) -> AsyncIterator[Store]:
+    opened = await Store.open(place)
+    yield opened
+    await opened.close()
 
 
 async def keys(store: Store) -> set[str]:
@@ -65,21 +78,8 @@ async def test_one_failing_part_does_not_undo_the_others(store: Store) -> None:
     )
     assert results[0] == results[3] == 1
     assert isinstance(results[1], ValueError)
-    assert isinstance(results[2], sqlite3.IntegrityError)
+    assert isinstance(results[2], sqlite3.IntegrityError | psycopg.IntegrityError)
     assert await keys(store) == {"a", "b"}
-
-
-async def test_concurrent_writes_share_commits(store: Store) -> None:
-    commits = 0
-
-    def count(sql: str) -> None:
-        nonlocal commits
-        commits += sql.lower() == "commit"
-
-    await store._writer._execute(store._writer._conn.set_trace_callback, count)  # type: ignore[no-untyped-call]
-    await asyncio.gather(*(store.run(INSERT, key=str(n)) for n in range(200)))
-    assert len(await keys(store)) == 200
-    assert commits <= 3
 
 
 async def test_cancelled_writer_loses_nothing(store: Store) -> None:
@@ -90,118 +90,51 @@ async def test_cancelled_writer_loses_nothing(store: Store) -> None:
     assert await keys(store) == {"a", "b"}
 
 
-async def test_locked_by_somebody_else_is_unavailable_then_recovers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "_BUSY_MS", 50)
-    store = await Store.open(tmp_path / "clarify.db")
-    with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as other:
-        other.execute("begin immediate")
-        writes = (store.run(INSERT, key=str(n)) for n in range(5))
-        results = await asyncio.gather(*writes, return_exceptions=True)
-        assert all(isinstance(result, StorageUnavailable) for result in results)
-        assert await keys(store) == set(), "readers go on"
-    await store.run(INSERT, key="after")
-    assert await keys(store) == {"after"}
-    await store.close()
-
-
-async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
-    pages = await store._writer.execute_fetchall("pragma page_count")
-    await store._writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
-    with pytest.raises(StorageUnavailable, match="full"):
-        await store.run(BIG, body="x" * 1_000_000)
-    await store._writer.execute_fetchall("pragma max_page_count = 1000000")
-    await store.run(BIG, body="x" * 1_000_000)
-
-
-async def test_what_write_returned_from_survives_a_kill(tmp_path: Path) -> None:
+async def test_what_write_returned_from_survives_a_kill(place: Path | str) -> None:
     code = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from bot.storage.store import Store
 async def main():
-    store = await Store.open(Path(sys.argv[1]))
+    store = await Store.open(sys.argv[1] if '://' in sys.argv[1] else Path(sys.argv[1]))
     await asyncio.gather(*(store.run("insert into onces values (:key)", key=str(n)) for n in range(50)))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
-    path = tmp_path / "clarify.db"
-    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(path), cwd=ROOT)
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", code, str(place), cwd=ROOT)
     assert await killed.wait() == -9
-    store = await Store.open(path)  # the kill let go of the lock, too
+    store = await Store.open(place)  # the kill let go of the lock, too
     assert len(await keys(store)) == 50
     await store.close()
 
 
-async def test_second_instance_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
-    first = await Store.open(tmp_path / "clarify.db")
-    with pytest.raises(StorageInUseError, match="in use"):
-        await Store.open(tmp_path / "clarify.db")
-    await first.close()
-    await (await Store.open(tmp_path / "clarify.db")).close()
-
-
-async def test_open_migrates_once(tmp_path: Path) -> None:
-    path = tmp_path / "clarify.db"
+async def test_a_database_is_the_same_installation_each_time(place: Path | str) -> None:
+    found = set()
     for _ in range(2):
-        store = await Store.open(path)
+        store = await Store.open(place)
         await store.run(f"{INSERT} on conflict do nothing", key="a")
+        found.add(store.installation)
         assert await keys(store) == {"a"}
         await store.close()
-    with closing(sqlite3.connect(path)) as db:
-        assert db.execute("pragma user_version").fetchone()[0] == store_module.newest_version()
-        assert db.execute("pragma journal_mode").fetchone()[0] == "wal"
+    assert len(found) == 1
 
 
-async def test_rows_of_earlier_versions_outlive_columns_that_are_renamed(tmp_path: Path) -> None:
-    path = tmp_path / "clarify.db"
-    files = sorted(
-        resources.files("bot.storage").joinpath("migrations").iterdir(), key=lambda file: file.name
+async def test_flags_and_bytes_come_back_as_they_were(store: Store) -> None:
+    await store.run(
+        "insert into github_repositories (repo, since, searched) values ('r', :since, :searched)",
+        since=1.5,
+        searched=True,
     )
-    with closing(sqlite3.connect(path)) as db:
-        db.executescript(
-            "".join(file.read_text() for file in files if file.name < "0010") + "pragma user_version = 9;"
-        )
-        db.execute(
-            "insert into homes (user, team, channel, opened_at, pages) values ('U1', 'T', 'D', 1, '{}')"
-        )
-        db.execute(
-            "insert into overrides (policy, user, since, until, made_by) values ('p', 'U1', 0, 1, 'U2')"
-        )
-        db.execute("insert into incident_log (incident, at, what, user) values (1, 0, 'taken', 'U1')")
-        db.executemany("insert into slack_events (event_id, body) values (?, '{}')", [("Ev9",), ("Ev1",)])
-        db.commit()
-    store = await Store.open(path)
-    for table in ("homes", "overrides", "incident_log"):
-        assert [row["user_id"] for row in await store.read(f"select user_id from {table}")] == ["U1"]  # noqa: S608
-    events = await store.read("select event_id, state from slack_events order by seq")
-    assert [tuple(row) for row in events] == [("Ev9", "new"), ("Ev1", "new")]
-    await store.close()
-
-
-def newer(path: Path) -> None:
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("pragma user_version = 999")
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (newer, "newer clarify-bot"),
-        (lambda path: path.write_bytes(b"no database" * 1000), "not a database"),
-        (Path.mkdir, "Is a directory"),
-    ],
-)
-async def test_open_refuses_what_it_cannot_use_and_ends(
-    tmp_path: Path, spoil: Callable[[Path], object], words: str
-) -> None:
-    path = tmp_path / "clarify.db"
-    spoil(path)
-    for _ in range(2):  # not "in use": the lock was let go
-        with pytest.raises(StorageError, match=words):
-            await Store.open(path)
-    for thread in threading.enumerate():
-        if "connection" in thread.name:  # it would keep the process alive
-            thread.join(10)
-            assert not thread.is_alive()
+    row = await store.read_one(
+        "select since, searched, author from github_repositories where searched = :on", on=True
+    )
+    assert row is not None
+    assert dict(row) == {"since": 1.5, "searched": 1, "author": None}
+    await store.run(
+        "insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)"
+        " values ('e', 'i', 'c', 't', :body, 1, 1)",
+        body=b"\x00'%:x",
+    )
+    assert [row["body"] for row in await store.read("select body from webhook_outbox where id <> '%:x'")] == [
+        b"\x00'%:x"
+    ]

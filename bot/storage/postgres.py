@@ -1,0 +1,285 @@
+# ruff: noqa: S608 - what is put into a statement here is ours alone
+"""PostgreSQL: several bots on one database, each with a connection that writes and one that reads.
+
+Transactions keep nothing in the session and prepare nothing on the server, so that pooling proxies in transaction mode can
+stand in between.
+
+A connection that dies in COMMIT leaves open whether it was done. Each transaction therefore notes its number in this
+process's row of `replicas`. A new connection reads it back once the server is done with the old one, which holds that row
+for as long as it lives. Until then who waits goes on waiting, and other work is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import lru_cache, partial
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg.adapt import Buffer, Dumper
+from psycopg.rows import dict_row
+
+from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
+from bot.storage.tx import Outcome, Query, Row, Tx, Work
+
+_T = TypeVar("_T")
+Connection = psycopg.Connection[dict[str, Any]]
+_LOCK_TIMEOUT_MS = 2000
+_IDLE_MS = 5000  # a process that was stopped in the middle of a transaction holds nobody up for longer
+_SETTLE_MS = 10_000
+_CONNECT, _IN_DOUBT, _RETRY = 3, 30.0, 0.2  # seconds
+_MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
+_PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+class PostgreSQL:
+    """An open database."""
+
+    def __init__(self, writer: _Session, reader: _Session, installation: str, name: str) -> None:
+        self.installation = installation
+        self._writer = writer
+        self._reader = reader
+        self._name = name
+        self._number = 0
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """Connect, bring the database to the newest version.
+
+        Raises:
+            StorageError: it cannot be used, or was written by a newer version.
+        """
+        writer, reader = _Session(url), _Session(url)
+        try:
+            installation = await writer.run(_prepared)
+        except psycopg.Error as error:
+            await writer.close()
+            raise StorageError(f"The database cannot be used: {_words(error)}.") from error
+        except StorageError:
+            await writer.close()
+            raise
+        return cls(writer, reader, installation, secrets.token_hex(8))
+
+    async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
+        """Do `works` in one transaction; when this returns, the server has it on its disk.
+
+        Raises:
+            StorageUnavailable: nothing was done.
+            StorageInDoubt: nobody can tell whether it was.
+        """
+        self._number += 1
+        results: list[Outcome] = []
+        try:
+            return await self._writer.run(partial(_done, works, results), self._begin())
+        except psycopg.Error as error:
+            await self._writer.undo()
+            if len(results) == len(works) and await self._was_committed():
+                return results
+            raise _unavailable(error) from error
+
+    async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
+        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
+        found = await self._fetch(queries)
+        again = [at for at, each in enumerate(found) if isinstance(each, StorageUnavailable)]
+        if again:  # the connection may have been an old one
+            for at, each in zip(again, await self._fetch([queries[at] for at in again]), strict=True):
+                found[at] = each
+        return found
+
+    async def _fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
+        try:
+            return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])
+        except psycopg.Error as error:
+            return [_unread(error)] * len(queries)
+
+    async def give_back(self) -> None:
+        """The server does so by itself."""
+
+    async def close(self) -> None:
+        with suppress(psycopg.Error):
+            await self._writer.run(lambda db: db.execute("delete from replicas where id = %s", [self._name]))
+        await self._writer.close()
+        await self._reader.close()
+
+    def _begin(self) -> str:
+        """In one string, since each is a way to the server and back; what is put into it is ours alone."""
+        return (
+            f"begin; set local lock_timeout = {_LOCK_TIMEOUT_MS};"
+            f" set local idle_in_transaction_session_timeout = {_IDLE_MS};"
+            f" insert into replicas (id, batch) values ('{self._name}', {self._number})"
+            " on conflict (id) do update set batch = excluded.batch"
+        )
+
+    async def _was_committed(self) -> bool:
+        """Whether the last transaction was done. The upsert waits for the server to be done with its old connection."""
+        asked = (
+            f"begin; set local lock_timeout = {_SETTLE_MS};"
+            f" insert into replicas (id, batch) values ('{self._name}', 0)"
+            " on conflict (id) do update set batch = replicas.batch"
+        )
+
+        def settled(db: Connection) -> int:
+            row = db.execute("select batch from replicas where id = %s", [self._name]).fetchone()
+            db.execute("commit")
+            return 0 if row is None else int(row["batch"])
+
+        deadline = asyncio.get_running_loop().time() + _IN_DOUBT
+        while True:
+            try:
+                return await self._writer.run(settled, asked) == self._number
+            except psycopg.Error as error:
+                await self._writer.undo()
+                if asyncio.get_running_loop().time() > deadline:
+                    raise StorageInDoubt from error
+            await asyncio.sleep(_RETRY)
+
+
+class _Session:
+    """A connection and its thread; a new connection where the last one broke."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="PostgreSQL")
+        self._db: Connection | None = None
+
+    async def run(self, work: Callable[[Connection], _T], begin: str | None = None) -> _T:
+        """What `work` returns, after `begin`, which is tried on a new connection where an old one turns out to be gone."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, begin)
+
+    async def undo(self) -> None:
+        """What was begun is not done; without a connection it is not anyway."""
+        with suppress(psycopg.Error):
+            await self.run(_rollback)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        self._thread.shutdown()
+
+    def _run(self, work: Callable[[Connection], _T], begin: str | None) -> _T:
+        if begin is not None:
+            try:
+                self._connected().execute(begin)
+            except _LOST:
+                if self._db is not None and not self._db.closed:
+                    raise
+                self._connected().execute(begin)
+        return work(self._connected())
+
+    def _connected(self) -> Connection:
+        if self._db is None or self._db.closed:
+            self._drop()
+            self._db = connect(self._url)
+        return self._db
+
+    def _drop(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
+
+def connect(url: str) -> Connection:
+    """A connection as all of ours are: nothing prepared on the server, flags as 0 and 1, broken ones noticed soon.
+
+    Raises:
+        psycopg.Error: it cannot be had.
+    """
+    db = psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=None,
+        row_factory=dict_row,
+        connect_timeout=_CONNECT,
+        keepalives_idle=5,
+        keepalives_interval=2,
+        keepalives_count=3,
+        tcp_user_timeout=5000,
+        application_name="clarify-bot",
+    )
+    db.adapters.register_dumper(bool, _Flag)
+    return db
+
+
+class _Flag(Dumper):
+    """Flags are integers in every database."""
+
+    oid = psycopg.postgres.types["int8"].oid
+
+    def dump(self, obj: bool) -> Buffer:  # noqa: FBT001 - psycopg's signature
+        return b"1" if obj else b"0"
+
+
+@lru_cache(maxsize=1024)
+def form(sql: str) -> str:
+    """A statement as psycopg takes it: `%(name)s` for `:name`."""
+    return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), sql)
+
+
+def _done(works: Sequence[Work[Any]], results: list[Outcome], db: Connection) -> list[Outcome]:
+    """All of `results`, once they are committed; they are complete before that."""
+    results += Tx(db, form).parts(works, psycopg.OperationalError)
+    db.execute("commit")
+    return results
+
+
+def _rollback(db: Connection) -> None:
+    db.execute("rollback")
+
+
+def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
+    sql, values = query
+    try:
+        found: list[Any] = db.execute(form(sql), values).fetchall()
+    except psycopg.Error as error:
+        return _unread(error)
+    return found
+
+
+def _unavailable(error: psycopg.Error) -> StorageUnavailable:
+    return StorageUnavailable(f"Nothing was stored: {_words(error)}.")
+
+
+def _unread(error: psycopg.Error) -> StorageUnavailable:
+    return StorageUnavailable(f"The storage could not be read: {_words(error)}.")
+
+
+def _words(error: psycopg.Error) -> str:
+    """One line, without the address, which may hold a password."""
+    said = error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return said.rstrip(".")
+
+
+def _prepared(db: Connection) -> str:
+    """Bring the database to this release's version; returns the installation's id."""
+    files = _migrations()
+    newest = max(files)
+    with db.transaction():
+        db.execute("select pg_advisory_xact_lock(%s)", [_MIGRATING])
+        db.execute("create table if not exists schema_version (version bigint not null)")
+        row = db.execute("select version from schema_version").fetchone()
+        version = 0 if row is None else int(row["version"])
+        if version > newest:
+            raise StorageError(
+                f"The database has version {version}, written by a newer clarify-bot; this one knows {newest}."
+            )
+        for number in sorted(each for each in files if each > version):
+            db.execute(files[number].read_text(encoding="utf-8").encode())
+        db.execute("delete from schema_version")
+        db.execute("insert into schema_version (version) values (%s)", [newest])
+        found = db.execute("select id from installation").fetchone()
+    if found is None:
+        raise StorageError("The database has no installation: its table was emptied.")
+    return str(found["id"])
+
+
+def _migrations() -> dict[int, Traversable]:
+    """By the version that they make: the same as in SQLite."""
+    folder = resources.files("bot.storage").joinpath("migrations", "postgres")
+    return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}

