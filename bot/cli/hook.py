@@ -11,14 +11,17 @@ Sources: "Hooks reference" (code.claude.com/docs/en/hooks), "Hooks" (developers.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -50,6 +53,7 @@ _ACTIONS = {  # by tool: what it does, and the field that says to what
     "WebSearch": ("Search the web for", "query"),
 }
 _MOST = 16_000  # characters of an action or a question
+_NAMED = re.compile(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"')  # in what is no JSON, too
 
 
 class NoDecision(Exception):
@@ -123,13 +127,14 @@ def _seconds(text: str) -> float:
 def _decide(data: bytes, options: Options) -> int:
     try:
         event = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
         _explain("the event on standard input is not understood: expected an object with hook_event_name")
-        return (
-            2 if options.agent == "claude-code" else 0
-        )  # 2: blocks a tool, and leaves other requests to the agent
+        if (named := _NAMED.search(data)) is not None:
+            _silence(named[1].decode(), "No decision: the hook's event is not understood.", options)
+        # Both exit codes leave it to the agent, which asks in its own way, but for 2, which blocks whatever it is.
+        return 2 if named is None and options.on_silence == "deny" else 0
     name = event["hook_event_name"]
     try:
         client = clarify.Client(options.url)
@@ -140,9 +145,10 @@ def _decide(data: bytes, options: Options) -> int:
     except NoDecision as error:
         _explain(str(error))
         _silence(name, str(error), options)
-    except (clarify.ClarifyError, OSError, ValueError, KeyError, TypeError) as error:
-        _explain(f"no decision: {error}")
-        _silence(name, f"No decision from Slack: {error}", options)
+    except Exception as error:  # noqa: BLE001 - whatever it is: a hook that fails lets the tool run
+        why = str(error) or type(error).__name__
+        _explain(f"no decision: {why}")
+        _silence(name, f"No decision from Slack: {why}", options)
     return 0
 
 
@@ -190,13 +196,14 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
     if tool.startswith(_OWN_TOOLS):
         return "allow", "clarify's own tools ask people themselves.", None
     said = _question(tool, given, event, options.agent)
-    fields = said | {
-        "agent": options.agent,
-        "session": _session(session),
-        "escalate": options.escalate,
-        "key": _key(client, session, tool, given),
-    }
-    state = _wait(fields, options)
+    with _among_callers(client.url, _digest(session, tool, given)) as is_last:
+        fields = said | {
+            "agent": options.agent,
+            "session": _session(session),
+            "escalate": options.escalate,
+            "key": _key(client, session, tool, given),
+        }
+        state = _wait(fields, options, is_last)
     if state["status"] != "answered":
         words = {"expired": "nobody answered in time", "withdrawn": AT_THE_TERMINAL}
         raise NoDecision(
@@ -277,7 +284,40 @@ def _answers(given: Json, state: Json) -> dict[str, str]:
     return found
 
 
-def _wait(fields: Mapping[str, Any], options: Options) -> Json:
+@contextmanager
+def _among_callers(*call: str) -> Iterator[Callable[[], bool]]:
+    """Counts as one that waits for the decision on a call, of which several hooks may have been told. Gives a function that
+    leaves and says whether nobody else waits: who begins to wait then waits for our end first.
+
+    Each holds a shared lock on the call's own byte of a file of this user's, for as long as its process lives.
+    """
+    place = int(hashlib.sha256(" ".join(call).encode()).hexdigest()[:15], 16)
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - see the check of its owner
+    path = f"{folder}/clarify-hooks-{os.getuid()}"
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        file = None
+    if file is None or os.fstat(file).st_uid != os.getuid():
+        yield lambda: True
+        return
+
+    def is_last() -> bool:
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except OSError:
+            return False
+        return True
+
+    fcntl.lockf(file, fcntl.LOCK_SH, 1, place)
+    try:
+        yield is_last
+    finally:
+        os.close(file)
+
+
+def _wait(fields: Mapping[str, Any], options: Options, is_last: Callable[[], bool]) -> Json:
     """Ask, and wait: until it is decided, the time is over, or nobody waits for the decision any more.
 
     Raises:
@@ -289,9 +329,10 @@ def _wait(fields: Mapping[str, Any], options: Options) -> Json:
             return asking.carry()
         except _Over:
             ending.ignore()
-            state = asking.withdraw("nobody answered in time" if ending.is_timeout else AT_THE_TERMINAL)
-            if state.get("status") == "answered":
-                return state
+            if is_last():
+                state = asking.withdraw("nobody answered in time" if ending.is_timeout else AT_THE_TERMINAL)
+                if state.get("status") == "answered":
+                    return state
             raise NoDecision(
                 f"no decision within {options.timeout:.0f} s" if ending.is_timeout else AT_THE_TERMINAL
             ) from None

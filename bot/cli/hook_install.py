@@ -71,12 +71,13 @@ def _merge(hooks: dict[str, Any], arguments: Any) -> None:
         if not hooks[name]:
             del hooks[name]
     timeout = arguments.timeout or _TIMEOUTS[arguments.agent]
-    command = _command(arguments)
-    asks: dict[str, str | None] = {"PermissionRequest": "*"}
+    command = _command(arguments, arguments.on_silence)
+    asks: dict[str, tuple[str, str]] = {"PermissionRequest": ("*", command)}
     if arguments.tools:
-        asks["PreToolUse"] = arguments.tools
-    for name, matcher in asks.items():
-        ours = {"type": "command", "command": command, "timeout": int(timeout) + 30}
+        # Said, so that it is known of an event that cannot be read, too: silence there would run the tool.
+        asks["PreToolUse"] = (arguments.tools, _command(arguments, arguments.on_silence or "deny"))
+    for name, (matcher, asking) in asks.items():
+        ours = {"type": "command", "command": asking, "timeout": int(timeout) + 30}
         hooks.setdefault(name, []).append({"matcher": matcher, "hooks": [ours]})
     for name in _AFTERWARDS[arguments.agent]:
         ours = {"type": "command", "command": command, "timeout": _QUICK}
@@ -88,15 +89,15 @@ def _is_ours(hook: Any, marker: str) -> bool:
     return isinstance(command, str) and marker in command and ("clarify" in command or "bot.cli" in command)
 
 
-def _command(arguments: Any) -> str:
+def _command(arguments: Any, on_silence: str | None) -> str:
     """The command that the agent runs: this very program, from any folder."""
     program = Path(sys.argv[0]).absolute()
     words = [sys.executable, "-m", "bot.cli"] if program.name == "__main__.py" else [str(program)]
     words += ["hook", arguments.agent]
     if arguments.timeout is not None:
         words += ["--timeout", f"{arguments.timeout:g}"]
-    if arguments.on_silence:
-        words += ["--on-silence", arguments.on_silence]
+    if on_silence:
+        words += ["--on-silence", on_silence]
     if arguments.url:
         words += ["--url", arguments.url]
     if arguments.escalate:

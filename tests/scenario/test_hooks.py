@@ -69,6 +69,12 @@ class Hooks:
         assert bool(out) != bool(err), (out, err)
         return json.loads(out)["hookSpecificOutput"] if out else None
 
+    async def decided_in_words(self, process: Process) -> Any:
+        """The hook's own output where it also says why."""
+        out, err = await process.communicate()
+        assert (process.returncode, bool(err)) == (0, True)
+        return json.loads(out)["hookSpecificOutput"]
+
 
 @pytest.fixture
 async def hooks(stage: World) -> AsyncIterator[Hooks]:
@@ -233,12 +239,55 @@ async def test_bot_that_is_away_holds_nobody_up() -> None:
     assert b"cannot be reached" in err
 
 
-@pytest.mark.parametrize("sent", [b"", b"not JSON", b"[]", b"{}"])
-async def test_what_is_no_event_blocks(hooks: Hooks, sent: bytes) -> None:
-    process = await hooks.start(sent)
+async def test_call_waits_for_a_decision_as_long_as_one_of_its_hooks_does(stage: World, hooks: Hooks) -> None:
+    first = await hooks.start(event("PreToolUse"))
+    card = await stage.card("Run a shell command")
+    second, third = await hooks.start(event()), await hooks.start(event(), "--timeout", "3")
+    await until(lambda: len(hooks.bot.questions._waiting.get("CLR-100001-001", ())) == 3)
+    first.send_signal(signal.SIGTERM)
+    assert (await hooks.decided_in_words(first))["permissionDecision"] == "deny"
+    assert await hooks.decided(third) is None
+    assert controls(stage.workspace.message(AGENTS, card.ts))
+    second.send_signal(signal.SIGTERM)
+    assert await hooks.decided(second) is None
+    assert not controls(await stage.now_says(card, "Withdrawn: decided at the terminal"))
+
+
+@pytest.mark.parametrize("agent", ["claude-code", "codex"])
+@pytest.mark.parametrize("sent", [b"", b"not JSON", b"[]", b"{}", b"[" * 200_000])
+async def test_what_is_no_event_is_left_to_the_agent(sent: bytes, agent: str) -> None:
+    process = await Hooks().start(sent, agent=agent)
     out, err = await process.communicate()
-    assert (process.returncode, out) == (2, b"")
+    assert (process.returncode, out) == (0, b"")
     assert b"not understood" in err
+    process = await Hooks().start(sent, "--on-silence", "deny", agent=agent)
+    out, _ = await process.communicate()
+    assert (process.returncode, out) == (2, b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "decision"), [("PermissionRequest", None), ("PreToolUse", "deny"), ("Notification", None)]
+)
+@pytest.mark.parametrize("broken", [b'"tool_input": {"command": "\xff"}}', b'"x": ' + b"[" * 200_000])
+async def test_event_that_breaks_off_is_decided_by_its_name(
+    name: str, decision: str | None, broken: bytes
+) -> None:
+    process = await Hooks().start(f'{{"hook_event_name": "{name}", "tool_name": "Bash", '.encode() + broken)
+    out, err = await process.communicate()
+    assert process.returncode == 0
+    assert b"not understood" in err
+    found = json.loads(out)["hookSpecificOutput"] if out else {}
+    assert found.get("permissionDecision") == decision
+
+
+async def test_call_that_nobody_could_read_is_not_let_through(hooks: Hooks) -> None:
+    nested: Any = {}
+    for _ in range(900):
+        nested = {"in": nested}
+    process = await hooks.start(event("PreToolUse", tool_input=nested))
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 async def test_own_tools_are_allowed_without_a_card(stage: World, hooks: Hooks) -> None:
@@ -328,7 +377,8 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     theirs, ours = settings["hooks"]["PreToolUse"]
     assert theirs == {"matcher": "Bash", "hooks": [mine]}
     assert (ours["matcher"], ours["hooks"][0]["timeout"]) == ("Bash|Edit", 130)
-    assert "hook claude-code --timeout 100" in ours["hooks"][0]["command"]
+    assert ours["hooks"][0]["command"].endswith("hook claude-code --timeout 100 --on-silence deny")
+    assert settings["hooks"]["PermissionRequest"][0]["hooks"][0]["command"].endswith("--timeout 100")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
     assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
 
