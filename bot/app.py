@@ -187,7 +187,7 @@ class Bot:
         self._http = await self._listen()
         if self.webhooks is not None:
             await self.webhooks.restore()
-        found = await asyncio.to_thread(scan, self.ledger, await self.inbox.last_issue())
+        found = await scan(self.ledger, await self.inbox.last_issue())
         for summary in found.summaries:
             self.index.put(summary)
             self.monitoring.record_changed(summary)
@@ -279,7 +279,7 @@ class Bot:
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
         waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
-        if not await asyncio.to_thread(self.ledger.is_there):
+        if not await self.ledger.are_there():
             waiting |= {each.name for each in self.settings.producers}  # nobody knows what is open
         await self.producers.stop(waiting)
         for task in self._tasks:

@@ -202,7 +202,7 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
         return
     ledger = FileLedger(folder, mode=settings.ledger.mode, expected=True)
     with closing(ledger):
-        trouble = ledger.trouble(thorough=True)
+        trouble = ledger.trouble_now(thorough=True)
         if trouble is not None:
             fix = (
                 f"mount its disk, or give this user the right to write there; if its ledgers are lost for good, make the "

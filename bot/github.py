@@ -38,7 +38,7 @@ from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 from core.index import Summary
-from core.ledger import FIRST_RESERVED, FileLedger
+from core.ledger import FIRST_RESERVED, Ledger
 from core.records import Raw, Subject, parse
 
 _log = structlog.get_logger("clarify.github")
@@ -75,7 +75,7 @@ class GithubSync:
         settings: GithubSettings,
         token: SecretStr,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         store: Store,
         clock: Clock,
         rng: random.Random,
@@ -112,7 +112,7 @@ class GithubSync:
         for issue in await self._memory.unsettled():
             self._add(issue)
         try:
-            written = await asyncio.to_thread(lambda: sorted(self._ledger.issues()))
+            written = await self._ledger.live()
         except LedgersAway as error:
             _log.warning("what others wrote meanwhile is not looked for", reason=str(error))
             return
@@ -192,7 +192,7 @@ class _Reconciler:
         memory: _Memory,
         since: datetime,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         clock: Clock,
         mention: str | None,
     ) -> None:

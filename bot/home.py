@@ -48,7 +48,7 @@ from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, urgency
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import parse
 
 _log = structlog.get_logger("clarify.home")
@@ -115,7 +115,7 @@ class Gathering:
         self,
         *,
         index: Iterable[Summary],
-        ledger: FileLedger,
+        ledger: Ledger,
         sessions: Callable[[], Awaitable[Sequence[SessionFact]]],
         roster: Roster,
         policies: Sequence[str],
@@ -145,7 +145,7 @@ class Gathering:
     async def restore_answers(self) -> None:
         """Read what the hundred ledgers that were written last say. One that cannot be read is left out."""
         try:
-            for issue in await to_thread(self._ledger.latest, _RESTORED_FILES):
+            for issue in await self._ledger.latest(_RESTORED_FILES):
                 try:
                     items = await self._ledger.read(issue)
                 except ClarifyError as error:

@@ -7,17 +7,13 @@ the router decides again under the ledger's lock, so that changes by other proce
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
-from pathlib import Path
 
 import structlog
-from watchfiles import awatch
 
 from bot.intake.notices import Notices
 from bot.storage.store import until_stored
@@ -25,7 +21,6 @@ from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
-    LedgersAway,
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
@@ -33,7 +28,7 @@ from core.errors import (
 )
 from core.escalation import escalation_words
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.matching import claim_of
 from core.monitor import Finding, Monitor, repetitions
 from core.records import Raw, is_unsettled, oddity, parse
@@ -48,8 +43,6 @@ _AT_A_TIME = 10  # texts compared before others have their turn on the event loo
 _LONGEST_SLEEP = 30.0
 _RECHECK_HELD = timedelta(seconds=15)  # what holds a question back may end without an event
 _AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
-_QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
-_STILL_THERE = 2000  # milliseconds
 
 
 class Monitoring:
@@ -64,7 +57,7 @@ class Monitoring:
         *,
         monitor: Monitor,
         router: Router,
-        ledger: FileLedger,
+        ledger: Ledger,
         clock: Clock,
         held: Callable[[str], datetime | None] = lambda _: None,
         alarm: bool = True,
@@ -218,7 +211,7 @@ class LedgerWatch:
     def __init__(
         self,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         index: Index,
         router: Router,
         changed: Callable[[Clarification], None],
@@ -233,76 +226,21 @@ class LedgerWatch:
         self._clock = clock
 
     async def run(self) -> None:
-        """Watch the ledgers' folder until cancelled; one that goes away, from the moment that it is back."""
-        async with asyncio.TaskGroup() as group:
+        """Look at what others write until cancelled."""
+        async with asyncio.TaskGroup() as group, aclosing(self._ledger.changes(self._clock)) as changes:
             busy: dict[int, asyncio.Task[None]] = {}
-            while True:
-                while (watched := await asyncio.to_thread(self._found)) is None:
-                    await self._clock.sleep(_RETRY)
-                # A task begins at the next wait; the folder is watched by then, so nothing falls in between.
-                sweep = group.create_task(self._sweep(), name="ledgers that changed before they were watched")
-                await self._watch(watched, group, busy)
-                _log.warning("the folder with the ledgers is gone, or another one")
-                sweep.cancel()
-
-    def _found(self) -> tuple[int, int] | None:
-        """The folder's device and inode; None: it is not there. Blocking."""
-        try:
-            stat = self._ledger.directory.stat()
-        except OSError:
-            return None
-        return (stat.st_dev, stat.st_ino) if self._ledger.is_there() else None
-
-    async def _watch(
-        self, watched: tuple[int, int], group: asyncio.TaskGroup, busy: dict[int, asyncio.Task[None]]
-    ) -> None:
-        """Returns when the folder is no longer the `watched` one: a new folder at its path gives no events."""
-        changes_of = awatch(
-            self._ledger.directory,
-            recursive=False,
-            step=20,
-            debounce=200,
-            rust_timeout=_STILL_THERE,
-            yield_on_timeout=True,
-        )
-        try:
-            async with aclosing(changes_of):
-                async for changes in changes_of:
-                    names = {Path(path).name for _, path in changes}
-                    if not names and await asyncio.to_thread(self._found) != watched:
-                        return
-                    await self._page_quarantined(names)
-                    found = [self._ledger.issue_of(name) for name in names]
-                    for issue in sorted({issue for issue in found if issue is not None}):
-                        # One that has to wait is looked at again by itself, and does not keep the others waiting.
-                        if not await self.look(issue) and (issue not in busy or busy[issue].done()):
-                            busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
-        except FileNotFoundError:
-            return
-
-    async def _sweep(self) -> None:
-        try:
-            names = await asyncio.to_thread(os.listdir, self._ledger.directory)
-            changed = await asyncio.to_thread(self._ledger.changed)
-        except (OSError, LedgersAway):
-            return  # it is gone again, which the watch notices
-        await self._page_quarantined(names)
-        for issue in changed:
-            if not await self.look(issue):
-                await self._until_looked(issue)
+            async for written in changes:
+                for error in written.set_aside:
+                    await self._notify(partial(self._notices.ledger_unreadable, error))
+                for issue in written.issues:
+                    # One that has to wait is looked at again by itself, and does not keep the others waiting.
+                    if not await self.look(issue) and (issue not in busy or busy[issue].done()):
+                        busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
 
     async def _until_looked(self, issue: int) -> None:
         await self._clock.sleep(_RETRY)
         while not await self.look(issue):
             await self._clock.sleep(_RETRY)
-
-    async def _page_quarantined(self, names: Iterable[str]) -> None:
-        """Pages somebody once for each quarantined ledger, whichever process quarantined it."""
-        for name in sorted(names):
-            if match := _QUARANTINED.fullmatch(name):
-                issue, quarantined = int(match.group(1)), self._ledger.directory / name
-                error = LedgerUnreadable(issue, self._ledger.path(issue), "found set aside", quarantined)
-                await self._notify(partial(self._notices.ledger_unreadable, error))
 
     async def look(self, issue: int) -> bool:
         """Compare one ledger with what is known of it, and act on the differences; False: look again later."""

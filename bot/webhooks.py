@@ -38,7 +38,7 @@ from core.clarification import DONE
 from core.clock import Clock, backoff, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
 from core.index import Summary, summarize
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import parse
 
 _log = structlog.get_logger("clarify.webhooks")
@@ -103,7 +103,7 @@ class Webhooks:
         self,
         endpoints: Sequence[Endpoint],
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         store: Store,
         clock: Clock,
         rng: random.Random,
@@ -203,7 +203,7 @@ class Webhooks:
     async def _all_issues(self) -> list[int]:
         while True:
             try:
-                return await asyncio.to_thread(lambda: sorted(self._ledger.issues()))
+                return await self._ledger.live()
             except LedgersAway as error:
                 _log.warning("the ledgers are compared later", reason=str(error))
                 await self._clock.sleep(_LEDGERS_RETRY)

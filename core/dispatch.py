@@ -29,7 +29,7 @@ from core.errors import (
 )
 from core.escalation import escalation_words
 from core.index import Summary
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.router import Router
 from core.workflow import Scopes, role_name
 
@@ -145,7 +145,7 @@ class Dispatcher:
         *,
         responders: Mapping[str, Responder],
         router: Router,
-        ledger: FileLedger,
+        ledger: Ledger,
         clock: Clock,
         scopes: Scopes | None = None,
         working: _Working = lambda *_: None,

@@ -1,20 +1,24 @@
-"""Reads and writes files that other programs use too: replaced whole, quarantined if unreadable. Blocking."""
+"""Reads and writes files that other programs use too: replaced whole, quarantined if unreadable. Blocking, but for `Changes`."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
 import stat
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+
+from watchfiles import awatch
 
 _log = logging.getLogger("clarify.ledger")
 NOT_REGULAR = "not a regular file"
 _BLOCK = 65_536  # bytes
+STEP, DEBOUNCE = 20, 200  # ms: how long more of the same is waited for, where a folder is watched
 
 
 def read_regular(path: Path) -> bytes:
@@ -180,3 +184,50 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+class Changes:
+    """Watches one folder for written files. All waiters share one watcher; it runs only while somebody waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._waiting: dict[asyncio.Event, str] = {}
+        self._watcher: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[asyncio.Event]:
+        """The event that every write of the file `name` sets, from now on.
+
+        Notices can be lost (the system's queue is bounded): so look now and then, too.
+        """
+        woken = asyncio.Event()
+        self._waiting[woken] = name
+        try:
+            if self._watcher is None:
+                self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
+                await asyncio.sleep(0)  # its first step: from there on the system keeps what happens
+            yield woken
+        finally:
+            del self._waiting[woken]
+            if not self._waiting:
+                await self._stop()
+
+    async def _watch(self) -> None:
+        try:
+            async for changes in awatch(
+                self._folder, watch_filter=None, recursive=False, step=STEP, debounce=DEBOUNCE
+            ):
+                names = {Path(path).name for _, path in changes}
+                for woken, name in self._waiting.items():
+                    if name in names:
+                        woken.set()
+        except (OSError, RuntimeError) as error:  # too many watches on this machine, for one
+            _log.warning("the ledgers' folder cannot be watched, so answers are seen later: %s", error)
+
+    async def _stop(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait([watcher])  # not the task itself: its end is not the end of who waits here
+            if not watcher.cancelled():
+                watcher.result()

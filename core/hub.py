@@ -46,15 +46,12 @@ What can go wrong is drawn in `core.errors`; every error has a `code` that stays
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
-
-from watchfiles import awatch
 
 from core.aaep import whole_characters
 from core.answers import from_text
@@ -75,11 +72,9 @@ from core.clarification import (
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, LockTimeout, TooLong
 from core.escalation import escalation_words
-from core.ledger import FileLedger
+from core.ledger import FileLedger, Ledger
 from core.router import BODY_LIMIT, Router
 from core.workflow import ROLE_LIMIT, Limits, Scopes, is_role
-
-_log = logging.getLogger("clarify.ledger")
 
 TOPIC_LIMIT = 200
 CONTEXT_LIMIT = 4096  # as in AAEP
@@ -87,7 +82,6 @@ HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
 _HIGHEST_NUMBER = 10**9
 _LOOK_EVERY = 1.0  # seconds, where no notice of a write arrives
 _SLA = timedelta(minutes=30)
-_STEP, _DEBOUNCE = 20, 200  # ms: how long more of the same is waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,20 +150,19 @@ def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) 
 class Hub:
     """Ask, wait, answer. To be used in one event loop.
 
-    Every method that changes something raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `FileLedger.transact`
+    Every method that changes something raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact`
     does; then nothing was changed. Every one that takes an id raises BadInput if it is none, NotFound if there is no
     such clarification.
     """
 
     def __init__(
-        self, *, router: Router, ledger: FileLedger, scopes: Scopes, clock: Clock, via: Via = "python"
+        self, *, router: Router, ledger: Ledger, scopes: Scopes, clock: Clock, via: Via = "python"
     ) -> None:
         self._router = router
         self._ledger = ledger
         self._scopes = scopes
         self._clock = clock
         self._via: Via = via
-        self._changes = Changes(ledger.directory)
         self._owns_ledger = False
 
     @classmethod
@@ -275,7 +268,7 @@ class Hub:
             TimeoutError: not within `timeout` seconds. And what `done` raises.
         """
         issue, _ = parse_id(clarification_id)
-        async with self._changes.of(self._ledger.path(issue).name) as woken:
+        async with self._ledger.woken(issue) as woken:
             record = await self._look(clarification_id)
             async with asyncio.timeout(timeout):
                 while record is None or not done(record):
@@ -372,53 +365,6 @@ def _within_rounds(record: Clarification) -> Clarification:
 
 def _reads(text: str) -> Callable[[Clarification], Answer]:
     return lambda record: from_text(record.asked, text)
-
-
-class Changes:
-    """Watches one folder for written files. All waiters share one watcher; it runs only while somebody waits."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._waiting: dict[asyncio.Event, str] = {}
-        self._watcher: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def of(self, name: str) -> AsyncIterator[asyncio.Event]:
-        """The event that every write of the file `name` sets, from now on.
-
-        Notices can be lost (the system's queue is bounded): so look now and then, too.
-        """
-        woken = asyncio.Event()
-        self._waiting[woken] = name
-        try:
-            if self._watcher is None:
-                self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
-                await asyncio.sleep(0)  # its first step: from there on the system keeps what happens
-            yield woken
-        finally:
-            del self._waiting[woken]
-            if not self._waiting:
-                await self._stop()
-
-    async def _watch(self) -> None:
-        try:
-            async for changes in awatch(
-                self._folder, watch_filter=None, recursive=False, step=_STEP, debounce=_DEBOUNCE
-            ):
-                names = {Path(path).name for _, path in changes}
-                for woken, name in self._waiting.items():
-                    if name in names:
-                        woken.set()
-        except (OSError, RuntimeError) as error:  # too many watches on this machine, for one
-            _log.warning("the ledgers' folder cannot be watched, so answers are seen later: %s", error)
-
-    async def _stop(self) -> None:
-        watcher, self._watcher = self._watcher, None
-        if watcher is not None:
-            watcher.cancel()
-            await asyncio.wait([watcher])  # not the task itself: its end is not the end of who waits here
-            if not watcher.cancelled():
-                watcher.result()
 
 
 def has_answer(record: Clarification, round: int) -> bool:  # noqa: A002 - the protocol's word

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from math import inf
 
 from core.aaep import whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
-from core.errors import ClarifyError, LedgersAway, LedgerUnwritable
-from core.files import reason
-from core.ledger import FileLedger
-from core.records import digest, dump, is_unsettled, parse
+from core.errors import ClarifyError
+from core.ledger import FileLedger, Ledger
+from core.records import Raw, digest, dump, is_unsettled, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -194,32 +194,27 @@ class Scan:
     highest_issue: int = 0
 
 
-def scan(ledger: FileLedger, last_issue: int = 0) -> Scan:
-    """Read every live ledger, as on a start. Blocking. A ledger that cannot be read does not stop the others.
+async def scan(ledger: Ledger, last_issue: int = 0) -> Scan:
+    """Read every live ledger, as on a start. A ledger that cannot be read does not stop the others.
 
     `last_issue`: the reserved number that the storage knows to be given out last.
     """
     found = Scan()
-    try:
-        ledger.claim(last_issue)
-    except OSError as error:
-        found.troubles.append(LedgerUnwritable(last_issue, reason(error)))
-    except LedgersAway as error:
-        found.troubles.append(error)
-        return found
-    issues = list(ledger.issues())
-    found.highest_issue = max([*issues, *ledger.archive.issues()], default=0)
-    for issue in issues:
-        try:
-            ledger.forget(issue)
-            items = ledger.news_now(issue) or []
-        except ClarifyError as error:
-            found.troubles.append(error)
-            continue
-        records = [record for item in items if (record := parse(item)) is not None]
-        found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
-        if len(records) < len(items) or any(
-            is_unsettled(record) and not ledger.is_as_asked_now(record) for record in records
-        ):
-            ledger.forget(issue)  # the watch looks at it again, and reports what is wrong with it
+    found.highest_issue, found.troubles = await ledger.load(last_issue, partial(_take, ledger, found))
     return found
+
+
+def scan_now(ledger: FileLedger, last_issue: int = 0) -> Scan:
+    """`scan`, blocking."""
+    found = Scan()
+    found.highest_issue, found.troubles = ledger.load_now(last_issue, partial(_take, ledger, found))
+    return found
+
+
+def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
+    """Adds what needs something. Where something is wrong with a record, the watch looks again, and reports it."""
+    records = [record for item in items if (record := parse(item)) is not None]
+    found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
+    return len(records) < len(items) or any(
+        is_unsettled(record) and not ledger.is_as_asked_now(record) for record in records
+    )

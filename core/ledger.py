@@ -23,17 +23,30 @@ import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
+
+from watchfiles import awatch
 
 from core.clarification import Clarification
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.clock import Clock
+from core.errors import (
+    ClarifyError,
+    LedgersAway,
+    LedgerUnreadable,
+    LedgerUnwritable,
+    LockTimeout,
+    NotFound,
+)
 from core.files import (
+    DEBOUNCE,
     NOT_REGULAR,
+    STEP,
+    Changes,
     folder_mode,
     is_odd,
     make_folder,
@@ -62,6 +75,9 @@ _log = logging.getLogger("clarify.ledger")
 LOCK_TIMEOUT = 2.0  # seconds
 PATIENCE = 10.0  # seconds for whole files, which are moved and rewritten by hand: a person waits at a prompt
 _NAMED = re.compile(r"issue-[0-9]+.*\.json")
+_RETRY = 1.0  # seconds
+_STILL_THERE = 2000  # milliseconds
+_QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 ARCHIVE = "archive"
 FIRST_RESERVED = 100_001
 HIGHEST = 999_999_999
@@ -70,6 +86,126 @@ _ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
 _NUMBERED = re.compile(r"issue-([1-9][0-9]{0,8})\.seq")
 _MOST_LOGGED = 1000  # ignored names, so that each is logged once
 _NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
+
+
+class Written(NamedTuple):
+    """The issues whose ledgers may have been changed, and those whose file was set aside since it did not parse."""
+
+    issues: list[int]
+    set_aside: list[LedgerUnreadable]
+
+
+class Loaded(NamedTuple):
+    """The highest issue number, archived or not, and why some ledgers could not be read."""
+
+    highest: int
+    troubles: list[ClarifyError]
+
+
+Take = Callable[[list[Raw]], bool]
+
+
+class Ledger(Protocol):
+    """The records of issues: decided one issue at a time, under its lock. Archived ones are read, too, and come back before
+    they are written.
+    """
+
+    async def transact(
+        self,
+        issue: int,
+        decide: Callable[[Book], _T],
+        timeout: float = LOCK_TIMEOUT,
+        written: Callable[[], None] | None = None,
+    ) -> _T:
+        """Run `decide` on the records of `issue` under its lock, write what it put, return what it returned.
+
+        `decide` runs in a worker thread; if it raises, nothing is written. Once it runs, it runs to its end,
+        even if the caller is cancelled; `written` is called, in the event loop, when it went well.
+
+        Raises:
+            LedgersAway: the ledgers are not there, and `decide` did not run.
+            LockTimeout: the lock was not had within `timeout` seconds, and `decide` will not run; or it was had and
+                lost, as to a process that slept for longer than a marker counts, and nothing was written.
+            LedgerUnreadable: the ledger does not parse and was quarantined; the next call starts a new one.
+            LedgerUnwritable: the disk refused; the ledger is as it was.
+        """
+
+    async def read(self, issue: int) -> list[Raw]:
+        """The raw records of `issue` as last written, without its lock; none if there is no ledger.
+
+        Raises:
+            LedgerUnreadable, LockTimeout: it did not parse, and not under the lock either.
+        """
+
+    async def find(self, clarification_id: str, issue: int) -> Clarification:
+        """One record, read without the lock.
+
+        Raises:
+            NotFound: no such record.
+        """
+
+    async def load(self, last_issue: int, take: Take) -> Loaded:
+        """Have `take` look at the records of every live ledger, as on a start. It is called in a worker thread, and says
+        whether the ledger needs to be looked at again (`changes`).
+
+        `last_issue`: the reserved number that the storage knows to be given out last.
+        """
+
+    async def live(self) -> list[int]:
+        """The issues of all ledgers that are not archived, in their order.
+
+        Raises:
+            LedgersAway: they are not there.
+        """
+
+    async def latest(self, most: int) -> list[int]:
+        """The issues whose live ledgers were written last, the latest first; raises as `live` does."""
+
+    async def news(self, issue: int) -> list[Raw] | None:
+        """The raw records, or None if the ledger is as this process last wrote or read it here.
+
+        Raises:
+            LedgerUnreadable, LockTimeout: as `read`.
+        """
+
+    def forget(self, issue: int) -> None:
+        """Have `news` report it again."""
+
+    def changes(self, clock: Clock) -> AsyncGenerator[Written]:
+        """What other processes write, as long as it is iterated; first, what they wrote until then."""
+
+    def woken(self, issue: int) -> AbstractAsyncContextManager[asyncio.Event]:
+        """An event that is set whenever the ledger is written, by whomever. Notices can be lost: so look now and then, too."""
+
+    async def shelve(
+        self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
+    ) -> bool:
+        """Archive a ledger if `is_over(records)`, as they are under its lock; whether it was archived.
+
+        Raises:
+            LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it is where it was.
+        """
+
+    async def vouches(self, record: Clarification) -> bool:
+        """Whether a record's answer is by whom it names; False: another program put a person's name there."""
+
+    async def is_as_asked(self, record: Clarification) -> bool | None:
+        """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be known."""
+
+    def is_as_asked_now(self, record: Clarification) -> bool | None:
+        """`is_as_asked`, blocking."""
+
+    async def are_there(self) -> bool:
+        """Whether the ledgers can be had at all."""
+
+    async def trouble(self, *, thorough: bool = False) -> str | None:
+        """Why no ledger can be written now; None: nothing is known to be in the way.
+
+        `thorough` tries to write; else only what costs nothing is looked at.
+        """
+
+    def close(self) -> None:
+        """Wait for what runs; take nothing more. Blocking."""
 
 
 class FileLedger:
@@ -107,6 +243,7 @@ class FileLedger:
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
+        self._folder = Changes(directory)
 
     async def transact(
         self,
@@ -115,18 +252,6 @@ class FileLedger:
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
     ) -> _T:
-        """Run `decide` on the records of `issue` under its lock, write what it put, return what it returned.
-
-        `decide` runs in a worker thread; if it raises, nothing is written. Once it runs, it runs to its end,
-        even if the caller is cancelled; `written` is called, in the event loop, when it went well.
-
-        Raises:
-            LedgersAway: the folder is not there, and `decide` did not run.
-            LockTimeout: the lock was not had within `timeout` seconds, and `decide` will not run; or it was had and
-                lost, as to a process that slept for longer than a marker counts, and nothing was written.
-            LedgerUnreadable: the file does not parse and was quarantined; the next call starts a new file.
-            LedgerUnwritable: the disk refused; the file is as it was.
-        """
         deadline = time.monotonic() + timeout
         turn = self._turns.setdefault(issue, asyncio.Lock())
         try:
@@ -144,42 +269,25 @@ class FileLedger:
         return await asyncio.shield(work)
 
     async def read(self, issue: int) -> list[Raw]:
-        """The raw records of `issue` as last written, without its lock; none if there is no file.
-
-        Raises:
-            LedgerUnreadable, LockTimeout: it did not parse, and not under the lock either.
-        """
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.read_now, issue)
 
     async def shelve(
         self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
     ) -> bool:
-        """Move a ledger to the archive if `is_over(records)`, as they are under its lock; whether it was moved.
-
-        Raises:
-            LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it is where it was.
-        """
         return await asyncio.get_running_loop().run_in_executor(
             self._pool, self._shelve, issue, is_over, timeout
         )
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
-        """One record, read without the lock.
-
-        Raises:
-            NotFound: no such record.
-        """
         for item in await self.read(issue):
             if identity(item) == clarification_id and (record := parse(item)):
                 return record
         raise NotFound(clarification_id)
 
     async def vouches(self, record: Clarification) -> bool:
-        """Whether a record's answer is by whom it names; False: another program put a person's name there."""
         return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
-        """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be known."""
         if record.asked.reply_token is None or self._seals.at_hand:
             return self.is_as_asked_now(record)
         return await asyncio.to_thread(self.is_as_asked_now, record)
@@ -189,7 +297,7 @@ class FileLedger:
         return self._seals.is_as_asked(record)
 
     def issues(self) -> Iterator[int]:
-        """The numbers of all live ledgers.
+        """`live`, blocking.
 
         Raises:
             LedgersAway: their folder is not there.
@@ -197,8 +305,13 @@ class FileLedger:
         self._require()
         yield from self.listing.issues()
 
-    def latest(self, most: int) -> list[int]:
-        """The issues whose live ledgers were written last, the latest first. Blocking; raises as `issues` does."""
+    async def live(self) -> list[int]:
+        return await asyncio.to_thread(lambda: sorted(self.issues()))
+
+    async def latest(self, most: int) -> list[int]:
+        return await asyncio.to_thread(self._latest, most)
+
+    def _latest(self, most: int) -> list[int]:
         states = ((self._state(issue), issue) for issue in self.issues())
         written = ((state[0], issue) for state, issue in states if state is not None)  # else archived now
         return [issue for _, issue in heapq.nlargest(most, written)]
@@ -213,14 +326,13 @@ class FileLedger:
         for listing in (self.listing, self.archive.listing):
             listing.claim(highest)
 
-    def issue_of(self, name: str) -> int | None:
-        """The issue of the live ledger of that name; None: it is not a ledger."""
-        return self.listing.issue_of(name)
-
     @property
     def private(self) -> Path:
         """Our own folder in that of the ledgers."""
         return self._locks.private
+
+    async def are_there(self) -> bool:
+        return await asyncio.to_thread(self.is_there)
 
     def is_there(self) -> bool:
         """Whether the folder is there. One that came back without our private folder, as a copy does, is known by its
@@ -237,11 +349,11 @@ class FileLedger:
             return False
         return True
 
-    def trouble(self, *, thorough: bool = False) -> str | None:
-        """Why no ledger can be written now; None: nothing is known to be in the way. Blocking.
+    async def trouble(self, *, thorough: bool = False) -> str | None:
+        return await asyncio.to_thread(self.trouble_now, thorough=thorough)
 
-        `thorough` writes to the disk; else only what costs nothing is looked at.
-        """
+    def trouble_now(self, *, thorough: bool = False) -> str | None:
+        """`trouble`, blocking."""
         if not self.is_there():
             return str(LedgersAway(self.directory))
         try:
@@ -256,11 +368,6 @@ class FileLedger:
         return None
 
     async def news(self, issue: int) -> list[Raw] | None:
-        """The raw records, or None if the file is as this process last wrote or read it here.
-
-        Raises:
-            LedgerUnreadable, LockTimeout: as `read`.
-        """
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.news_now, issue)
 
     def changed(self) -> list[int]:
@@ -268,8 +375,93 @@ class FileLedger:
         return [issue for issue in self.issues() if self._state(issue) != self._seen.get(issue)]
 
     def forget(self, issue: int) -> None:
-        """Have `news` report it again."""
         self._seen.pop(issue, None)
+
+    async def load(self, last_issue: int, take: Take) -> Loaded:
+        return await asyncio.to_thread(self.load_now, last_issue, take)
+
+    def load_now(self, last_issue: int, take: Take) -> Loaded:
+        """`load`, blocking."""
+        troubles: list[ClarifyError] = []
+        try:
+            self.claim(last_issue)
+        except OSError as error:
+            troubles.append(LedgerUnwritable(last_issue, reason(error)))
+        except LedgersAway as error:
+            return Loaded(0, [error])
+        issues = list(self.issues())
+        for issue in issues:
+            try:
+                self.forget(issue)
+                if take(self.news_now(issue) or []):
+                    self.forget(issue)
+            except ClarifyError as error:
+                troubles.append(error)
+        return Loaded(max([*issues, *self.archive.issues()], default=0), troubles)
+
+    def woken(self, issue: int) -> AbstractAsyncContextManager[asyncio.Event]:
+        return self._folder.of(self.path(issue).name)
+
+    async def changes(self, clock: Clock) -> AsyncGenerator[Written]:
+        while True:
+            while (watched := await asyncio.to_thread(self._identity)) is None:
+                await clock.sleep(_RETRY)
+            async with aclosing(self._changes_while(watched)) as changes:
+                async for written in changes:
+                    yield written
+            _log.warning("the folder with the ledgers is gone, or another one")
+
+    def _identity(self) -> tuple[int, int] | None:
+        """The folder's device and inode; None: it is not there."""
+        try:
+            state = self.directory.stat()
+        except OSError:
+            return None
+        return (state.st_dev, state.st_ino) if self.is_there() else None
+
+    async def _changes_while(self, watched: tuple[int, int]) -> AsyncGenerator[Written]:
+        """Ends when the folder is no longer the `watched` one: a new folder at its path gives no events."""
+        events = awatch(
+            self.directory,
+            recursive=False,
+            step=STEP,
+            debounce=DEBOUNCE,
+            rust_timeout=_STILL_THERE,
+            yield_on_timeout=True,
+        )
+        first = asyncio.ensure_future(anext(events))
+        try:
+            await asyncio.sleep(
+                0
+            )  # its first step: from there on the system keeps what happens, so nothing falls in between
+            yield await asyncio.to_thread(self._changed_until_now)
+            changes = await first
+            while True:
+                names = {Path(path).name for _, path in changes}
+                if not names and await asyncio.to_thread(self._identity) != watched:
+                    return
+                issues = {self.listing.issue_of(name) for name in names}
+                yield Written(sorted(issue for issue in issues if issue is not None), self._set_aside(names))
+                changes = await anext(events)
+        except (FileNotFoundError, LedgersAway):
+            return
+        finally:
+            first.cancel()
+            await asyncio.wait([first])
+            await events.aclose()
+
+    def _changed_until_now(self) -> Written:
+        return Written(self.changed(), self._set_aside(path.name for path in self.directory.iterdir()))
+
+    def _set_aside(self, names: Iterable[str]) -> list[LedgerUnreadable]:
+        """Whichever process quarantined them."""
+        return [
+            LedgerUnreadable(
+                issue := int(match[1]), self.path(issue), "found set aside", self.directory / name
+            )
+            for name in sorted(names)
+            if (match := _QUARANTINED.fullmatch(name))
+        ]
 
     def files(self) -> dict[int, list[Path]]:
         """All ledgers by issue: the live file first, then the archived ones. Blocking."""

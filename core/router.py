@@ -43,7 +43,7 @@ from core.clarification import (
 from core.clock import Clock
 from core.errors import AnswerRejected, BadInput, ConsentRefused, LedgerUnwritable, TooLong
 from core.escalation import escalation_words
-from core.ledger import LOCK_TIMEOUT, FileLedger
+from core.ledger import LOCK_TIMEOUT, Ledger
 from core.matching import (
     SessionNews,
     after_event,
@@ -88,7 +88,7 @@ class Router:
 
     def __init__(
         self,
-        ledger: FileLedger,
+        ledger: Ledger,
         clock: Clock,
         sla: timedelta,
         changed: Changed,

@@ -28,7 +28,7 @@ from core.agents import StatusFile
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
-from core.index import scan, summarize
+from core.index import scan_now, summarize
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
@@ -225,7 +225,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
     ledger = await asyncio.to_thread(_ledger, settings, out.note)
     statuses = StatusFile(
         settings.status_file,
-        lambda: scan(ledger).summaries,
+        lambda: scan_now(ledger).summaries,
         settings.roles_of_people,
         clock,
         mode=settings.ledger.mode,

@@ -30,7 +30,7 @@ from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition
 from core.escalation import escalation_words
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.router import Router
 
 _log = logging.getLogger("clarify.commands")
@@ -128,7 +128,7 @@ class Changes:
         self,
         *,
         router: Router,
-        ledger: FileLedger,
+        ledger: Ledger,
         lists: Lists,
         access: Access,
         clock: Clock,

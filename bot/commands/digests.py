@@ -26,7 +26,7 @@ from core.clarification import Clarification
 from core.clock import Clock, recent
 from core.digest import Count, DigestBuilder
 from core.errors import ClarifyError
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import parse
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Digests:
     def __init__(
         self,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         access: Access,
         clock: Clock,
         pictures: Pictures,
@@ -86,7 +86,7 @@ class Digests:
         builder = DigestBuilder(until - command.span)
         known: dict[Audience, bool] = {}
         unread = 0
-        issues = await asyncio.to_thread(lambda: list(self._ledger.issues()))
+        issues = await self._ledger.live()
         for start in range(0, len(issues), _AT_ONCE):
             for records in await asyncio.gather(*map(self._read, issues[start : start + _AT_ONCE])):
                 unread += records is None

@@ -26,7 +26,7 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
 from core.index import Index, Summary, is_late, urgency
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import parse
 
 _BREATH = 1000  # summaries looked at before others get their turn
@@ -130,7 +130,7 @@ class Lists:
         self,
         *,
         index: Index,
-        ledger: FileLedger,
+        ledger: Ledger,
         access: Access,
         permalinks: Permalinks,
         sessions: Callable[[], Awaitable[Sequence[SessionFact]]],

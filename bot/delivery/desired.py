@@ -22,7 +22,7 @@ from core.clarification import DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import digest, dump
 
 NOTICE_EVENT = "clarify_notice"
@@ -82,7 +82,7 @@ class DesiredState:
     def __init__(
         self,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,

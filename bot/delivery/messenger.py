@@ -34,7 +34,7 @@ from core.clarification import parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
 from core.escalation import NewIncident, Raise
-from core.ledger import FileLedger
+from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.delivery")
 # A post that timed out may still arrive: it is looked up for this long before it is posted again. Seconds.
@@ -69,7 +69,7 @@ class Messenger:
         gateway: Gateway,
         messages: Messages,
         desired: DesiredState,
-        ledger: FileLedger,
+        ledger: Ledger,
         raise_incident: Raise,
         on_outcome: OnOutcome,
         clock: Clock,

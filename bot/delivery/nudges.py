@@ -21,7 +21,7 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout
 from core.index import OWN_THREAD, Summary, summarize
-from core.ledger import FileLedger
+from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
@@ -44,7 +44,7 @@ class Nudges:
     def __init__(
         self,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,

@@ -22,7 +22,7 @@ from core.clock import Clock, backoff
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.escalation import NewIncident, Raise
 from core.index import Summary
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.router import Router
 
 _log = structlog.get_logger("clarify.replies")
@@ -100,7 +100,7 @@ class Replies:
         *,
         producers: Producers,
         router: Router,
-        ledger: FileLedger,
+        ledger: Ledger,
         store: Store,
         clock: Clock,
         rng: random.Random,

@@ -45,7 +45,7 @@ from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import Oddity
 
 _log = structlog.get_logger("clarify.ledger")
@@ -286,7 +286,7 @@ class LedgerOutage:
         self,
         *,
         settings: Settings,
-        ledger: FileLedger,
+        ledger: Ledger,
         store: Store,
         delivery: Delivery,
         messages: Messages,
@@ -320,7 +320,7 @@ class LedgerOutage:
 
     async def trouble(self) -> str | None:
         """Why no ledger can be written now, None if they can."""
-        return await asyncio.to_thread(self._ledger.trouble, thorough=True)
+        return await self._ledger.trouble(thorough=True)
 
     def overdue(self) -> str | None:
         """Why some ledger could not be written for so long that it counts; None: all could."""
@@ -361,7 +361,7 @@ class LedgerOutage:
         return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
 
     async def _look(self) -> None:
-        before, self._folder = self._folder, await asyncio.to_thread(self._ledger.trouble)
+        before, self._folder = self._folder, await self._ledger.trouble()
         if before is None:
             self._folder_seconds = 0.0
         if self._folder not in {None, before}:

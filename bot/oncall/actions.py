@@ -30,7 +30,7 @@ from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound
 from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, Wanted, quiet_until
 from core.index import Index
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.router import Router
 
 _log = structlog.get_logger("clarify.paging")
@@ -169,7 +169,7 @@ class PageActions:
         incidents: Incidents,
         policies: Policies,
         router: Router,
-        ledger: FileLedger,
+        ledger: Ledger,
         renderer: Renderer,
         admission: Admission,
         announcer: Announcer,

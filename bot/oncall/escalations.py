@@ -19,7 +19,7 @@ from core.clock import Clock, iso
 from core.errors import ClarifyError
 from core.escalation import Handed, Happening, NewIncident, Taken
 from core.index import Index, Summary, summarize
-from core.ledger import FileLedger
+from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
@@ -32,7 +32,7 @@ class Escalations:
     """Collects changed clarifications, and brings the incidents in line with them in `work`."""
 
     def __init__(
-        self, incidents: Incidents, policies: Policies, ledger: FileLedger, index: Index, clock: Clock
+        self, incidents: Incidents, policies: Policies, ledger: Ledger, index: Index, clock: Clock
     ) -> None:
         self._incidents = incidents
         self._policies = policies

@@ -19,7 +19,7 @@ from bot.views.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
 from core.escalation import Handed, Happening, Snoozed, Taken
-from core.ledger import FileLedger
+from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
 _STATES: dict[str, ItemState] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
@@ -35,7 +35,7 @@ class PageView:
         pages: Pages,
         policies: Policies,
         messages: Messages,
-        ledger: FileLedger,
+        ledger: Ledger,
         renderer: Renderer,
         permalinks: Permalinks,
     ) -> None:

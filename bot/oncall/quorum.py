@@ -13,7 +13,7 @@ from bot.routing import audience_of
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
 from core.index import Summary
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.router import Router
 
 _log = structlog.get_logger("clarify.paging")
@@ -30,7 +30,7 @@ class _Look(NamedTuple):
 class Quorum:
     """Counts the people who may answer, when an action is asked, after each accept, and at the start."""
 
-    def __init__(self, *, access: AccessControl, router: Router, ledger: FileLedger, clock: Clock) -> None:
+    def __init__(self, *, access: AccessControl, router: Router, ledger: Ledger, clock: Clock) -> None:
         self._access = access
         self._router = router
         self._ledger = ledger

@@ -26,7 +26,7 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.questions import (
     REDACTED,
     AskedQuestion,
@@ -129,7 +129,7 @@ class Questions:
         inbox: Inbox,
         store: Store,
         index: Index,
-        ledger: FileLedger,
+        ledger: Ledger,
         router: Router,
         adopt: Callable[[str], Awaitable[bool]],
         clock: Clock,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -19,7 +18,7 @@ from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
 from core.index import Summary, session_of
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import Subject, is_over
 
 _log = structlog.get_logger("clarify.retention")
@@ -50,7 +49,7 @@ class Upkeep:
     def __init__(
         self,
         *,
-        ledger: FileLedger,
+        ledger: Ledger,
         store: Store,
         index: Iterable[Summary],
         clock: Clock,
@@ -81,7 +80,7 @@ class Upkeep:
     async def _archive(self) -> None:
         now, moved = self._clock.now(), 0
         try:
-            there = await asyncio.to_thread(lambda: list(self._ledger.issues()))
+            there = await self._ledger.live()
         except LedgersAway as error:
             _log.warning("nothing is archived", reason=str(error))
             return

@@ -41,7 +41,7 @@ from core.clarification import Answer, Clarification, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index, Summary, urgency
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.router import Router
 
 _log = logging.getLogger("clarify.slack")
@@ -67,7 +67,7 @@ class Answering:
         self,
         *,
         router: Router,
-        ledger: FileLedger,
+        ledger: Ledger,
         memory: SlackMemory,
         messages: Messages,
         access: AccessControl,

@@ -17,7 +17,7 @@ from bot.slack.payloads import MessageEvent
 from core.clarification import Clarification, parse_id
 from core.errors import NotFound
 from core.index import Index, urgency
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import parse
 
 MOST_ASKED_ABOUT = 100
@@ -47,7 +47,7 @@ class Threads:
         pages: Pages,
         rollups: RollupThreads,
         index: Index,
-        ledger: FileLedger,
+        ledger: Ledger,
         audiences: Audiences,
         paged: Callable[[str], frozenset[str]],
     ) -> None:

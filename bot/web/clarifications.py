@@ -22,7 +22,7 @@ from core.clarification import DONE, HUMAN, Clarification, Status, agent_key, an
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT, Hub
 from core.hub import Request as NewRequest
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from core.records import Raw, digest, dump, parse
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
@@ -169,7 +169,7 @@ class Page(BaseModel):
     unreadable: list[int] = Field(description="Issues whose ledger cannot be read now, left out")
 
 
-def clarification_routes(*, hub: Hub, ledger: FileLedger, callers: Callers, most_waiting: int) -> APIRouter:
+def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_waiting: int) -> APIRouter:
     """Ask, ask further, look, wait: `most_waiting` callers at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
     places = asyncio.Semaphore(most_waiting)
@@ -325,7 +325,7 @@ def _without_halves(value: Any) -> Any:
     return value
 
 
-async def _page(ledger: FileLedger, may_see: _Test, wanted: _ListQuery) -> Page:
+async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
     """The next clarifications that fit. Ledgers are read one by one, and no more of them than it takes."""
     place = parse_id(wanted.after) if wanted.after else (0, 0)
     found: list[Clarification] = []
@@ -352,10 +352,10 @@ def _has(record: Clarification, status: str | None) -> bool:
     return status is None or (record.is_open if status == "open" else record.status == status)
 
 
-async def _issues(ledger: FileLedger, issue: int | None, start: int) -> list[int]:
+async def _issues(ledger: Ledger, issue: int | None, start: int) -> list[int]:
     if issue is not None:
         return [issue]
-    return await asyncio.to_thread(lambda: sorted(each for each in ledger.issues() if each >= start))
+    return [each for each in await ledger.live() if each >= start]
 
 
 def _in_order(items: list[Raw]) -> list[Clarification]:

@@ -121,7 +121,7 @@ class Life:
         self.bot = bot = Bot(setting.settings, store, setting.clock, random.Random(1))  # noqa: S311
         self._replace = bot.ledger._replace
         bot.ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
-        found = scan(bot.ledger)
+        found = await scan(bot.ledger)
         for summary in found.summaries:
             bot.index.put(summary)
             bot.monitoring.record_changed(summary)

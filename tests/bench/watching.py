@@ -15,7 +15,7 @@ from typing import TypeVar
 from bot.logs import configure_logging
 from bot.monitoring import Monitoring
 from core.clarification import Clarification
-from core.index import Index, Summary, scan, summarize
+from core.index import Index, Summary, scan_now, summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
@@ -55,7 +55,7 @@ class World:
             monitor=Monitor(_SLA, ()), router=self.router, ledger=self.ledger, clock=self.clock
         )
         began = time.perf_counter()
-        found = scan(self.ledger, FIRST + issues)
+        found = scan_now(self.ledger, FIRST + issues)
         self.scanned = time.perf_counter() - began
         if len(found.summaries) != pending:
             raise RuntimeError(f"{len(found.summaries)} clarifications need something, expected {pending}")

@@ -402,7 +402,7 @@ async def test_watch_begins_with_what_changed_before_it_did(world: World, is_odd
     await world.open(42)
     if is_odd:
         replace_text(world.ledger.path(42), json.dumps({"clarifications": [ODD]}))
-    assert [each.id for each in scan(world.ledger).summaries] == ([] if is_odd else ["CLR-42-001"])
+    assert [each.id for each in (await scan(world.ledger)).summaries] == ([] if is_odd else ["CLR-42-001"])
     if not is_odd:
         world.change(lambda raw: raw.update(status="escalated"))
     async with world.running(watch=True):

@@ -312,8 +312,13 @@ async def other(hub: Hub, tmp_path: Path) -> AsyncIterator[Hub]:
         yield made
 
 
+def files(hub: Hub) -> FileLedger:
+    assert isinstance(hub._ledger, FileLedger)
+    return hub._ledger
+
+
 def path(hub: Hub) -> Path:
-    return hub._ledger.path(42)
+    return files(hub).path(42)
 
 
 def write_as_another(hub: Hub, change: Callable[[dict[str, Any]], None]) -> None:
@@ -334,7 +339,7 @@ async def begun(hub: Hub, **more: Any) -> asyncio.Task[str | None]:
         return answer.body if answer else None
 
     task = asyncio.create_task(waits())
-    await until(lambda: hub._changes._waiting)
+    await until(lambda: files(hub)._folder._waiting)
     return task
 
 
@@ -359,7 +364,7 @@ async def test_lost_notice_only_delays(
         await asyncio.Event().wait()
         yield set()
 
-    monkeypatch.setattr(hub_module, "awatch", awatch)
+    monkeypatch.setattr("core.files.awatch", awatch)
     monkeypatch.setattr("core.hub._LOOK_EVERY", 0.05)
     await hub.request(REQUEST)
     task = await begun(hub)
@@ -450,12 +455,12 @@ async def test_cancelled_wait_leaves_the_others_waiting(hub: Hub, monkeypatch: p
     monkeypatch.setattr("core.hub._LOOK_EVERY", 1000.0)
     await hub.request(REQUEST)
     first, second = await begun(hub), await begun(hub)
-    await until(lambda: len(hub._changes._waiting) == 2)
+    await until(lambda: len(files(hub)._folder._waiting) == 2)
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
     assert await second == "PostgreSQL"
-    assert hub._changes._watcher is None
+    assert files(hub)._folder._watcher is None
 
 
 async def test_wait_that_is_cancelled_while_the_watch_ends_is_cancelled(
@@ -471,7 +476,7 @@ async def test_wait_that_is_cancelled_while_the_watch_ends_is_cancelled(
             ending.set()
             await go_on.wait()
 
-    monkeypatch.setattr(hub_module, "awatch", awatch)
+    monkeypatch.setattr("core.files.awatch", awatch)
     await hub.request(REQUEST)
     await hub.answer(ID, "PostgreSQL", ARCHITECT)
     task = asyncio.create_task(hub.wait(ID, LONG))
@@ -480,7 +485,7 @@ async def test_wait_that_is_cancelled_while_the_watch_ends_is_cancelled(
     go_on.set()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert hub._changes._waiting == {}
+    assert files(hub)._folder._waiting == {}
 
 
 async def test_wait_does_not_act_on_a_torn_ledger(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,11 +45,11 @@ def test_summary_holds_whole_characters_only() -> None:
     assert texts == ("\ufffd",) * 6
 
 
-def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
+async def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
     ledger = FileLedger(tmp_path)
     ledger.path(7).write_text("{")
     ledger.path(100_003).write_text('{"clarifications": [{"id": "junk"}]}')
-    found = scan(ledger, 100_003)
+    found = await scan(ledger, 100_003)
     assert [type(trouble) for trouble in found.troubles] == [LedgerUnreadable]
     assert (found.highest_issue, found.summaries) == (100_003, [])
     ledger.close()

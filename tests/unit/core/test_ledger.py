@@ -222,7 +222,9 @@ async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledger
     assert {each.path.name for each in ledger.listing.ignored()} == odd
     told = [line.getMessage() for line in caplog.records]
     assert len(told) == len(odd), "each once"
-    assert [ledger.issue_of(name) for name in ("issue-7.json", "issue-12.json", "issue-88.json", "x")] == [
+    assert [
+        ledger.listing.issue_of(name) for name in ("issue-7.json", "issue-12.json", "issue-88.json", "x")
+    ] == [
         7,
         12,
         None,

@@ -226,7 +226,7 @@ class World:
         (self.folder / "ledgers").mkdir(exist_ok=True)
         self.ledger = FileLedger(self.folder / "ledgers")
         self._build()
-        for summary in (await asyncio.to_thread(scan, self.ledger)).summaries if read else ():
+        for summary in (await scan(self.ledger)).summaries if read else ():
             self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()

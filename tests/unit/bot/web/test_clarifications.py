@@ -229,7 +229,7 @@ async def test_look_finds_nothing(world: World, path: str) -> None:
 
 async def waiting(world: World, **params: int) -> asyncio.Task[httpx.Response]:
     task = asyncio.create_task(world.client.get(f"/clarifications/{ID}", params={"wait": 60, **params}))
-    await until(lambda: world.hub._changes._waiting)
+    await until(lambda: world.ledger._folder._waiting)
     return task
 
 
@@ -276,7 +276,7 @@ async def test_look_ends_at_shutdown_as_it_is(world: World) -> None:
     world.app.state.stopping.set()
     answer = await asyncio.wait_for(task, LONG)
     assert (answer.status_code, answer.json()["status"]) == (200, "pending")
-    assert not world.hub._changes._waiting
+    assert not world.ledger._folder._waiting
 
 
 async def test_look_tells_when_too_many_wait(tmp_path: Path) -> None:
@@ -298,9 +298,9 @@ async def test_gone_callers_leave_their_place(world: World) -> None:
         ) as client,
     ):
         task = asyncio.create_task(client.get(f"/clarifications/{ID}", params={"wait": 60}))
-        await until(lambda: world.hub._changes._waiting)
+        await until(lambda: world.ledger._folder._waiting)
         task.cancel()
-        await until(lambda: not world.hub._changes._waiting)
+        await until(lambda: not world.ledger._folder._waiting)
 
 
 async def test_producers_see_their_own_sessions_and_what_agents_asked(world: World) -> None:
