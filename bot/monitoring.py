@@ -175,12 +175,17 @@ class Monitoring:
             record = await self._ledger.find(finding.clarification, finding.issue)
             words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
             await self._router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
-        elif (call := await self._router.apply_due(finding.clarification)) is not None:
-            _log.warning("attended", id=finding.clarification, call=call.kind)
-        elif (until := self._held(finding.clarification)) is not None:
+            return
+        call = await self._router.apply_due(finding.clarification)
+        if call == "held":
             _log.info("its end waits until its thread was read", id=finding.clarification)
             self._holding[finding.clarification] = finding.issue
-            self._again(finding, min(until - self._clock.now(), _RECHECK_HELD))
+            # What held it under the ledger's lock may hold it no longer, and nobody else comes back to it.
+            now = self._clock.now()
+            until = self._held(finding.clarification) or now
+            self._again(finding, min(until - now, _RECHECK_HELD))
+        elif call is not None:
+            _log.warning("attended", id=finding.clarification, call=call.kind)
 
     async def _others(self, ids: Sequence[str]) -> list[Clarification]:
         """The other sides, for the summary that people get."""

@@ -195,18 +195,19 @@ class Router:
 
         return await self._change_record(clarification_id, change, at)
 
-    async def apply_due(self, clarification_id: str) -> Call | None:
-        """Carries out what is due now: remind, escalate, expire. Returns what was done; None: nothing was due.
+    async def apply_due(self, clarification_id: str) -> Call | Literal["held"] | None:
+        """Carries out what is due now: remind, escalate, expire. Returns what was done; None: nothing was due; "held": it
+        would expire, but may have an answer that has not been read yet.
 
         Raises:
             NotFound: no such record.
         """
 
-        def decide(book: Book, record: Clarification) -> Call | None:
+        def decide(book: Book, record: Clarification) -> Call | Literal["held"] | None:
             now = self._clock.now()
             call = due_call(record, self._sla, now)
             if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
-                return None
+                return "held"
             if call is not None:
                 book.put(done(record, call, now, self._sla))
             return call

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import multiprocessing
 import multiprocessing.forkserver
 import os
@@ -194,7 +195,10 @@ def run_main(
 
     from bot.cli import main
 
-    main()
+    try:
+        main()
+    finally:
+        logging.shutdown()  # a forked process ends without what an interpreter does at its end
 
 
 @functools.cache

@@ -198,6 +198,20 @@ async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(
     await world.moved(4, lambda: world.statuses("CLR-43-001")[-1] == "abandoned")
 
 
+class ReadMeanwhile(dict[str, datetime]):
+    """Holds what is looked up once, and no longer by the next look."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.pop(key, default)
+
+
+async def test_p10_end_that_is_held_no_longer_once_that_was_decided_comes_at_once(running: World) -> None:
+    running.held = ReadMeanwhile({"CLR-42-001": START + timedelta(minutes=9)})
+    await running.open(42, expires_at=START + timedelta(minutes=4))
+    await running.moved(5, lambda: running.statuses("CLR-42-001")[-1] == "abandoned")
+    assert not running.held
+
+
 async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: World) -> None:
     await running.open(42, expires_at=START + timedelta(hours=4))
     await running.clock.advance(0)
