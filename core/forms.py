@@ -197,7 +197,8 @@ class FormField:
     def _named(self) -> str:
         if not self.names_options:
             return f"the {len(self.options)} choices"
-        return ", ".join(each.label or '""' for each in self.options)
+        quote = "“{}”" if any("," in each.label for each in self.options) else "{}"
+        return ", ".join(quote.format(each.label) if each.label else '""' for each in self.options)
 
     def checked(self, value: Any) -> Any:
         """A value of the field as the schema wants it: a choice as it was sent, a moment in UTC.

@@ -5,28 +5,26 @@ to `/questions`, and over MCP.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, Literal
+from typing import Any
+
+from mcp import Client, StdioServerParameters
+from mcp_types import Implementation
 
 import clarify
+from bot.errors import DemoError
 
 CAPTAIN_ID = "release-captain"
 TIMEOUT_SECONDS = 1800.0
-Direction = Literal["agent→bot", "bot→agent"]
-# Is told what the agent calls, and what comes back: direction, name of the call, its words, all of it.
-Note = Callable[[Direction, str, str, Any], object]
-# Calls a tool of the bot's MCP server; returns the question's state.
-CallTool = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Captain:
-    """Asks the bot at `url`, and tells `note` of it. `call_tool` carries what it asks over MCP."""
+    """Asks the bot at `url`."""
 
-    def __init__(self, url: str, *, call_tool: CallTool, note: Note) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._call_tool = call_tool
-        self._note = note
 
     async def live(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         """Announce one release after the other, for ever."""
@@ -43,7 +41,7 @@ class Captain:
             default=False,
         ):
             return
-        await self.ask("Which change shall it begin with?", choices=CHANGES, default="change-01")
+        first = await self.ask("Which change shall it begin with?", choices=CHANGES, default="change-01")
         name = await self.ask_over_mcp(
             "What shall we call this release? Pick a name, or write your own.",
             choices=["Kingfisher", "Sandpiper", "Wagtail"],
@@ -51,7 +49,7 @@ class Captain:
             context=f"It is the name of {version} in the announcement, and customers will read it.",
             default="Kingfisher",
         )
-        await self.approve(
+        tested = await self.approve(
             "Send a test mail of the announcement.",
             consequence="Whoever gets it sees it before the customers do.",
             risk="medium",
@@ -63,50 +61,55 @@ class Captain:
             },
             editable=True,
         )
-        await self.ask("When and to whom shall it go?", schema=MAILING)
-        await self.ask(words_for(version), context="It goes to 1,204 customers who asked to be told.")
+        if not tested:
+            return
+        plan = await self.ask("When and to whom shall it go?", schema=MAILING)
+        if plan is None:
+            return
         await self.approve(
-            f"Mail the announcement of {version} to 1,204 customers.",
+            f"Mail the announcement of {version} to the customers.",
             consequence="The mails leave at once. A mail that has left cannot be called back.",
             risk="high",
             irreversible=True,
-            arguments={"list": "announcements", "recipients": 1204, "sender": "news@shop.example"},
+            arguments=plan | {"subject": tested.arguments["subject"], "body": body(version, first)},
             approvals=2,
         )
 
     async def ask(self, question: str, **more: Any) -> Any:
         """The answer's value; the default, or None, where nobody answers."""
-        self._note("agent→bot", "clarify.ask", question, {"question": question, **more})
         try:
             answer = await clarify.aio.ask(
                 question, url=self._url, agent=CAPTAIN_ID, timeout=TIMEOUT_SECONDS, **more
             )
-        except clarify.NotAnswered as error:
-            self._note("bot→agent", error.status, str(error), dict(error.state))
+        except clarify.NotAnswered:
             return more.get("default")
-        self._note("bot→agent", answer.status, str(answer.label or answer.value), dict(answer.state))
         return answer.value
 
     async def approve(self, action: str, **more: Any) -> clarify.Approval:
         """Ask for leave to act; what is accepted is done with the arguments of the approval."""
-        self._note("agent→bot", "clarify.approve", action, {"action": action, **more})
-        approval = await clarify.aio.approve(
+        return await clarify.aio.approve(
             action, url=self._url, agent=CAPTAIN_ID, timeout=TIMEOUT_SECONDS, **more
         )
-        self._note(
-            "bot→agent", approval.decision or approval.status, approval.comment or "", dict(approval.state)
-        )
-        return approval
 
     async def ask_over_mcp(self, question: str, **more: Any) -> Any:
-        """As `ask`, with the tools that Claude Code, Codex and others have after `claude mcp add`."""
-        arguments = {"question": question, "agent": CAPTAIN_ID, "timeout": TIMEOUT_SECONDS, **more}
-        self._note("agent→bot", "MCP ask_human", question, arguments)
-        state = await self._call_tool("ask_human", arguments)
-        while state["status"] == "waiting":
-            state = await self._call_tool("wait_for_answer", {"id": state["id"]})
-        self._note("bot→agent", state["status"], str(state["label"] or state["answer"] or ""), state)
+        """As `ask`, as an MCP client does that starts its server itself."""
+        arguments = {"question": question, "timeout": TIMEOUT_SECONDS, **more}
+        words = ["-m", "bot.cli", "mcp", "--url", self._url]
+        server = StdioServerParameters(command=sys.executable, args=words)
+        async with Client(server, client_info=Implementation(name=CAPTAIN_ID, version="1")) as client:
+            state = await _call(client, "ask_human", arguments)
+            while state["status"] == "waiting":
+                state = await _call(client, "wait_for_answer", {"id": state["id"]})
         return state["other"] or state["answer"] or more.get("default")
+
+
+async def _call(client: Client, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The question's state."""
+    result = await client.call_tool(tool, arguments)
+    if result.is_error or result.structured_content is None:
+        raise DemoError(f"{tool}: {result.content}")
+    state: dict[str, Any] = result.structured_content
+    return state
 
 
 CHANGES = [
@@ -173,11 +176,9 @@ _COMMITS = (
 )
 
 
-def words_for(version: str) -> str:
-    """A question with a whole list of commits: more than a card can hold, so that it needs View full."""
+def body(version: str, first: str) -> str:
+    """The words of the mail: more than a card can hold, so that it needs View full."""
+    begins = next(change["label"] for change in CHANGES if change["value"] == first)
     numbered = enumerate((commit.format(part=part) for part in _PARTS for commit in _COMMITS), start=2101)
     commits = "\n".join(f"SHOP-{number} {commit}" for number, commit in numbered)
-    return (
-        f"How shall the announcement of {version} to the customers begin? One or two sentences. "
-        f"These are the commits since the last release:\n\n{commits}"
-    )
+    return f"The shop {version} is here. {begins}.\n\nAll that is new:\n{commits}"

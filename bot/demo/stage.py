@@ -17,16 +17,13 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
-from mcp import Client, StdioServerParameters
-from mcp_types import Implementation
-
 from bot.demo.agent import AGENT_ID, AGENT_NAME, live
-from bot.demo.captain import CAPTAIN_ID, Captain
+from bot.demo.captain import Captain
 from bot.demo.producer import DemoProducer
 from bot.demo.reviewer import ROLE
+from bot.demo.wire import wire
 from bot.errors import DemoError
 from bot.settings.environment import read_environment
 from bot.workspace import Options, Workspace
@@ -58,24 +55,22 @@ async def play(
     place = _folder(folder)
     try:
         async with AsyncExitStack() as stack:
-            bot_port = _free_port()
-            bot_url = f"http://127.0.0.1:{bot_port}"
+            listener = stack.enter_context(_listener(USUAL_PORT, 0))
+            bot_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+            with _listener(0) as trial:
+                bot_port = trial.getsockname()[1]
             workspace = await _workspace(stack, port, Options(connect=ways_to_connect(bot_url)))
             agent = DemoProducer(AGENT_ID, agent_name=AGENT_NAME, watch=workspace.traffic.aaep)
             producer = await stack.enter_async_context(agent)
             file = place / "clarify.toml"
             file.write_text(configuration(producer.url, bot_port), encoding="utf-8")
             _write_workflow(place)
+            to_bot = wire(listener, f"http://127.0.0.1:{bot_port}", workspace.traffic)
+            await stack.enter_async_context(to_bot)
             _greet(say, workspace.url, bot_url, place)
             bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url))
 
-            def note(direction: Any, title: str, detail: str, body: Any) -> None:
-                workspace.traffic.note(direction, title, detail, body=body)
-
-            async def call_tool(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-                return await _tool(bot_url, name, arguments)
-
-            await _go_on(producer, Captain(bot_url, call_tool=call_tool, note=note), bot, place, say)
+            await _go_on(producer, Captain(bot_url), bot, place, say)
     except asyncio.CancelledError:
         say("Stopped.")
         if folder is None:
@@ -90,18 +85,14 @@ async def _workspace(stack: AsyncExitStack, port: int, options: Options) -> Work
         raise DemoError(f"port {port}: cannot be used: {error.strerror}") from error
 
 
-def _free_port() -> int:
-    """A port for the bot's server: the usual one, unless something listens there."""
-    for port in (USUAL_PORT, 0):
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            free: int = trial.getsockname()[1]
-            return free
-    raise DemoError("no port is free for the bot's HTTP server")
+def _listener(*ports: int) -> socket.socket:
+    """Listens at the first of these ports at which nobody else does; 0 is any."""
+    for port in ports:
+        try:
+            return socket.create_server(("127.0.0.1", port))
+        except OSError as error:
+            why = error.strerror
+    raise DemoError(f"no port is free for agents: {why}")
 
 
 def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
@@ -122,18 +113,6 @@ def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
             f"curl -H 'Content-Type: application/json' '{bot_url}/questions?wait=55' -d '{asked}'",
         ),
     )
-
-
-async def _tool(bot_url: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call one tool, as an MCP client does that starts its server itself."""
-    words = ["-m", "bot.cli", "mcp", "--url", bot_url]
-    server = StdioServerParameters(command=sys.executable, args=words)
-    async with Client(server, client_info=Implementation(name=CAPTAIN_ID, version="1")) as client:
-        result = await client.call_tool(name, arguments)
-    if result.is_error or result.structured_content is None:
-        raise DemoError(f"{name}: {result.content}")
-    state: dict[str, Any] = result.structured_content
-    return state
 
 
 def configuration(producer_url: str, bot_port: int) -> str:

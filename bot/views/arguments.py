@@ -38,6 +38,7 @@ _DEEPEST = 24
 _CODES = 8  # beyond these, one after the other in lines
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS = "Arguments:"
+_NOTHING = "(left out)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +101,34 @@ def change_words(asked: Aaep) -> list[str]:
     if not edits:
         return []
     before = asked.model_copy(update={"edits": edits[:-1]}).arguments
-    return [_compared(name, before.get(name), value) for name, value in edits[-1].changed.items()]
+    changed = edits[-1].changed.items()
+    return [line for name, value in changed for line in _compared(inert.named(name), before.get(name), value)]
 
 
 def changed_in_all(asked: Aaep) -> str:
     """How the arguments differ from what the agent sent, a line for each; empty where nobody changed them."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     names = {name: None for edit in asked.edits or () for name in edit.changed}
-    said = [_compared(name, sent.get(name), asked.arguments[name]) for name in names]
+    said = [
+        line for name in names for line in _compared(inert.named(name), sent.get(name), asked.arguments[name])
+    ]
     return "\n".join(("Changed:", *said)) if said else ""
 
 
-def _compared(name: str, was: object, now: object) -> str:
-    return f"{inert.named(name)}: {_brief(was)} → {_brief(now)}"
+def _compared(name: str, was: object, now: object) -> list[str]:
+    """What differs, a line for each; what is nested by its place: `links › survey: (none) → …`."""
+    if isinstance(was, Mapping) and isinstance(now, Mapping):
+        lines = [
+            line
+            for each in {**was, **now}
+            if json.dumps(was.get(each, _NOTHING)) != json.dumps(now.get(each, _NOTHING))
+            for line in _compared(
+                f"{name} › {inert.named(each)}", was.get(each, _NOTHING), now.get(each, _NOTHING)
+            )
+        ]
+        if lines:
+            return lines
+    return [f"{name}: {_brief(was)} → {_brief(now)}"]
 
 
 def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:

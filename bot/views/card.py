@@ -291,9 +291,7 @@ def _closed_card(shown: Round, text: str) -> Card:
     brief = budget.brief(answer) if form is None else answer.replace(" ", "\n", 1)
     reason = budget.brief(shown.reason if answered else "")
     changes = budget.brief(changed_in_all(shown.asked) if answered else "")
-    question, answer, changes, reason = budget.fit(
-        [budget.brief(words(shown.question)), brief, changes, reason]
-    )
+    question, answer, changes, reason = budget.fit([budget.brief(_was_asked(shown)), brief, changes, reason])
     cut = budget.cut or (not answered and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
     return Card(
         heading=_heading(shown),
@@ -323,7 +321,7 @@ def options(shown: Round, room: int = MENU_OPTIONS * OPTION) -> list[str]:
 
 
 def view_full(record: Clarification, number: int) -> Button:
-    return button(Press("view", record.id, number, "1"), VIEW_FULL, f"View all of {record.id}")
+    return button(Press("view", record.id, number, "1"), VIEW_FULL, f"{VIEW_FULL}: {record.id}")
 
 
 def reply_dialog(wanted: Confirmation) -> Dialog:
@@ -438,10 +436,17 @@ def _cuts_default(shown: Round, limit: int) -> bool:
 
 
 def _hint(shown: Round) -> str:
-    hint = answers.hint(shown.asked)
-    if not answers.takes_words(shown.asked):
-        return f"Press {ANSWER} to fill in the form. {HOW_TO_COMMENT}"
-    return f"Or in this thread: {hint[0].lower()}{hint[1:]} {HOW_TO_COMMENT}"
+    hint = _how(shown)
+    if answers.takes_words(shown.asked):
+        hint = f"Or in this thread: {hint[0].lower()}{hint[1:]}"
+    return f"{hint} {HOW_TO_COMMENT}"
+
+
+def _how(shown: Round) -> str:
+    """How this question is answered. That a form also takes JSON is said to who types something else."""
+    if answers.takes_words(shown.asked):
+        return answers.hint(shown.asked)
+    return f"Press {ANSWER} to fill in the form."
 
 
 def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
@@ -455,7 +460,7 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
     )
     body = inert.fallback(_body(shown), inert.NO_LIMIT)
     until = until_aloud(shown.asked, _DEFAULT_ALOUD)
-    tail = inert.fallback(f"{until}\n{answers.hint(shown.asked)} {HOW_TO_COMMENT}", 900)
+    tail = inert.fallback(f"{until}\n{_how(shown)} {HOW_TO_COMMENT}", 900)
     for line in instead_words(shown, _SMALL):
         tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _SMALL)}"
     if held := holder_words(shown):
@@ -469,7 +474,7 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
 
 def _closed_text(shown: Round) -> str:
     """Text of a question that takes no answer any more. Who answered is the only live part."""
-    asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {words(shown.question)}", 1500)
+    asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {_was_asked(shown)}", 1500)
     if shown.stage == "closed":
         who = closed_by(shown, 300)
         by = f"\nBy {who.text if who.live else inert.fallback(who.text)}." if who else ""
@@ -527,6 +532,14 @@ def _stakes(shown: Round) -> str:
     """How grave a confirmation is, and what silence does; empty of a question."""
     wanted = shown.asked.confirmation
     return stakes_words(wanted) if wanted else ""
+
+
+def _was_asked(shown: Round) -> str:
+    """The question, or the action in the words of its open card."""
+    wanted = shown.asked.confirmation
+    if wanted is None:
+        return words(shown.question)
+    return "\n".join(filter(None, (action_words(wanted), consequence_words(wanted))))
 
 
 def _says(shown: Round) -> str:

@@ -318,7 +318,7 @@ def default_words(asked: Aaep, limit: int) -> str:
         return f"If nobody answers, the agent assumes “{inert.clip(default, limit)}”"
     if asked.expires_at is None:
         return ""
-    return "If nobody answers, the agent decides on its own."
+    return "If nobody answers, the agent decides on its own"
 
 
 def closed_words(shown: Round, limit: int) -> str:

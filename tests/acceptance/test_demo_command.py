@@ -1,21 +1,16 @@
-"""`clarify demo` as a newcomer runs it: the page, one answer, the agent goes on, agents of one's own, Ctrl-C."""
+"""`clarify demo` as a newcomer runs it: the page, one answer, the agent goes on, Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
-import html
 import os
-import re
-import shlex
 import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import psutil
-from mcp import Client, StdioServerParameters
 
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.processes import Process, clarify
@@ -33,8 +28,6 @@ async def test_demo_from_the_page_to_an_answer_and_ctrl_c(tmp_path: Path) -> Non
                     assert shown.status == 200
                     assert "agents" in await shown.text()
                 await _answer_one(browser)
-                async with browser.get("/") as shown:
-                    await _connect_as_the_page_says(browser, await shown.text())
             children = psutil.Process(demo.pid).children(recursive=True)
             assert children, "the bot is a process of its own"
             demo.send_signal(signal.SIGINT)
@@ -66,60 +59,6 @@ async def _answer_one(browser: aiohttp.ClientSession) -> None:
         return "the agent went on" in str(mine) and f"<@{FOLAKE}>" in str(mine)
 
     await _watch(browser, went_on)
-
-
-async def _connect_as_the_page_says(browser: aiohttp.ClientSession, page: str) -> None:
-    """Ask by everything that the page offers to copy, and answer it there."""
-    found = re.findall(r'<pre id="way-[^>]*>(.*?)</pre>', page, re.DOTALL)
-    add, serve, program, in_a_shell = (html.unescape(text) for text in found)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(_answer(browser, "Over HTTP?", "A"))
-        group.create_task(_answer(browser, "Over stdio?", "B"))
-        group.create_task(_answer(browser, "Which colour?", "Green"))
-        group.create_task(_answer(browser, "Which database?", "SQLite"))
-        over_http = group.create_task(_tool(add.split()[-1], "Over HTTP?"))
-        command, *words = shlex.split(serve)
-        # the script of this name is there where the package is installed
-        server = StdioServerParameters(command=sys.executable, args=["-m", "bot.cli", *words])
-        over_stdio = group.create_task(_tool(server, "Over stdio?"))
-        with_python = group.create_task(_output(sys.executable, "-c", program))
-        with_curl = group.create_task(_posted(browser, shlex.split(in_a_shell)))
-    assert add.startswith("claude mcp add --transport http clarify http://127.0.0.1:")
-    assert Path(command).name == "clarify"
-    assert (over_http.result(), over_stdio.result()) == ("A", "B")
-    assert with_python.result() == f"Green user:slack/T0LOCAL/{FOLAKE}\n"
-    assert with_curl.result()["answer"] == "SQLite"
-
-
-async def _tool(server: str | StdioServerParameters, question: str) -> Any:
-    async with Client(server) as client:
-        result = await client.call_tool("ask_human", {"question": question, "choices": ["A", "B"]})
-    assert result.structured_content is not None
-    return result.structured_content["answer"]
-
-
-async def _output(*command: str) -> str:
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-    out, _ = await process.communicate()
-    return out.decode()
-
-
-async def _posted(browser: aiohttp.ClientSession, command: list[str]) -> Any:
-    """What curl would do."""
-    curl, _, header, url, _, body = command
-    assert curl == "curl"
-    name, _, value = header.partition(": ")
-    async with browser.post(url, data=body, headers={name: value}) as response:
-        return await response.json()
-
-
-async def _answer(browser: aiohttp.ClientSession, words: str, label: str) -> None:
-    def asked(messages: list[dict[str, Any]]) -> Any:
-        return next((m["ts"] for m in messages if words in str(m) and f"'{label}'" in str(m)), None)
-
-    body = {"user": FOLAKE, "channel": AGENTS, "ts": await _watch(browser, asked), "label": label}
-    async with browser.post("/control/click", json=body) as response:
-        assert (await response.json())["ok"] is True
 
 
 def _first_button(messages: list[dict[str, Any]]) -> tuple[dict[str, Any], str] | None:

@@ -127,7 +127,7 @@ async def test_long_question_leaves_its_buttons_on_the_screen(visit: Visit, aske
     )
     long = card(page, "First of all:")
     await expect(long).not_to_contain_text("Point 59 of 60.")
-    view = long.get_by_role("button", name="View all of")
+    view = long.get_by_role("button", name="View full")
     for button in (long.get_by_role("button", name="Yes", exact=True), view):
         await expect(button).to_be_visible()
     box = await long.bounding_box()

@@ -172,19 +172,25 @@ body.addEventListener("click", async (event) => {
 
 // What to copy for an agent of one's own.
 byId("connect-open")?.addEventListener("click", () => byId("connect").showModal());
+byId("connect")?.addEventListener("close", () => say(""));
 byId("connect")?.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
   const text = byId(button.dataset.copy);
+  say("");
   try {
     await navigator.clipboard.writeText(text.textContent);
-    button.textContent = "Copied";
+    say("Copied", button);
   } catch {
     getSelection().selectAllChildren(text); // not allowed to: whoever reads it copies the selection
-    button.textContent = "Selected";
+    say("Selected", button);
   }
-  byId("announcer").textContent = button.textContent;
 });
+// Said within the dialog: what is outside of it nobody hears while it is open.
+function say(done, button) {
+  byId("connect").querySelectorAll("[data-copy]").forEach((each) => { each.textContent = each === button ? done : "Copy"; });
+  byId("copied").textContent = done;
+}
 
 // Enter sends, Shift+Enter breaks the line; a sent composer is emptied.
 body.addEventListener("keydown", (event) => {

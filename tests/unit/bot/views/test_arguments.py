@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.views.arguments import argument_words, editable, read_changes
+from bot.views.arguments import argument_words, change_words, changed_in_all, editable, read_changes
 from bot.views.forms import full_view
 from core.clarification import Clarification, Edit, opened
 from core.questions import NewQuestion, ask_of, read_question
@@ -158,3 +158,26 @@ def test_changes_are_shown_with_whose_accept_they_undo() -> None:
     for said in (card.text, "\n".join(texts)):
         assert "Arguments changed by <@U0GOOD>; the accept of <@U0GOOD> does not count any more" in said
         assert "n: 1 → 2" in said
+
+
+def test_changes_within_an_argument_are_named_by_their_place() -> None:
+    sent = {
+        "links": {"notes": "https://a.example", "old": 1, "deep": {"x": True, "y": [1]}},
+        "mixed": {"a": 1},
+    }
+    changed = {
+        "links": {"notes": "https://a.example", "deep": {"x": False, "y": [1, 2]}, "new": None},
+        "mixed": [1],
+    }
+    edit = Edit.model_validate({"changed": changed, "user": "U0GOOD", "decided_by": "user:x", "at": NOW})
+    record = asked(sent)
+    shown = record.asked.model_copy(update={"edits": (edit,)})
+    said = [
+        "links › old: 1 → (left out)",
+        "links › deep › x: yes → no",
+        "links › deep › y: [1] → [1, 2]",
+        "links › new: (left out) → (none)",
+        'mixed: {"a": 1} → [1]',
+    ]
+    assert change_words(shown) == said
+    assert changed_in_all(shown).split("\n")[1:] == said

@@ -176,7 +176,7 @@ def test_card_verbosity(verbosity: Any, seen: list[str], unseen: list[str]) -> N
     [
         ({"default_response": "65"}, "If nobody answers, the agent assumes “65”"),
         ({"default_response": False}, "If nobody answers, the agent assumes “no”"),
-        ({}, "If nobody answers, the agent decides on its own."),
+        ({}, "If nobody answers, the agent decides on its own"),
         ({"timeout_seconds": None}, "No time limit"),
     ],
 )

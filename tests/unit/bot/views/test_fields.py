@@ -224,6 +224,15 @@ def test_long_lists_are_counted_on_the_card_and_stand_under_view_full() -> None:
     assert "  100. e99" in shown(alone.blocks)
 
 
+def test_form_is_read_aloud_as_it_is_filled_in() -> None:
+    """By its button; choices with commas of their own are told apart."""
+    whom = {"title": "Whom", "enum": ["All, now", "None"]}
+    record = record_of({"properties": {"a": whom, "b": {"enum": ["x", "y"]}}})
+    said = judged(card(record)).text
+    assert "• Whom (one of “All, now”, “None”; optional)\n• b (one of x, y; optional)" in said
+    assert said.endswith("Press Answer… to fill in the form. Start with note: to comment without answering.")
+
+
 def test_answered_card_shows_every_field() -> None:
     record = record_of({"properties": {f"f{n}": {"type": "integer"} for n in range(30)}})
     answer = answers.from_form(record.asked, {f"f{n}": n for n in range(30)})
