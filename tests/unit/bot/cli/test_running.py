@@ -6,6 +6,7 @@ import fcntl
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
+from unittest import mock
 
 import pytest
 from filelock import FileLock
@@ -15,6 +16,7 @@ from bot.storage import sqlite
 from bot.storage.beside import is_in_use
 from bot.storage.store import Store
 from core import errors
+from core.ledger import PATIENCE
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 
@@ -131,17 +133,12 @@ def misconfigured(prompt: Prompt) -> None:
     ],
 )
 def test_trouble_has_a_code_a_line_and_json(
-    prompt: Prompt,
-    before: Callable[[Prompt], object],
-    arguments: list[str],
-    code: str,
-    words: str,
-    monkeypatch: pytest.MonkeyPatch,
+    prompt: Prompt, before: Callable[[Prompt], object], arguments: list[str], code: str, words: str
 ) -> None:
     before(prompt)
-    if code == "LOCK_TIMEOUT":  # others may need as long as a busy machine lets them
-        monkeypatch.setattr("bot.cli.running.PATIENCE", 0.2)
-    said = prompt(*arguments, "--json")
+    # Only what meets a lock is impatient: others take as long as a busy machine lets them.
+    with mock.patch("bot.cli.running.PATIENCE", 0.2 if code == "LOCK_TIMEOUT" else PATIENCE):
+        said = prompt(*arguments, "--json")
     assert said.json["error"]["code"] == code
     assert words in said.json["error"]["message"]
     assert f"clarify: {code}: " in said.err
