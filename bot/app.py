@@ -75,7 +75,7 @@ from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification
-from core.clock import Clock, SystemClock, within
+from core.clock import Clock, SystemClock, Turns, within
 from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable
 from core.hub import Hub
@@ -103,6 +103,11 @@ _PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
 
 # While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
 _SLACK_HEAD_START = 60.0
+
+
+# So many clicks, windows and commands are worked on at once. With more, people who wait for Slack's acknowledgement come
+# before cards and replies, for so many seconds.
+_ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 
 async def run(settings: Settings) -> None:
@@ -302,6 +307,7 @@ class Bot:
         """The parts that all others need: ledgers and their router, Slack's Web API, metrics."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
+        self.acts = Turns(clock, _ACTS_AT_ONCE, _CROWD)
         self.index = Index()
         self.ledger = FileLedger(
             settings.ledger.directory,
@@ -420,6 +426,7 @@ class Bot:
             router=self.router,
             ledger=self.ledger,
             store=self.store,
+            acts=self.acts,
             clock=clock,
             rng=self.rng,
             raise_incident=self.incidents.raise_,
@@ -441,6 +448,7 @@ class Bot:
             ledger=self.ledger,
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
+            acts=self.acts,
             clock=clock,
             rng=self.rng,
         )
@@ -636,6 +644,7 @@ class Bot:
             backfill=self.backfill,
             later=self.later,
             pulse=self.pulse,
+            acts=self.acts,
             counted=lambda others: self.store.note_connections(others, self.clock.now()),
             passed=self.monitoring.trigger,
             clock=self.clock,

@@ -31,7 +31,7 @@ from bot.settings.model import Settings
 from bot.slackapi import Gateway, Later, Never, Post, Sent, Unknown, failure
 from bot.views import inert
 from core.clarification import parse_id
-from core.clock import Clock
+from core.clock import Clock, Turns
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
 from core.escalation import NewIncident, Raise
 from core.ledger import Ledger
@@ -59,7 +59,8 @@ OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
 
 class Messenger:
     """Posts and updates single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot be
-    shown; `on_outcome` is called with the outcome of each message.
+    shown; `on_outcome` is called with the outcome of each message. `acts`: those of people, who come first where
+    they are many.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Messenger:
         ledger: Ledger,
         raise_incident: Raise,
         on_outcome: OnOutcome,
+        acts: Turns,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -82,6 +84,7 @@ class Messenger:
         self._ledger = ledger
         self._raise = raise_incident
         self._on_outcome = on_outcome
+        self._acts = acts
         self._clock = clock
         self.lanes = Lanes(self.deliver, clock, settings.pacing.posts_per_second, rng)
         self._paused = self._pages_paused = False
@@ -123,6 +126,8 @@ class Messenger:
         A lane sends several messages at the same time, so a lock lets only one call work on a message, and another one
         on what is to be posted in a session's thread: its first message opens it, the others keep their order.
         """
+        if not key.startswith("page:"):
+            await self._acts.calm()
         async with self._turn(key):
             return await self._deliver(key)
 

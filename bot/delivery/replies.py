@@ -18,7 +18,7 @@ from bot.producers.producers import Producers
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx, batches
 from core.clarification import Aaep, Clarification, ReplyState, parse_id
-from core.clock import Clock, backoff
+from core.clock import Clock, Turns, backoff
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.escalation import NewIncident, Raise
 from core.index import Summary
@@ -92,7 +92,7 @@ class _Blocked:
 class Replies:
     """Runs one task per reply to be sent. `raise_incident` pages a person when the agent refused the answer, or when it
     does not arrive and waiting will not help. `on_foreign(clarification)` is called when another program wrote the
-    answer under a person's name.
+    answer under a person's name. `acts`: those of people, who come first where they are many.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Replies:
         router: Router,
         ledger: Ledger,
         store: Store,
+        acts: Turns,
         clock: Clock,
         rng: random.Random,
         raise_incident: Raise,
@@ -111,6 +112,7 @@ class Replies:
         self._router = router
         self._ledger = ledger
         self._store = store
+        self._acts = acts
         self._clock = clock
         self._rng = rng
         self._raise = raise_incident
@@ -171,6 +173,7 @@ class Replies:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _settle(self, clarification: str) -> None:
+        await self._acts.calm()
         while True:
             wait: tuple[float, str | None] | None
             try:

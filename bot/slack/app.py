@@ -41,7 +41,7 @@ from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Pulse, SlackBusyError
 from bot.views import phrases
-from core.clock import Clock
+from core.clock import Clock, Turns
 
 _log = structlog.get_logger("clarify.slack")
 _bolt_log = logging.getLogger("clarify.slack")
@@ -55,6 +55,7 @@ class SlackApp:
     `introduce`, `look_back`, `run`, in this order; `stop` at any time.
 
     `ready` is set when clicks are taken. `pulse`: whether Slack answers. `later` runs what follows an acknowledgement.
+    `acts`: of people who wait for one. All at once they would all be late, and their look-ups, too.
     `passed` is called for each request from Slack, `counted` with the number of other bots' connections.
     """
 
@@ -68,6 +69,7 @@ class SlackApp:
         backfill: Backfill,
         later: Background,
         pulse: Pulse,
+        acts: Turns,
         counted: Callable[[int], Coroutine[Any, Any, None]],
         passed: Callable[[], None],
         clock: Clock,
@@ -79,6 +81,7 @@ class SlackApp:
         self._backfill = backfill
         self._later = later
         self._pulse = pulse
+        self._acts = acts
         self._passed = passed
         self._clock = clock
         self.ready = asyncio.Event()
@@ -217,8 +220,9 @@ class SlackApp:
             raise Unacknowledged("it is not known yet who we are")
         self._passed()
         if request.body.get("type") != "event_callback":
-            with lookup_budget():
-                return await self._bolt.async_dispatch(request)
+            async with self._acts.turn():
+                with lookup_budget():
+                    return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:
             self.schedule_catch_up()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
+
+import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
@@ -56,6 +59,29 @@ async def test_p1_fifty_questions_are_twenty_cards_and_one_roll_up(stage: World)
 def listed(view: View) -> list[str]:
     texts = [str(block.get("text", {}).get("text", "")) for block in view.payload["blocks"]]
     return [text.split(": ", 1)[1] for text in texts if "Question number" in text]
+
+
+async def test_many_clicks_at_once_are_acknowledged_before_anybody_else_is_told(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.app._ACTS_AT_ONCE", 2)
+    told_before = []
+
+    async def press(card: Message) -> None:
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        updates = [call for call in stage.workspace.calls if call.method == "chat.update"]
+        told_before.append(len(stage.producer.replies) + len(updates))
+
+    async with stage.bot():
+        for n in range(LIMIT):
+            await stage.emit(f"rpl_{n}", session=f"sess_{n}", question=f"Question number {n:02d}?")
+        cards = await stage.until(lambda: len(open_cards(stage)) == LIMIT and open_cards(stage))
+        await asyncio.gather(*(press(card) for card in cards))
+        assert told_before[:-4] == [0] * (
+            LIMIT - 4
+        )  # the last are on their way to Slack with the first replies
+        await stage.until(lambda: len(stage.producer.replies) == LIMIT)
+        await stage.until(lambda: not open_cards(stage))
 
 
 async def test_p1_question_in_the_roll_up_is_answered_from_it_and_its_place_is_filled(stage: World) -> None:
