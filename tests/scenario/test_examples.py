@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -149,18 +147,3 @@ async def test_shell_script_waits_on_while_the_bot_starts_anew(stage: World, env
         await process.communicate()
         await stage.now_says(card, "Delivered and confirmed")
     assert (process.returncode, len(stage.cards())) == (0, 1)
-
-
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-async def test_readmes_curl_is_answered(stage: World, environ: dict[str, str]) -> None:
-    (program,) = re.findall(
-        r"^```sh\n(curl [^`]*/questions.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    async with stage.bot() as bot:
-        asked = program.replace("http://127.0.0.1:8787", url_of(bot))
-        assert shlex.split(asked) != shlex.split(program)
-        process = await start(asked, environ | {"no_proxy": "127.0.0.1"})
-        card = await stage.card("Which release?")
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="4.2")
-        out, _ = await process.communicate()
-    assert json.loads(out)["answer"] == "4.2"
