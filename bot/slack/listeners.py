@@ -2,7 +2,7 @@
 
 Nothing is acknowledged before it is kept: where nothing was recorded and nobody could be told, `Unacknowledged` is raised,
 and Slack shows an error to the person who clicked, or sends an event again. Bolt takes the first listener that matches,
-so the one for all else comes last.
+so the one for all else comes last, and what comes most often first: each that does not match takes its time.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def register(app: AsyncApp, to: Handlers) -> None:
 
     app.action(LINK_ACTION)(_nothing)
     _buttons(app, to, r"clarify\..+", Press.unpack, press)
+    _messages(app, to)
     _buttons(app, to, r"list\..+", ListPress.unpack, to.interactions.press_list)
     _buttons(app, to, r"oncall\..+", PagePress.unpack, press_page)
     _home(app, to)
@@ -87,7 +88,6 @@ def register(app: AsyncApp, to: Handlers) -> None:
     _modal(app, to, HAND_CALLBACK, PagePress.unpack, hand)
     _command(app, to)
     _shortcut(app, to)
-    _messages(app, to)
     _people(app, to)
     _rest(app)
 
