@@ -536,6 +536,7 @@ class Bot:
             ledger=self.ledger,
             router=self.router,
             adopt=lambda clarification: self.watch.adopt(clarification),  # noqa: PLW0108 - built later
+            trouble_with=self.access.trouble_with,
             clock=self.clock,
         )
         self.producers = Producers(

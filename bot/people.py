@@ -48,6 +48,7 @@ UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible
 NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 _CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
 _FACTS = UNKNOWN_USER | NO_GROUP | _CHANNEL_GONE
+_LOOK_UP_TO_ASK = 2.0  # seconds that an agent's question waits for
 _KEEP = 300.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
@@ -683,6 +684,21 @@ class AccessControl:
         except SlackRefusedError:
             # Somebody of whom Slack tells us nothing, such as an external person: no address.
             return None
+
+    async def trouble_with(self, named: str) -> str | None:
+        """Why a person whom a question names cannot answer it; None if they can, or if Slack does not tell that now."""
+        if "@" in named:
+            return None  # who has an address is known once they answer
+        try:
+            with lookup_budget(_LOOK_UP_TO_ASK):
+                person = await within_budget(self._people.profile(named))
+        except SlackRefusedError as error:
+            unknown = "Slack knows nobody of this id: expected a person of this workspace."
+            # Of people of other organizations it says that they are not visible; they may answer where they are listed.
+            return unknown if error.code == "user_not_found" else None
+        except SlackUnreachableError:
+            return None
+        return "This account is deactivated: expected a person who can answer." if person.is_deleted else None
 
     async def how_many(self, audience: Audience, most: int) -> int:
         """How many different people may answer a question of this audience, counted up to `most`.

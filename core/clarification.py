@@ -365,10 +365,13 @@ class Clarification(Record):
 
     @property
     def unclaimed_at(self) -> datetime | None:
-        """When people are told that its asker never fetched the answer; None: it does not wait to be fetched."""
+        """When people are told that its asker never fetched the answer; None: it does not wait to be fetched. Until the
+        question's time is over, its asker may still come for it.
+        """
         asked = self.asked
-        waits = asked.reply == "waiting" and asked.answered_at is not None
-        return asked.answered_at + UNCLAIMED_AFTER if waits and asked.answered_at else None
+        if asked.reply != "waiting" or asked.answered_at is None:
+            return None
+        return max(asked.answered_at, asked.expires_at or asked.answered_at) + UNCLAIMED_AFTER
 
     def sla(self, default: timedelta) -> timedelta:
         """The time to the next step: its workflow's, or `default` if that is missing or invalid."""

@@ -520,8 +520,8 @@ def _check_default(question: AskedQuestion) -> None:
         case "choice" if question.multiple:
             fits = isinstance(default, list) and all(each in values for each in default)
             fits, expected = (
-                fits and len(set(default)) == len(default),
-                "a list of the choices' values, each once",
+                fits and 0 < len(set(default)) == len(default),
+                "a list of one or more of the choices' values, each once",
             )
         case "choice":
             fits, expected = default in values, "one of the choices' values"

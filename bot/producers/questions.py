@@ -24,7 +24,7 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Index
 from core.ledger import Ledger
 from core.questions import (
@@ -44,7 +44,19 @@ KEYS_KEPT = timedelta(days=7)  # after a question's time is over
 _MOST_OPEN = 100
 _MOST_LISTED = 100
 _GONE = "forgotten"  # in place of a digest
-_WORDS = ("question", "choices", "context", "action", "consequence", "arguments", "form", "default", "topic")
+_WORDS = (
+    "agent",
+    "session",
+    "question",
+    "choices",
+    "context",
+    "action",
+    "consequence",
+    "arguments",
+    "form",
+    "default",
+    "topic",
+)
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # seconds between two that are the same: times of day are not exact
@@ -132,10 +144,14 @@ class Questions:
         ledger: Ledger,
         router: Router,
         adopt: Callable[[str], Awaitable[bool]],
+        trouble_with: Callable[[str], Awaitable[str | None]],
         clock: Clock,
     ) -> None:
-        """`adopt`: takes over what another program wrote into a ledger, or undoes it."""
+        """`adopt`: takes over what another program wrote into a ledger, or undoes it. `trouble_with`: why a person cannot
+        be asked, if that is known now.
+        """
         self._adopt = adopt
+        self._trouble_with = trouble_with
         self._producers = producers
         self._inbox = inbox
         self._store = store
@@ -168,9 +184,10 @@ class Questions:
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: as they say. After the last one it will be asked.
         """
         token = f"q_{secrets.token_hex(12)}"
-        asked = self._redacted(read_question(new, producer=speaker.producer, token=token), speaker.producer)
+        asked = read_question(new, producer=speaker.producer, token=token)
         if not speaker.may_be(asked.agent):
             raise OtherAgent
+        asked = self._redacted(asked, speaker.producer)
         asking = self._asked(asked, speaker.producer, token, repeats=repeats and asked.key is None)
         # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
         record, is_new = await asyncio.shield(asyncio.ensure_future(asking))
@@ -184,8 +201,9 @@ class Questions:
         self._on_the_way[producer] += 1
         over: set[str] | None = set() if repeats else None
         try:
+            trouble = None if asked.to is None else await self._trouble_with(asked.to)
             while True:
-                place = await self._stored(asked, producer, token, over)
+                place = await self._stored(asked, producer, token, over, trouble)
                 try:
                     record = await self._recorded(place)
                 except NotFound:  # its ledger was taken away
@@ -209,7 +227,10 @@ class Questions:
         Raises:
             NotFound: there is none of that id. Forgotten: its content is gone.
         """
-        issue = parse_id(clarification_id)[0]
+        try:
+            issue = parse_id(clarification_id)[0]
+        except BadInput:
+            raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
         record = await self._ledger.find(clarification_id, issue)
         if record.asked.producer != producer:
             raise NotFound(clarification_id)
@@ -250,6 +271,8 @@ class Questions:
 
     async def listed(self, producer: str, session: str | None = None) -> list[Clarification]:
         """The newest questions of a producer, and of one session, if that is named; at most 100."""
+        if session is not None:
+            session = _replaced(session, self._patterns(producer))
         rows = await self._store.read(
             """select token, issue, clarification from questions
                where producer = :producer and (:session is null or session_id = :session)
@@ -291,9 +314,16 @@ class Questions:
                 return
 
     async def _stored(
-        self, asked: AskedQuestion, producer: str, token: str, over: Collection[str] | None
+        self,
+        asked: AskedQuestion,
+        producer: str,
+        token: str,
+        over: Collection[str] | None,
+        trouble: str | None,
     ) -> _Place:
-        """Store a question, unless it was before. `over`: tokens of the same question that are, if it may be asked again."""
+        """Store a question, unless it was before. `over`: tokens of the same question that are, if it may be asked again;
+        `trouble`: why the person who shall answer cannot.
+        """
         now = self._clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
         incoming = Incoming(
@@ -314,6 +344,8 @@ class Questions:
                 return known
             if over is not None and (same := _same(tx, asked, producer, over)) is not None:
                 return same
+            if trouble is not None:
+                raise BadField("to", trouble)
             if waiting >= most:
                 raise TooManyOpen(most)
             take(tx, incoming)
@@ -392,12 +424,18 @@ class Questions:
                 return record
         raise NotRecordedYet
 
+    def _patterns(self, producer: str) -> list[re.Pattern[str]]:
+        given = self._producers[producer].redact if producer in self._producers else ()
+        return [re.compile(each) for each in given]
+
     def _redacted(self, asked: AskedQuestion, producer: str) -> AskedQuestion:
-        patterns = self._producers[producer].redact if producer in self._producers else ()
-        if not patterns:
+        compiled = self._patterns(producer)
+        if not compiled:
             return asked
+        if any(each.search(asked.key or "") for each in compiled):
+            # Replaced, it would be another question's key, too, and that one's answer this one's.
+            raise BadField("key", "Expected one without anything that your `redact` replaces.")
         said = asked.model_dump(mode="json")
-        compiled = [re.compile(each) for each in patterns]
         shown = AskedQuestion.model_validate(
             said
             | {name: _replaced(said[name], compiled) for name in _WORDS}

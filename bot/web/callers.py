@@ -32,6 +32,7 @@ PAGE_HEADER = "X-Clarify-Page"
 _LOCAL = "local"
 _PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # what their names begin with
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
+_NOBODYS = "The bearer token is not that of any producer."
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
 
@@ -68,7 +69,7 @@ class Callers:
         if not self._may_call and "authorization" not in request.headers:
             self._check_local(request, _LOCAL)
             _check_json(request)
-            return Speaker(_LOCAL)
+            return Speaker(_choose((_LOCAL,), request.query_params.get("producer")))
         name = self.pushing(request)
         return self._speakers.get(name, Speaker(name))
 
@@ -79,6 +80,8 @@ class Callers:
             HTTPException: see `speaker`.
         """
         if not self._may_call:
+            if "authorization" in request.headers:
+                raise _unauthorized(_NOBODYS)
             raise problem(
                 403, "NO_PRODUCER", "No producer may call: none of the configuration is without `url`."
             )
@@ -139,7 +142,7 @@ class Callers:
         token = given.strip(" \t").encode("latin-1")  # the very bytes that came
         found = [name for name, expected in self._tokens.items() if hmac.compare_digest(token, expected)]
         if scheme.lower() != "bearer" or not token or not found:
-            raise _unauthorized("The bearer token is not that of any producer.")
+            raise _unauthorized(_NOBODYS)
         return tuple(found)
 
 

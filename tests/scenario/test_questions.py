@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -132,10 +133,12 @@ async def test_approval_is_rejected_with_a_reason(stage: World, asker: Asker) ->
         ({"question": "x", "approvals": 2}, "approvals"),
         ({"question": "x", "editable": True}, "editable"),
         ({"question": "x", "choices": ["a", "b"], "multiple": True, "default": ["a", "a"]}, "default"),
+        ({"question": "x", "choices": ["a", "b"], "multiple": True, "default": []}, "default"),
         ({"question": "x", "timeout": 0}, "timeout"),
         ({"question": "x", "timeout": True}, "timeout"),
         ({"question": "x", "timeout": "60"}, "timeout"),
         ({"question": "x", "to": "somebody"}, "to"),
+        ({"question": "x", "to": "U0NOBODY"}, "to"),
         ({"question": "x", "key": ""}, "key"),
         ({"question": "x", "colour": "red"}, "colour"),
     ],
@@ -180,6 +183,8 @@ async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Pa
         card = await stage.card("Go on?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         told = await stage.message("never picked up the answer")
+        asked_until = datetime.fromisoformat(asked["expires_at"])  # until then its asker may come
+        assert stage.clock.now() >= asked_until + timedelta(hours=1)
         assert told.thread_ts == card.ts
         await stage.now_says(card, "The agent never picked it up")
         assert (await Asker(http).look(asked))["answer"] is True
@@ -298,3 +303,45 @@ async def test_caller_without_a_token_is_refused_where_all_have_one(stage: World
 async def test_unknown_name_in_the_query_is_refused(asker: Asker) -> None:
     answer = await asker.http.post("/questions?wiat=5", json={"question": "Go on?"})
     assert (answer.status_code, answer.json()["field"]) == (422, "wiat")
+
+
+async def test_somebody_who_left_is_not_asked_anew(stage: World, asker: Asker) -> None:
+    asked = await asker.ask(question="Your view?", to=ADE, key="k")
+    await stage.card("Your view?")
+    stage.workspace.change_user(ADE, deleted=True)
+    await stage.heard("user_change")
+    problem = await asker.ask(question="And yours?", to=ADE, status=422)
+    assert (problem["field"], "deactivated" in problem["message"]) == ("to", True)
+    assert (await asker.ask(question="Your view?", to=ADE, key="k", status=200))["id"] == asked["id"]
+
+
+async def test_person_is_asked_while_slack_does_not_tell_who_that_is(stage: World, asker: Asker) -> None:
+    stage.workspace.faults.add("users.info", "5xx:500", times=9)
+    assert (await asker.ask(question="Your view?", to=ONCALL))["status"] == "waiting"
+
+
+@pytest.mark.parametrize(
+    "path", ["nope", "CLR-1-1", "CLR-100001-002", "CLR-%00-001", "CLR-" + "9" * 400 + "-001"]
+)
+async def test_no_question_has_that_id(asker: Asker, path: str) -> None:
+    for method in ("GET", "DELETE"):
+        answer = await asker.http.request(method, f"/questions/{path}")
+        assert (answer.status_code, answer.json()["error"]) == (404, "NOT_FOUND")
+
+
+async def test_names_are_redacted_and_keys_that_would_be_are_refused(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    async with (
+        stage.bot(config(stage.producer.url, more=bare)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot)) as http,
+    ):
+        asker = Asker(http)
+        asked = await asker.ask(question="Go on?", agent="bot-hunter2", session="of-hunter2")
+        assert (asked["agent"], asked["session"]) == ("bot-[redacted]", "of-[redacted]")
+        card = await stage.card("Go on?")
+        assert "hunter" not in said(card) + (stage.folder / "ledgers/issue-100001.json").read_text()
+        (listed,) = (await http.get("/questions", params={"session": "of-hunter2"})).json()["questions"]
+        assert listed["id"] == asked["id"]
+        problem = await asker.ask(question="Go on?", key="k-hunter2", status=422)
+        assert problem["field"] == "key"
+        assert "hunter" not in problem["message"]

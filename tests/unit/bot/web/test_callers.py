@@ -171,7 +171,9 @@ def test_callers_ask_a_stranger_for_a_token_where_there_is_one() -> None:
 def test_callers_are_local_where_no_producer_may_call() -> None:
     assert Callers({}).speaker(request()).producer == "local"
     assert refused(Callers({}).pushing, request()) == (403, "NO_PRODUCER")
-    assert refused(Callers({}).pushing, request(authorization="Bearer x")) == (403, "NO_PRODUCER")
+    assert refused(Callers({}).speaker, request(authorization="Bearer x")) == (401, "UNAUTHORIZED")
+    assert Callers({}).speaker(request(query="producer=local")).producer == "local"
+    assert refused(Callers({}).speaker, request(query="producer=planner")) == (403, "OTHER_PRODUCER")
 
 
 @pytest.mark.parametrize("tokens", [{}, {"helper": None}, {"planner": SecretStr("planner-token")}])
