@@ -150,7 +150,10 @@ def trouble_with(arguments: Any) -> str | None:
     """Why an action cannot have these arguments; None: it can."""
     if _depth(arguments) > _DEEPEST:
         return f"Nested too deeply: expected at most {_DEEPEST} levels."
-    size = len(json.dumps(arguments).encode())
+    try:
+        size = len(json.dumps(arguments, allow_nan=False).encode())
+    except ValueError:  # the ledger would hold null in their place, and so would the action
+        return "Expected JSON, which has no NaN and no infinite numbers."
     return f"{size} bytes of JSON: expected at most {ARGUMENTS_LIMIT}." if size > ARGUMENTS_LIMIT else None
 
 

@@ -496,10 +496,10 @@ def _kind(new: NewQuestion) -> DirectKind:
 def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
     found: dict[str, GivenChoice] = {}
     for place, each in enumerate(new.choices or ()):
-        value = whole_characters(each.value)
+        value = plain(each.value)
         if value in found:
             raise BadField(f"choices.{place}", "This value is there before: expected each value once.")
-        label = whole_characters(each.label or each.value)
+        label = plain(each.label or each.value)
         found[value] = GivenChoice(value=value, label=label, description=_text(each.description))
     return tuple(found.values())
 
@@ -572,8 +572,13 @@ def _closing_words(record: Clarification) -> str | None:
     return said or None
 
 
+def plain(text: str) -> str:
+    """`text` with U+FFFD for what storage cannot hold: half characters, and NUL in PostgreSQL."""
+    return whole_characters(text).replace("\0", "\ufffd")
+
+
 def _text(text: str | None) -> str | None:
-    return None if text is None else whole_characters(text)
+    return None if text is None else plain(text)
 
 
 def _whole(value: Any) -> Any:

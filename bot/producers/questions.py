@@ -34,6 +34,7 @@ from core.questions import (
     NewQuestion,
     check_form,
     event_of,
+    plain,
     read_question,
 )
 from core.records import Subject, is_unsettled, parse
@@ -163,9 +164,7 @@ class Questions:
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
 
     def record_changed(self, record: Clarification) -> None:
-        """A record was written: who waits for it is woken."""
-        if record.asked.direct is None:
-            return
+        """A record was written: who waits for it is woken, also if it was forgotten."""
         for name in (record.id, record.asked.event_id or ""):
             for event in self._waiting.get(name, ()):
                 event.set()
@@ -272,7 +271,7 @@ class Questions:
     async def listed(self, producer: str, session: str | None = None) -> list[Clarification]:
         """The newest questions of a producer, and of one session, if that is named; at most 100."""
         if session is not None:
-            session = _replaced(session, self._patterns(producer))
+            session = _replaced(plain(session), self._patterns(producer))
         rows = await self._store.read(
             """select token, issue, clarification from questions
                where producer = :producer and (:session is null or session_id = :session)
@@ -284,9 +283,11 @@ class Questions:
         found: list[Clarification] = []
         for row in rows:
             try:
-                found.append(await self._at(_place(row)))
+                record = await self._at(_place(row))
             except (NotFound, NotRecordedYet):
                 continue  # it was moved away with its ledger, or is on its way there
+            if record.asked.direct is not None:  # forgotten
+                found.append(record)
         return found
 
     async def withdraw(self, clarification_id: str, producer: str, words: str = "") -> Clarification:

@@ -345,7 +345,7 @@ async def test_callers_are_those_of_the_bot(stage: World) -> None:
             ({"Origin": "https://evil.example.com"}, "BROWSER"),
             ({"Host": "evil.example.com"}, "HOST"),
             ({"Content-Type": "text/plain"}, "NOT_JSON"),
-            ({"Authorization": "Bearer wrong"}, "NO_PRODUCER"),
+            ({"Authorization": "Bearer wrong"}, "UNAUTHORIZED"),
         ]:
             answer = await http.post(
                 "/mcp", content=json.dumps(call), headers={"Content-Type": "application/json"} | wrong

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +15,9 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.kit.processes import command
+from tests.kit.until import until
+from tests.kit.world import World, config, controls, environment, said, scene, url_of
 
 
 class Asker:
@@ -345,3 +349,38 @@ async def test_names_are_redacted_and_keys_that_would_be_are_refused(stage: Worl
         problem = await asker.ask(question="Go on?", key="k-hunter2", status=422)
         assert problem["field"] == "key"
         assert "hunter" not in problem["message"]
+
+
+@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
+async def test_numbers_that_json_does_not_have_are_refused(asker: Asker, number: str) -> None:
+    body = f'{{"action": "Wait", "arguments": {{"for": [{number}]}}}}'
+    headers = {"Content-Type": "application/json"}
+    problem = asker.body(await asker.http.post("/questions", content=body, headers=headers), 422)
+    assert problem["field"] == "arguments"
+
+
+async def test_forgotten_question_is_gone_also_for_who_waits(stage: World) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker = Asker(http)
+        asked = await asker.ask(question="Still there?", key="k", session="s")
+        other = await asker.ask(question="And this?", session="s")
+        await stage.card("Still there?")
+        waiting = asyncio.create_task(asker.look(asked, wait=55, status=410))
+        await until(lambda: asked["id"] in bot.questions._waiting)
+        began = time.monotonic()
+        env = os.environ | environment(stage.workspace)
+        forgotten = await command(stage.file, "forget", asked["id"], "--abandon", "-y", env=env)
+        assert forgotten.code == 0, forgotten.err
+        assert (await waiting)["error"] == "FORGOTTEN"
+        assert time.monotonic() - began < 30
+        await asker.withdraw(asked, status=410)
+        await asker.ask(question="Still there?", key="k", session="s", status=410)
+        (listed,) = (await http.get("/questions", params={"session": "s"})).json()["questions"]
+        assert listed["id"] == other["id"]
+
+
+async def test_names_hold_no_character_that_a_database_does_not(asker: Asker) -> None:
+    asked = await asker.ask(question="Go\0on?", agent="a\0", session="s\0", choices=["\0a", "b"])
+    assert (asked["agent"], asked["session"]) == ("a\ufffd", "s\ufffd")
+    (listed,) = (await asker.http.get("/questions", params={"session": "s\0"})).json()["questions"]
+    assert listed["id"] == asked["id"]
