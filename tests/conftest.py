@@ -20,9 +20,12 @@ from tests.kit.databases import postgres_server  # noqa: F401 - a fixture of all
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# An example takes as long as the machine lets it.
+# An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.
 hypothesis.settings.register_profile(
-    "busy machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "busy machine",
+    deadline=None,
+    max_examples=int(os.environ.get("CLARIFY_EXAMPLES", "30")),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("busy machine")
 

@@ -257,7 +257,7 @@ FIELDS = [*EVENT, "options", "multi_select", "free_form_allowed", "default_respo
           "extensions", "correlation_id", "summary_terse"]  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(JSON)
 def test_any_json_is_an_event_or_not_one(obj: object) -> None:
     try:
@@ -266,7 +266,7 @@ def test_any_json_is_an_event_or_not_one(obj: object) -> None:
         return
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON), st.sampled_from(sorted(aaep.CRITICAL_TYPES)))
 def test_event_with_any_fields_is_read(fields: dict[str, object], kind: str) -> None:
     event = parse_event(EVENT | fields | {"type": kind}, RECEIVED)

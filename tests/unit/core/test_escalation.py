@@ -333,7 +333,7 @@ def longest_silence(of: Policy) -> timedelta:
     return max(max(after, default=timedelta(0)), min(repeats, default=of.take_timeout))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(steps=STEPS, deeds=DEEDS)
 def test_wanted_is_never_silent_longer_than_the_policy_says_unless_acknowledged(
     steps: list[tuple[int, int | None]], deeds: list[tuple[int, str, str]]
@@ -557,7 +557,7 @@ def test_words_of_agents_stay_on_their_line() -> None:
 texts = st.text(max_size=3000) | st.sampled_from(["x" * 20_000, "𝔔" * 5000, "\n" * 50, ""])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(texts, texts, texts, st.lists(texts, max_size=32), st.integers(0, 12))
 def test_words_are_never_longer_than_their_limit(
     topic: str, question: str, name: str, labels: list[str], others: int

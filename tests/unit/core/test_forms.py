@@ -218,7 +218,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(schemas(), st.data())
 def test_what_a_form_takes_is_valid_by_its_schema(schema: Json, data: st.DataObject) -> None:
     """Defaults and choices as they are, and anything else, are tried as the fields' values."""

@@ -449,7 +449,7 @@ class Life:
         assert self.record.status == "abandoned" or expires is None or now < expires
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.none() | spans, spans, st.lists(moments, min_size=1, max_size=12))
 def test_no_call_early_none_missed_none_twice_whatever_the_clock_does(
     timeout: timedelta | None, sla: timedelta, visits: list[datetime]
@@ -462,7 +462,7 @@ def test_no_call_early_none_missed_none_twice_whatever_the_clock_does(
         life.judge(now)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.none() | spans.filter(lambda span: span >= timedelta(seconds=1)), spans)
 def test_who_sleeps_until_the_next_call_misses_nothing_and_wakes_for_something(
     timeout: timedelta | None, sla: timedelta

@@ -16,7 +16,7 @@ from tests.unit.bot.strategies import NOW, words
 RENDERER = Renderer()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(text=words(4000))
 @example("1" * 4000)
 def test_whatever_is_typed_gets_an_inert_answer(text: str) -> None:

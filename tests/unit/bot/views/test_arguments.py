@@ -56,7 +56,7 @@ def fields(record: Clarification) -> dict[str, dict[str, Any]]:
     return {b["block_id"]: b for b in view["blocks"] if b.get("block_id", "").startswith("argument.")}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(arguments=ARGUMENTS)
 def test_whatever_an_agent_sends_is_shown_and_left_as_it_is(arguments: dict[str, Any]) -> None:
     record = asked(arguments)
@@ -70,7 +70,7 @@ def test_whatever_an_agent_sends_is_shown_and_left_as_it_is(arguments: dict[str,
     assert read_changes(values, known) == ({}, {})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(arguments=ARGUMENTS, data=st.data())
 def test_what_is_typed_is_a_value_or_an_error_at_its_field(
     arguments: dict[str, Any], data: st.DataObject

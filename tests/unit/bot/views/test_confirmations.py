@@ -28,7 +28,7 @@ from tests.unit.bot.views.kit import RENDERER, about, content
 
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
-many = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 EXTRA = st.dictionaries(
     words(60), st.recursive(words(300), lambda inner: st.lists(inner, max_size=3)), max_size=4
 )

@@ -26,7 +26,7 @@ from tests.unit.bot.strategies import HOSTILE, NOW, SLA
 from tests.unit.bot.views.kit import RENDERER, about, content, judged
 
 Json = dict[str, Any]
-some = settings(deadline=None, max_examples=30, suppress_health_check=list(HealthCheck))
+some = settings(deadline=None, max_examples=15, suppress_health_check=list(HealthCheck))
 
 
 def record_of(schema: Json, **fields: Any) -> Clarification:

@@ -69,7 +69,7 @@ def test_which_question_asks_with_buttons_or_a_menu(count: int, buttons: int) ->
     assert {each.arg for each in values} == {"1716561732.123456"}
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(open_records(), min_size=1, max_size=25, unique_by=lambda record: record.id))
 def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> None:
     judge_message(
@@ -82,7 +82,7 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
     assert [Press.unpack(value).clarification for value in values] == [record.id for record in records]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(found=st.lists(open_records() | settled_records(), min_size=1, max_size=PAGE_SIZE), may=st.booleans())
 def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
     rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]

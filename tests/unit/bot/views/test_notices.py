@@ -32,7 +32,7 @@ from tests.unit.bot.strategies import NOW, open_records, record_of, words
 from tests.unit.bot.views.kit import RENDERER, event, judged
 
 LATER = NOW + timedelta(minutes=2)
-many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def handoff(**fields: Any) -> Handoff:
@@ -256,7 +256,7 @@ def test_context_beyond_any_message_says_so_and_the_rest_is_in_pieces() -> None:
     assert "longer than clarify-bot shows" in message.more[-1]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(
         st.sampled_from(["reason", "target_kind", "target_uri", "summary_normal"]), words(limit=200)
@@ -318,7 +318,7 @@ def test_nudge_gives_the_beginning_of_a_long_question(largest: Clarification) ->
 
 
 @given(open_records())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_nudge_is_inert(record: Clarification) -> None:
     said(record, "U0GOOD", "members")
 

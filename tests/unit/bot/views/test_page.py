@@ -120,7 +120,7 @@ def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> 
     judged(page_card(content(item(kind="escalated", record=record), covered=True)))
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     words(5000),
     words(5000),

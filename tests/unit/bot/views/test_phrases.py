@@ -86,7 +86,7 @@ def test_edit_ignored_says_what_stands() -> None:
     assert phrases.edit_ignored(record_of()) == phrases.EDITED
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(settled_records())
 def test_phrases_are_inert_and_short(record: Clarification) -> None:
     for phrase in (phrases.closed(record), phrases.edit_ignored(record), phrases.accepted(record)):

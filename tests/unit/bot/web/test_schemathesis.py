@@ -31,7 +31,7 @@ from core.clarification import Decider
 from core.clock import SystemClock
 from core.hub import Hub, Request
 
-EXAMPLES = 8  # of each operation, and of each kind of data
+EXAMPLES = 5  # of each operation, and of each kind of data
 LONG = 60.0
 Operation = APIOperation[Any, Any, Any, Any]
 AUTHORIZED = {"Authorization": "Bearer t-planner"}
