@@ -146,15 +146,21 @@ class World:
     async def press(self, user: str, card: Message, label: str) -> Outcome | None:
         """As people do, who have seen an error: it returns once another try makes sense, or the card takes none.
 
-        None: its controls went in this moment.
+        None: its controls went in this moment, or nothing was recorded, which this person was told: the process could
+        not get at the ledger in time, as on a machine that stood still.
         """
         link = self.workspace.link
         await self.until(lambda: link.connections, LONG)
         present = {connection.id for connection in link.connections}
+        told = len(self.workspace.ephemerals(user))
+
+        def was_told() -> bool:
+            return len(self.workspace.ephemerals(user)) > told
 
         def may_try_again() -> bool:
             there = {connection.id for connection in link.connections}
-            return bool(there - present) or not has_controls(self.workspace.message(card.channel, card.ts))
+            is_over = not has_controls(self.workspace.message(card.channel, card.ts))
+            return bool(there - present) or is_over or was_told()
 
         self.tap("clicked")
         try:
@@ -163,7 +169,7 @@ class World:
             return None
         if not outcome.ok:
             await self.until(may_try_again, LONG)
-        return outcome
+        return None if outcome.ok and was_told() else outcome
 
     async def get_acquainted(self) -> None:
         """A first event is taken in: from now on what is missed is fetched by Last-Event-ID."""

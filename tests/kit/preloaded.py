@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import gc
 
+import anyio._backends._asyncio
 import apprise
+import httpcore
+import pydantic.v1
 import rich.cells
 import rich.table
 import rich.text
@@ -22,6 +25,7 @@ import bot.cli.reports
 import bot.cli.running
 import bot.cli.waiting
 import bot.demo.stage
+import bot.http
 import bot.responders
 import bot.web.clarifications
 import bot.web.health
@@ -35,4 +39,5 @@ import tests.kit.processes
 from bot.views.render import Renderer
 
 Renderer()
+bot.http._ssl_context()
 gc.freeze()  # what stands here stays: the children need not look at it
