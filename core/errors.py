@@ -141,10 +141,13 @@ class LedgersAway(LockTimeout):
 
     code = "LEDGERS_AWAY"
 
-    def __init__(self, folder: Path, issue: int = 0) -> None:
+    def __init__(self, folder: Path | None, issue: int = 0, why: str = "") -> None:
+        """`folder`: None if they are in a database, which is not to be had, and `why` not."""
         ClarifyError.__init__(
             self,
-            f"The folder with the ledgers, {folder}, is not the one it was, or is gone. Is its disk mounted?",
+            f"The folder with the ledgers, {folder}, is not the one it was, or is gone. Is its disk mounted?"
+            if folder is not None
+            else f"The database with the ledgers cannot be had: {why}",
         )
         self.issue = issue
 

@@ -45,7 +45,7 @@ _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
 SEAL_KEY = "seal.key"
-_LENGTH = 32
+KEY_LENGTH = 32
 _NAMED = re.compile(r"CLR-\d+-\d+")
 _QUESTION_SEAL = "questionSeal"
 # What people read to decide, and where the reply goes. A field that is not set is left out: so others may follow.
@@ -394,15 +394,15 @@ def speaks_for_a_person(record: Clarification) -> bool:
 
 
 class Seals:
-    """Makes and checks seals, with a key in the private `folder`. `shell`: whether consent given in the shell counts;
-    `signs`: whether this process may seal answers at all.
+    """Makes and checks seals, with a `key`: its bytes, or the private folder that it is in. `shell`: whether consent given
+    in the shell counts; `signs`: whether this process may seal answers at all.
     """
 
-    def __init__(self, folder: Path, *, shell: bool = True, signs: bool = True) -> None:
-        self._path = folder / SEAL_KEY
+    def __init__(self, key: Path | bytes, *, shell: bool = True, signs: bool = True) -> None:
+        self._path = key / SEAL_KEY if isinstance(key, Path) else Path(SEAL_KEY)
         self._shell = shell
         self._signs = signs
-        self._key: bytes | None = None
+        self._key = None if isinstance(key, Path) else key
 
     @property
     def at_hand(self) -> bool:
@@ -463,9 +463,11 @@ class Seals:
                 error.strerror,
             )
             return None
-        if len(key) != _LENGTH or state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
+        if len(key) != KEY_LENGTH or state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
             _log.error(
-                "%s is not ours alone: expected %d bytes with mode 0600; it is not used", self._path, _LENGTH
+                "%s is not ours alone: expected %d bytes with mode 0600; it is not used",
+                self._path,
+                KEY_LENGTH,
             )
             return None
         self._key = key
@@ -477,7 +479,7 @@ class Seals:
             try:
                 handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
                 try:
-                    if os.write(handle, secrets.token_bytes(_LENGTH)) < _LENGTH:
+                    if os.write(handle, secrets.token_bytes(KEY_LENGTH)) < KEY_LENGTH:
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                     os.fsync(handle)
                 finally:

@@ -14,27 +14,40 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, Self, TypeVar
 
 import psycopg
+import structlog
+from psycopg import sql
 from psycopg.adapt import Buffer, Dumper
 from psycopg.rows import dict_row
 
 from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
 from bot.storage.tx import Outcome, Query, Row, Tx, Work
 
+_log = structlog.get_logger("clarify.storage")
 _T = TypeVar("_T")
 Connection = psycopg.Connection[dict[str, Any]]
 _LOCK_TIMEOUT_MS = 2000
 _IDLE_MS = 5000  # a process that was stopped in the middle of a transaction holds nobody up for longer
 _SETTLE_MS = 10_000
 _CONNECT, _IN_DOUBT, _RETRY = 3, 30.0, 0.2  # seconds
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": _CONNECT,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+    "application_name": "clarify-bot",
+}
+_LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
+_PROBE = "probe"
 _MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -196,12 +209,7 @@ def connect(url: str) -> Connection:
         autocommit=True,
         prepare_threshold=None,
         row_factory=dict_row,
-        connect_timeout=_CONNECT,
-        keepalives_idle=5,
-        keepalives_interval=2,
-        keepalives_count=3,
-        tcp_user_timeout=5000,
-        application_name="clarify-bot",
+        **_CONNECTION,
     )
     db.adapters.register_dumper(bool, _Flag)
     return db
@@ -217,9 +225,9 @@ class _Flag(Dumper):
 
 
 @lru_cache(maxsize=1024)
-def form(sql: str) -> str:
+def form(text: str) -> str:
     """A statement as psycopg takes it: `%(name)s` for `:name`."""
-    return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), sql)
+    return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), text)
 
 
 def _done(works: Sequence[Work[Any]], results: list[Outcome], db: Connection) -> list[Outcome]:
@@ -234,9 +242,9 @@ def _rollback(db: Connection) -> None:
 
 
 def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
-    sql, values = query
+    text, values = query
     try:
-        found: list[Any] = db.execute(form(sql), values).fetchall()
+        found: list[Any] = db.execute(form(text), values).fetchall()
     except psycopg.Error as error:
         return _unread(error)
     return found
@@ -283,3 +291,41 @@ def _migrations() -> dict[int, Traversable]:
     """By the version that they make: the same as in SQLite."""
     folder = resources.files("bot.storage").joinpath("migrations", "postgres")
     return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}
+
+
+async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
+    """What is told on a channel (`pg_notify`): the payloads of some notices; or None where some may have been missed, as at
+    first, after a connection broke, and all the time where a pooling proxy swallows them.
+    """
+    while True:
+        try:
+            async with (
+                await psycopg.AsyncConnection.connect(
+                    url, autocommit=True, prepare_threshold=None, **_CONNECTION
+                ) as db,
+                aclosing(_heard(db, channel)) as heard,
+            ):
+                async for each in heard:
+                    yield each
+        except psycopg.Error as error:
+            _log.warning("notices of the database are not heard", reason=_words(error))
+        yield None
+        await asyncio.sleep(_POLL)
+
+
+async def _heard(db: psycopg.AsyncConnection[Any], channel: str) -> AsyncGenerator[list[str] | None]:
+    await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+    await db.execute("select pg_notify(%s, %s)", [channel, _PROBE])
+    polls = not [each async for each in db.notifies(timeout=_LISTEN, stop_after=1)]
+    if polls:
+        _log.warning("the database's notices do not get through, so it is asked twice a second")
+    yield None
+    while True:
+        heard = [each.payload async for each in db.notifies(timeout=_POLL if polls else _ALIVE, stop_after=1)]
+        told = [each for each in heard if each != _PROBE]
+        if told:
+            yield told
+        elif polls:
+            yield None
+        elif not heard:
+            await db.execute("select 1")  # a connection that is gone hears nothing, either

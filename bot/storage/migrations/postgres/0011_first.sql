@@ -286,9 +286,11 @@ create table ledgers (           -- one issue a row
   body text not null,            -- the JSON that a file would hold
   highest bigint not null,       -- number of a record that was ever given out
   version bigint not null,       -- counts what was written
+  written bigint not null,       -- the transaction that wrote it last
   archived bigint not null default 0
 );
 create index ledgers_live on ledgers (issue) where archived = 0;
+create index ledgers_written on ledgers (written);
 
 create table keys (              -- what signs questions and answers
   name text primary key,

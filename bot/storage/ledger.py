@@ -1,0 +1,302 @@
+"""Ledgers as rows of the PostgreSQL database that the bots of several machines share: the same JSON, one issue a row.
+
+No transaction waits for a lock while it holds another: the decisions of many callers share one, so two bots that each
+wait for what the other holds would be a deadlock. Who finds a row locked tries again in a transaction of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Self, TypeVar
+
+from bot.errors import StorageUnavailable
+from bot.storage.postgres import notices
+from bot.storage.store import Store
+from bot.storage.tx import Row, Tx
+from core.clarification import Clarification
+from core.clock import Clock
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.ledger import LOCK_TIMEOUT, Loaded, Take, Written
+from core.records import KEY_LENGTH, Book, Raw, Seals, decode, encode, identity, parse, speaks_for_a_person
+
+_T = TypeVar("_T")
+_LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
+_SHORTEST, _LONGEST = 0.002, 0.012  # seconds until a locked row is tried again
+_PAGE = 500  # ledgers read at once on a start
+_CHANNEL = "clarify_ledgers"
+
+
+class DatabaseLedger:
+    """`core.ledger.Ledger` on a `Store` whose database is PostgreSQL."""
+
+    def __init__(self, store: Store, url: str, seals: Seals) -> None:
+        self._store = store
+        self._url = url
+        self._seals = seals
+        self._seen: dict[int, int] = {}
+        self._waiting: dict[asyncio.Event, int] = {}
+
+    @classmethod
+    async def open(cls, store: Store, url: str, *, shell_consents: bool = False, signs: bool = True) -> Self:
+        """`url`: where notices are listened for. The rest as of `FileLedger`.
+
+        Raises:
+            StorageUnavailable: the database cannot be had.
+        """
+        await store.run(
+            "insert into keys (name, value) values ('seal', :value) on conflict (name) do nothing",
+            value=secrets.token_bytes(KEY_LENGTH),
+        )
+        row = await store.read_one("select value from keys where name = 'seal'")
+        if row is None:
+            raise StorageUnavailable("The database lost the key that it was just given.")
+        return cls(store, url, Seals(bytes(row["value"]), shell=shell_consents, signs=signs))
+
+    async def transact(
+        self,
+        issue: int,
+        decide: Callable[[Book], _T],
+        timeout: float = LOCK_TIMEOUT,
+        written: Callable[[], None] | None = None,
+    ) -> _T:
+        return await asyncio.shield(asyncio.ensure_future(self._transact(issue, decide, timeout, written)))
+
+    async def _transact(
+        self, issue: int, decide: Callable[[Book], _T], timeout: float, written: Callable[[], None] | None
+    ) -> _T:
+        def work(tx: Tx) -> tuple[_T, int | None]:
+            row = _locked(tx, issue)
+            book = Book(issue, _raw(issue, row), lambda: row["highest"] if row else 0, self._seals)
+            result = decide(book)
+            return result, _write(tx, book, row) if book.changed else None
+
+        result, version = await self._locking(issue, work, timeout)
+        if version is not None:
+            if self._seen.get(issue, 0) == version - 1:
+                self._seen[issue] = version  # else somebody else had written before us, which is news
+            self._wake(issue)
+        if written is not None:
+            written()
+        return result
+
+    async def _locking(self, issue: int, work: Callable[[Tx], _T], timeout: float) -> _T:
+        """Try until the row is not locked."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            try:
+                return await self._store.write(work)
+            except StorageUnavailable as error:
+                raise LedgerUnwritable(issue, str(error)) from error
+            except _LockedError:
+                if loop.time() > deadline:
+                    raise LockTimeout(issue, timeout, "another bot") from None
+            await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two do not meet again
+
+    async def read(self, issue: int) -> list[Raw]:
+        return _records(await self._row(issue), issue)
+
+    async def find(self, clarification_id: str, issue: int) -> Clarification:
+        for item in await self.read(issue):
+            if identity(item) == clarification_id and (record := parse(item)):
+                return record
+        raise NotFound(clarification_id)
+
+    async def news(self, issue: int) -> list[Raw] | None:
+        row = await self._row(issue)
+        if row is not None:
+            if self._seen.get(issue) == row["version"]:
+                return None
+            self._seen[issue] = row["version"]
+        return _records(row, issue)
+
+    def forget(self, issue: int) -> None:
+        self._seen.pop(issue, None)
+
+    async def load(self, last_issue: int, take: Take) -> Loaded:  # noqa: ARG002 - all numbers here are ours
+        troubles: list[LedgerUnreadable] = []
+
+        def look(rows: list[Row]) -> None:
+            for row in rows:
+                try:
+                    self._seen[row["issue"]] = row["version"]
+                    if take(_records(row, row["issue"])):
+                        self.forget(row["issue"])
+                except LedgerUnreadable as error:
+                    troubles.append(error)
+
+        try:
+            last, rows = 0, await self._page(0)
+            while rows:
+                await asyncio.to_thread(look, rows)
+                last = rows[-1]["issue"]
+                rows = await self._page(last)
+            highest = await self._store.read_one("select coalesce(max(issue), 0) as issue from ledgers")
+        except StorageUnavailable as error:
+            return Loaded(0, [LedgersAway(None, why=str(error))])
+        return Loaded(highest["issue"] if highest else 0, [*troubles])
+
+    async def _page(self, after: int) -> list[Row]:
+        return await self._store.read(
+            "select issue, body, version from ledgers where archived = 0 and issue > :after order by issue limit :most",
+            after=after,
+            most=_PAGE,
+        )
+
+    async def live(self) -> list[int]:
+        return await self._issues("select issue from ledgers where archived = 0 order by issue")
+
+    async def latest(self, most: int) -> list[int]:
+        return await self._issues(
+            "select issue from ledgers where archived = 0 order by written desc limit :most", most=most
+        )
+
+    async def _issues(self, sql: str, **values: object) -> list[int]:
+        try:
+            return [row["issue"] for row in await self._store.read(sql, **values)]
+        except StorageUnavailable as error:
+            raise LedgersAway(None, why=str(error)) from error
+
+    async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - the server's time, not ours
+        """Each notice is an issue; one without says that some may have been missed."""
+        since = 0
+        async with aclosing(notices(self._url, _CHANNEL)) as told:
+            async for heard in told:
+                if heard is None:
+                    with suppress(LedgersAway):  # it is told again once the database is back
+                        since, issues = await self._changed(since)
+                        yield self._woken(issues)
+                else:
+                    yield self._woken([int(each) for each in heard])
+
+    async def _changed(self, since: int) -> tuple[int, list[int]]:
+        """What was written by transactions that were not over at `since`, and which are not over now."""
+        try:
+            rows = await self._store.read(
+                "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, issue, version from installation"
+                " left join ledgers on archived = 0 and written >= :since",
+                since=since,
+            )
+        except StorageUnavailable as error:
+            raise LedgersAway(None, why=str(error)) from error
+        changed = (row["issue"] for row in rows if self._seen.get(row["issue"]) != row["version"])
+        return rows[0]["until"], [issue for issue in changed if issue is not None]
+
+    def _woken(self, issues: list[int]) -> Written:
+        for issue in issues:
+            self._wake(issue)
+        return Written(sorted(set(issues)), [])
+
+    def _wake(self, issue: int) -> None:
+        for event, meant in self._waiting.items():
+            if meant == issue:
+                event.set()
+
+    @asynccontextmanager
+    async def woken(self, issue: int) -> AsyncIterator[asyncio.Event]:
+        event = asyncio.Event()
+        self._waiting[event] = issue
+        try:
+            yield event
+        finally:
+            del self._waiting[event]
+
+    async def shelve(
+        self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
+    ) -> bool:
+        def work(tx: Tx) -> bool:
+            row = _locked(tx, issue)
+            if row is None or row["archived"] or not is_over(_records(row, issue)):
+                return False
+            return tx.run("update ledgers set archived = 1 where issue = :issue", issue=issue) == 1
+
+        return await self._locking(issue, work, timeout)
+
+    async def vouches(self, record: Clarification) -> bool:
+        return not speaks_for_a_person(record) or self._seals.vouch(record)
+
+    async def is_as_asked(self, record: Clarification) -> bool | None:
+        return self.is_as_asked_now(record)
+
+    def is_as_asked_now(self, record: Clarification) -> bool | None:
+        return self._seals.is_as_asked(record)
+
+    async def are_there(self) -> bool:
+        return await self._store.trouble() is None
+
+    async def trouble(self, *, thorough: bool = False) -> str | None:
+        if not thorough:
+            return await self._store.trouble()
+        try:
+            await self._store.write(lambda _: None)
+        except StorageUnavailable as error:
+            return str(error)
+        return None
+
+    def close(self) -> None:
+        """The store is closed by who opened it."""
+
+    async def _row(self, issue: int) -> Row | None:
+        try:
+            return await self._store.read_one(
+                "select body, version from ledgers where issue = :issue", issue=issue
+            )
+        except StorageUnavailable as error:
+            raise LedgersAway(None, issue, str(error)) from error
+
+
+class _LockedError(Exception):
+    """Somebody else is about to change the row."""
+
+
+def _locked(tx: Tx, issue: int) -> Row | None:
+    """The row, locked to the end of the transaction; None: there is none, and nobody else makes it meanwhile."""
+    row = tx.one(
+        "select body, highest, version, archived from ledgers where issue = :issue for update skip locked",
+        issue=issue,
+    )
+    if row is None:
+        mine = tx.one("select pg_try_advisory_xact_lock(:space, :issue) as had", space=_LOCKS, issue=issue)
+        there = tx.one("select 1 as there from ledgers where issue = :issue", issue=issue)
+        if there is not None or mine is None or not mine["had"]:
+            raise _LockedError
+    return row
+
+
+def _write(tx: Tx, book: Book, before: Row | None) -> int:
+    """Returns the row's new version."""
+    version = 1 if before is None else int(before["version"]) + 1
+    tx.run(
+        "insert into ledgers (issue, body, highest, version, written, archived)"
+        " values (:issue, :body, :highest, :version, pg_current_xact_id()::text::bigint, 0) on conflict (issue) do update"
+        " set body = excluded.body, highest = excluded.highest, version = excluded.version, written = excluded.written,"
+        " archived = 0",
+        issue=book.issue,
+        body=encode(book.raw).decode(),
+        highest=max(book.numbered, before["highest"] if before else 0),
+        version=version,
+    )
+    tx.rows("select pg_notify(:channel, :issue)", channel=_CHANNEL, issue=str(book.issue))
+    return version
+
+
+def _raw(issue: int, row: Row | None) -> Raw:
+    """Raises:
+    LedgerUnreadable: somebody wrote something else into the row.
+    """
+    if row is None:
+        return {"issueNumber": issue, "clarifications": []}
+    try:
+        return decode(row["body"].encode(), issue)
+    except ValueError as error:
+        raise LedgerUnreadable(issue, Path(f"issue-{issue}.json"), str(error), None) from None
+
+
+def _records(row: Row | None, issue: int) -> list[Raw]:
+    items: list[Raw] = _raw(issue, row)["clarifications"]
+    return items

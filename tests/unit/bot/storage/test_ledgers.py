@@ -1,0 +1,247 @@
+"""What the router and the bot rely on of ledgers, whether they are files or rows of a database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+
+import pytest
+
+from bot.storage.ledger import DatabaseLedger
+from bot.storage.store import Store
+from core.clarification import Clarification
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.index import scan
+from core.ledger import FileLedger, Ledger
+from core.records import Book, Raw
+from tests.kit.builders import record
+from tests.kit.clocks import ManualClock
+from tests.kit.databases import Server, Wire
+from tests.kit.until import until
+
+Another = Callable[[], Awaitable[Ledger]]
+
+
+def add(book: Book) -> Clarification:
+    return book.put(record(book.issue, book.next_seq()))
+
+
+def over(_: list[Raw]) -> bool:
+    return True
+
+
+async def on_rows(url: str, stack: AsyncExitStack) -> DatabaseLedger:
+    store = await Store.open(url)
+    stack.push_async_callback(store.close)
+    return await DatabaseLedger.open(store, url)
+
+
+@pytest.fixture(params=["files", "rows"])
+async def another(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Another]:
+    """Opens the same ledgers again, as another process would."""
+    url = request.getfixturevalue("postgres_server").new() if request.param == "rows" else ""
+    async with AsyncExitStack() as stack:
+
+        async def opened() -> Ledger:
+            if url:
+                return await on_rows(url, stack)
+            files = FileLedger(tmp_path)
+            stack.callback(files.close)
+            return files
+
+        yield opened
+
+
+@pytest.fixture
+async def ledger(another: Another) -> Ledger:
+    return await another()
+
+
+async def test_what_was_decided_is_what_others_read(ledger: Ledger, another: Another) -> None:
+    told: list[str] = []
+    made = await ledger.transact(7, add, written=lambda: told.append("written"))
+    assert (made.id, told) == ("CLR-7-001", ["written"])
+    other = await another()
+    assert await other.find(made.id, 7) == made
+    assert await other.read(8) == []
+    with pytest.raises(NotFound):
+        await other.find("CLR-7-002", 7)
+    assert [await other.live(), (await scan(other)).highest_issue] == [[7], 7]
+
+
+async def test_a_decision_that_raises_writes_nothing(ledger: Ledger) -> None:
+    def fails(book: Book) -> None:
+        add(book)
+        raise ValueError("mine")
+
+    done = asyncio.gather(
+        ledger.transact(7, add), ledger.transact(7, fails), ledger.transact(8, add), return_exceptions=True
+    )
+    assert [type(each) for each in await done] == [Clarification, ValueError, Clarification]
+    assert [len(await ledger.read(issue)) for issue in (7, 8)] == [1, 1]
+
+
+async def test_numbers_are_given_out_once(ledger: Ledger, another: Another) -> None:
+    many = [ledger, await another(), await another()]
+    made = await asyncio.gather(*(many[n % 3].transact(7, add, 30) for n in range(60)))
+    assert sorted(each.id for each in made) == [f"CLR-7-{n:03}" for n in range(1, 61)]
+    await ledger.transact(7, lambda book: book.raw["clarifications"].clear() or book.changed.append(made[0]))  # type: ignore[func-returns-value]
+    assert (await ledger.transact(7, add)).id == "CLR-7-061", "none is given out again"
+
+
+async def test_two_that_hold_what_the_other_wants_both_go_on(ledger: Ledger, another: Another) -> None:
+    other = await another()
+    await asyncio.gather(
+        *(ledger.transact(issue, add, 30) for issue in (1, 2, 3, 4) * 10),
+        *(other.transact(issue, add, 30) for issue in (4, 3, 2, 1) * 10),
+    )
+    assert [len(await ledger.read(issue)) for issue in (1, 2, 3, 4)] == [20] * 4
+
+
+async def test_a_caller_that_is_gone_does_not_undo(ledger: Ledger) -> None:
+    told: list[str] = []
+    task = asyncio.create_task(ledger.transact(7, add, written=lambda: told.append("written")))
+    await until(lambda: not task.done())
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await ledger.transact(7, add)
+    assert len(await ledger.read(7)) == 2
+    await until(lambda: told)
+
+
+async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> None:
+    assert await ledger.news(7) == []
+    await ledger.transact(7, add)
+    assert await ledger.news(7) is None, "our own write is no news"
+    other = await another()
+    await other.transact(7, add)
+    assert len(await ledger.news(7) or []) == 2
+    assert await ledger.news(7) is None
+    await other.transact(7, add)
+    await ledger.transact(7, add)
+    assert len(await ledger.news(7) or []) == 4, "our write on top of another's does not hide it"
+    assert await ledger.news(7) is None
+    ledger.forget(7)
+    assert len(await ledger.news(7) or []) == 4
+
+
+async def test_changes_begin_with_what_was_written_before(ledger: Ledger, another: Another) -> None:
+    other = await another()
+    await ledger.transact(6, add)
+    await other.transact(7, add)
+    async with aclosing(ledger.changes(ManualClock())) as changes:
+        assert (await anext(changes)).issues == [7]
+        assert len(await ledger.news(7) or []) == 1
+        await other.transact(8, add)
+        async with asyncio.timeout(20):
+            async for written in changes:
+                if 8 in written.issues:
+                    break
+
+
+async def test_who_waits_is_woken_by_whomever_writes(ledger: Ledger, another: Another) -> None:
+    other = await another()
+    async with aclosing(ledger.changes(ManualClock())) as changes, ledger.woken(7) as event:
+        await anext(changes)
+        listening = asyncio.ensure_future(anext(changes))
+        await other.transact(7, add)
+        async with asyncio.timeout(20):
+            await event.wait()
+        event.clear()
+        await ledger.transact(7, add)
+        async with asyncio.timeout(20):
+            await event.wait()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_archived_ledgers_are_read_and_come_back(ledger: Ledger, another: Another) -> None:
+    await ledger.transact(7, add)
+    await ledger.transact(8, add)
+    assert not await ledger.shelve(7, lambda _: False)
+    assert await ledger.shelve(7, over)
+    assert not await ledger.shelve(7, over)
+    assert not await ledger.shelve(9, over)
+    other = await another()
+    found = await scan(other)
+    assert ([each.id for each in found.summaries], found.highest_issue) == (["CLR-8-001"], 8)
+    assert [await other.live(), len(await other.read(7))] == [[8], 1]
+    assert (await other.transact(7, add)).id == "CLR-7-002"
+    assert await ledger.live() == [7, 8]
+    assert await ledger.latest(1) == [7]
+
+
+async def test_nothing_is_the_matter(ledger: Ledger) -> None:
+    assert await ledger.are_there()
+    assert [await ledger.trouble(), await ledger.trouble(thorough=True)] == [None, None]
+
+
+async def test_answers_are_sealed_with_one_key(ledger: Ledger, another: Another) -> None:
+    made = await ledger.transact(7, lambda book: book.put(record(7, reply_token="rpl_1")))
+    other = await another()
+    assert await other.is_as_asked(made) is True
+    forged = made.model_copy(update={"aaep": made.asked.model_copy(update={"question_seal": "0" * 64})})
+    assert await other.is_as_asked(forged) is False
+
+
+async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> None:
+    import psycopg
+
+    url = postgres_server.new()
+    async with AsyncExitStack() as stack:
+        ledger = await on_rows(url, stack)
+        await ledger.transact(7, add)
+        with psycopg.connect(url) as holder:
+            holder.execute("select 1 from ledgers where issue = 7 for update")
+            with pytest.raises(LockTimeout, match=r"locked for 0\.1 s by another bot"):
+                await ledger.transact(7, add, 0.1)
+            assert len(await ledger.read(7)) == 1
+            await ledger.transact(8, add)
+            waiting = asyncio.create_task(ledger.transact(7, add))
+            assert not await ledger.trouble()
+        assert (await waiting).id == "CLR-7-002"
+
+
+async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    wire = Wire(postgres_server, url)
+    async with AsyncExitStack() as stack:
+        stack.callback(wire.close)
+        ledger = await on_rows(wire.url, stack)
+        await ledger.transact(7, add)
+        changes = await stack.enter_async_context(aclosing(ledger.changes(ManualClock())))
+        await anext(changes)
+        wire.blocked = True
+        wire.cut()
+        with pytest.raises(LedgerUnwritable, match="Nothing was stored"):
+            await ledger.transact(7, add)
+        for call in (ledger.read(7), ledger.live(), ledger.news(7)):
+            with pytest.raises(LedgersAway, match="cannot be had"):
+                await call
+        assert not await ledger.are_there()
+        assert await ledger.trouble(thorough=True)
+        assert [type(each) for each in (await scan(ledger)).troubles] == [LedgersAway]
+        other = await on_rows(url, stack)
+        await other.transact(7, add)
+        wire.blocked = False
+        async with asyncio.timeout(20):
+            async for written in changes:
+                if 7 in written.issues:
+                    break
+        assert len(await ledger.news(7) or []) == 2
+
+
+async def test_a_row_that_is_no_ledger_is_told(postgres_server: Server) -> None:
+    async with AsyncExitStack() as stack:
+        ledger = await on_rows(postgres_server.new(), stack)
+        await ledger.transact(7, add)
+        await ledger.transact(8, add)
+        await ledger._store.run("update ledgers set body = '[' where issue = 7")
+        with pytest.raises(LedgerUnreadable, match="issue 7 is not a ledger"):
+            await ledger.transact(7, add)
+        found = await scan(ledger)
+        assert [str(each)[:29] for each in found.troubles] == ["The ledger issue-7.json of is"]
+        assert [each.id for each in found.summaries] == ["CLR-8-001"]
