@@ -80,7 +80,7 @@ from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable
 from core.hub import Hub
 from core.index import Index, scan, summarize
-from core.ledger import FileLedger
+from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
 from core.router import Router
 from core.workflow import Scopes
@@ -137,6 +137,16 @@ async def run(settings: Settings) -> None:
         gc.enable()
 
 
+def files(settings: Settings, *, expected: bool) -> FileLedger:
+    """The ledgers as files. `expected`: they were written there before."""
+    return FileLedger(
+        settings.ledger.directory,
+        mode=settings.ledger.mode,
+        expected=expected,
+        shell_consents=settings.shell.consent,
+    )
+
+
 class Bot:
     """All parts of one bot, on one storage and one clock: `build`, `start`, `until` something happens, `stop`."""
 
@@ -147,24 +157,33 @@ class Bot:
         Raises:
             StorageError: the storage is in use or cannot be used.
         """
-        store = await Store.open(settings.storage.path)
-        # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.
-        return cls(settings, store, clock, rng, ledgers_expected=await Messages(store).know_clarifications())
+        url, listen_url = settings.database_url, settings.listen_url
+        store = await Store.open(url or settings.storage.path, listen_url)
+        if url is not None:
+            from bot.storage.ledger import DatabaseLedger
+
+            ledger: Ledger = await DatabaseLedger.open(
+                store, listen_url or url, shell_consents=settings.shell.consent
+            )
+        else:
+            # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.
+            ledger = files(settings, expected=await Messages(store).know_clarifications())
+        return cls(settings, store, ledger, clock, rng)
 
     def __init__(
         self,
         settings: Settings,
         store: Store,
+        ledger: Ledger,
         clock: Clock,
         rng: random.Random,
-        *,
-        ledgers_expected: bool = False,
     ) -> None:
         self.settings = settings
         self.store = store
+        self.ledger = ledger
         self.clock = clock
         self.rng = rng
-        self._build_core(ledgers_expected=ledgers_expected)
+        self._build_core()
         self._build_incidents()
         self._build_producers()
         self._build_delivery()
@@ -303,18 +322,12 @@ class Bot:
         self.ledger.close()
         _log.info("stopped")
 
-    def _build_core(self, *, ledgers_expected: bool) -> None:
+    def _build_core(self) -> None:
         """The parts that all others need: ledgers and their router, Slack's Web API, metrics."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
         self.acts = Turns(clock, _ACTS_AT_ONCE, _CROWD)
         self.index = Index()
-        self.ledger = FileLedger(
-            settings.ledger.directory,
-            mode=settings.ledger.mode,
-            expected=ledgers_expected,
-            shell_consents=settings.shell.consent,
-        )
         self.router = Router(
             self.ledger,
             clock,
@@ -597,7 +610,6 @@ class Bot:
             store=self.store,
             client=self.web,
             clock=self.clock,
-            storage=self.settings.storage.path,
             redraw=partial(self.delivery.send, post=False),
             forgotten=self.home.restore_answers,
         )

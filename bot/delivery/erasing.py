@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from pathlib import Path
+from contextlib import aclosing
 
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
-from watchfiles import awatch
 
 from bot.errors import StorageUnavailable
 from bot.slackapi import Later, Never, Sent, Unknown, failure
@@ -25,17 +24,6 @@ _RETRY = 30.0
 _GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"})
 
 
-def bell(storage: Path) -> Path:
-    """The file that another process changes to signal the bot that there is something to erase."""
-    return Path(f"{storage}.forget")
-
-
-def ring(storage: Path) -> None:
-    """Signal the running bot. Blocking."""
-    bell(storage).touch(mode=0o600)
-    bell(storage).write_bytes(b"")
-
-
 class Erasing:
     """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated; `forgotten`
     is called after each ring, as what is kept in memory may be forgotten by now.
@@ -47,25 +35,22 @@ class Erasing:
         store: Store,
         client: AsyncWebClient,
         clock: Clock,
-        storage: Path,
         redraw: Callable[[str, str], None],
         forgotten: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._client = client
         self._clock = clock
-        self._storage = storage
         self._redraw = redraw
         self._forgotten = forgotten
         self._rung = asyncio.Event()
 
     async def run(self) -> None:
         """Erase what there is, then whatever comes; until cancelled."""
-        bell(self._storage).touch(mode=0o600)
-        async with asyncio.TaskGroup() as group:
-            # A task begins at the next wait; the bell is watched by then, so no ring is missed.
+        async with asyncio.TaskGroup() as group, aclosing(self._store.rings()) as rings:
+            # A task begins at the next wait; rings are heard by then, so none is missed.
             group.create_task(self._work(), name="erasing")
-            async for _ in awatch(bell(self._storage), watch_filter=None, step=20, debounce=200):
+            async for _ in rings:
                 self._rung.set()
 
     async def _work(self) -> None:

@@ -27,7 +27,7 @@ from core.clarification import Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.files import reason, replacing
 from core.index import Index, Summary
-from core.ledger import FileLedger
+from core.ledger import FileLedger, Ledger
 from core.records import parse
 from core.router import Router
 
@@ -39,7 +39,7 @@ _ID = "installation"
 async def recover(
     *,
     store: Store,
-    ledger: FileLedger,
+    ledger: Ledger,
     index: Index,
     delivery: Delivery,
     renderer: Renderer,
@@ -50,6 +50,8 @@ async def recover(
     Raises:
         StorageUnavailable: it was not kept.
     """
+    if not isinstance(ledger, FileLedger):
+        return  # they are in the storage
     try:
         if await _is_empty(store):
             sessions = await asyncio.to_thread(_sessions, ledger)

@@ -122,7 +122,7 @@ def forget(ledger: FileLedger, database: Path, found: Found, *, abandoned: bool 
     with beside.changing(database) as tx:
         traces = forget_rows(tx, found.subject, even_waiting=abandoned)
     emptied = beside.empty_log(database)
-    erasing.ring(database)
+    beside.ring(database)
     if not emptied and not traces.in_flight and (abandoned or not traces.waiting):
         raise StorageUnavailable(
             f"It is forgotten, but {database}-wal still holds it while somebody reads: give the same command again."

@@ -105,6 +105,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
     if isinstance(monitor, dict):
         for want in _named(monitor.get("heartbeat_env"), ("monitor", "heartbeat_env")):
             yield want._replace(fits=is_web_address, expected="be a URL with http:// or https:// and a host")
+    yield from _database_variables(document)
     github = document.get("github")
     if isinstance(github, dict):
         yield from _named(github.get("token_env"), ("github", "token_env"))
@@ -114,6 +115,19 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
             yield from _named(table.get("token_env"), ("responders", role, "token_env"))
     for index, table in tables(document, "on_call"):
         yield from _pager_variables(table, ("on_call", index))
+
+
+def _database_variables(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
+    storage = document.get("storage")
+    if not isinstance(storage, dict):
+        return
+    for key in ("url_env", "listen_url_env"):
+        for want in _named(storage.get(key), ("storage", key)):
+            yield want._replace(fits=_is_postgres, expected="begin with postgresql://")
+
+
+def _is_postgres(value: str) -> bool:
+    return value.startswith(("postgresql://", "postgres://"))
 
 
 def _webhook_variables(document: Mapping[str, Any]) -> Iterator[WantedVariable]:

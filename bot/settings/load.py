@@ -125,7 +125,7 @@ def prepare_folders(settings: Settings) -> None:
         "ledger.workflows": (settings.ledger.workflows, shared),
         "storage.path": (settings.storage.path.parent, 0o700),
     }
-    if settings.storage.path.exists():
+    if settings.storage.url_env is not None or settings.storage.path.exists():
         del wanted["ledger.directory"]
     problems = []
     for key, (folder, mode) in wanted.items():

@@ -350,9 +350,15 @@ class LedgerSettings(Table):
 
 
 class StorageSettings(Table):
-    """`keep`: how long rows of finished things stay; None: for ever. Duplicates are recognized by them."""
+    """`keep`: how long rows of finished things stay; None: for ever. Duplicates are recognized by them.
+
+    `url_env` names the variable with PostgreSQL's address, which then replaces `path` and the folder of the ledgers;
+    `listen_url_env` the one with its direct address, where a pooling proxy stands in between.
+    """
 
     path: ConfigPath = Path("clarify.db")
+    url_env: EnvironmentName | None = None
+    listen_url_env: EnvironmentName | None = None
     keep: Duration | None = None
 
 
@@ -715,6 +721,20 @@ class Settings(Configuration):
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
         """The bearer token of a producer, or None where it has none."""
         return None if producer.token_env is None else self.secrets.by_variable[producer.token_env]
+
+    @property
+    def database_url(self) -> str | None:
+        """PostgreSQL's address, which may hold a password; None: SQLite and files."""
+        variable = self.storage.url_env
+        return None if variable is None else self.secrets.by_variable[variable].get_secret_value()
+
+    @property
+    def listen_url(self) -> str | None:
+        """Where its notices are heard."""
+        variable = self.storage.listen_url_env
+        return (
+            self.database_url if variable is None else self.secrets.by_variable[variable].get_secret_value()
+        )
 
     @property
     def heartbeat_url(self) -> SecretStr | None:

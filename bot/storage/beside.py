@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.sqlite import migrate, newest_version
+from bot.storage.sqlite import bell, migrate, newest_version
 from bot.storage.tx import Tx
 from core.files import make_folder, make_private, sync_folder
 
@@ -61,6 +61,12 @@ def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
             db.execute("commit")  # closed before it, nothing was changed
     except sqlite3.Error as error:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
+
+
+def ring(path: Path) -> None:
+    """Tell a running bot that something was forgotten."""
+    bell(path).touch(mode=0o600)
+    bell(path).write_bytes(b"")
 
 
 def empty_log(path: Path) -> bool:

@@ -48,6 +48,7 @@ _CONNECTION: dict[str, Any] = {
 }
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
 _PROBE = "probe"
+FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
 _MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -56,15 +57,18 @@ _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 class PostgreSQL:
     """An open database."""
 
-    def __init__(self, writer: _Session, reader: _Session, installation: str, name: str) -> None:
+    def __init__(
+        self, writer: _Session, reader: _Session, installation: str, name: str, listen_url: str
+    ) -> None:
         self.installation = installation
         self._writer = writer
         self._reader = reader
         self._name = name
+        self._listen_url = listen_url
         self._number = 0
 
     @classmethod
-    async def open(cls, url: str) -> Self:
+    async def open(cls, url: str, listen_url: str | None = None) -> Self:
         """Connect, bring the database to the newest version.
 
         Raises:
@@ -79,7 +83,7 @@ class PostgreSQL:
         except StorageError:
             await writer.close()
             raise
-        return cls(writer, reader, installation, secrets.token_hex(8))
+        return cls(writer, reader, installation, secrets.token_hex(8), listen_url or url)
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
         """Do `works` in one transaction; when this returns, the server has it on its disk.
@@ -115,6 +119,11 @@ class PostgreSQL:
 
     async def give_back(self) -> None:
         """The server does so by itself."""
+
+    async def rings(self) -> AsyncGenerator[None]:
+        async with aclosing(notices(self._listen_url, FORGOTTEN)) as told:
+            async for _ in told:
+                yield
 
     async def close(self) -> None:
         with suppress(psycopg.Error):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib import resources
@@ -18,10 +18,11 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 from filelock import FileLock, Timeout
+from watchfiles import awatch
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 from bot.storage.tx import Outcome, Query, Row, Tx, Work
-from core.files import make_private
+from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
 _BUSY_MS = 2000
@@ -31,8 +32,11 @@ _PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
 class SQLite:
     """An open file. A statement that it cannot do is a part's own exception; the disk's or a lock's is everybody's."""
 
-    def __init__(self, writer: _Connection, reader: _Connection, lock: FileLock, installation: str) -> None:
+    def __init__(
+        self, writer: _Connection, reader: _Connection, lock: FileLock, path: Path, installation: str
+    ) -> None:
         self.installation = installation
+        self._path = path
         self._writer = writer
         self._reader = reader
         self._lock = lock
@@ -61,7 +65,7 @@ class SQLite:
                 writer = await _connect(path, undo)
                 await writer.run(partial(migrate, path=path))
                 rows = list(await writer.execute_fetchall("select id from installation"))
-                opened = cls(writer, await _connect(path, undo), lock, str(rows[0]["id"]))
+                opened = cls(writer, await _connect(path, undo), lock, path, str(rows[0]["id"]))
             except OSError as error:
                 raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error
             except sqlite3.Error as error:
@@ -104,11 +108,21 @@ class SQLite:
         rows = await self._reader.execute_fetchall(f"pragma {name}")
         return int(next(iter(rows))[0])
 
+    async def rings(self) -> AsyncGenerator[None]:
+        bell(self._path).touch(mode=0o600)
+        async for _ in awatch(bell(self._path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
+            yield
+
     async def close(self) -> None:
         """Close, let another instance in."""
         await self._writer.close()
         await self._reader.close()
         self._lock.release()
+
+
+def bell(path: Path) -> Path:
+    """The file that another process changes to signal the bot that something was forgotten."""
+    return Path(f"{path}.forget")
 
 
 def _what_to_do(error: sqlite3.Error) -> str:

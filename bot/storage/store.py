@@ -7,7 +7,7 @@ writes cost one sync. It runs in the connection's thread in one go, as the waiti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,6 +46,9 @@ class Database(Protocol):
     async def give_back(self) -> None:
         """Return disk space that is not needed any more, where the database does not do so by itself."""
 
+    def rings(self) -> AsyncGenerator[None]:
+        """As `Store.rings`."""
+
     async def close(self) -> None: ...
 
 
@@ -64,11 +67,12 @@ class Store:
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, place: Path | str) -> Store:
+    async def open(cls, place: Path | str, listen_url: str | None = None) -> Store:
         """Open or create the storage, bring it to the newest version.
 
         Args:
             place: SQLite's file, or PostgreSQL's address (`postgresql://…`).
+            listen_url: PostgreSQL's direct address, where `place` is a pooling proxy's.
 
         Raises:
             StorageInUseError: another instance holds the file.
@@ -78,7 +82,7 @@ class Store:
             return cls(await SQLite.open(place))
         from bot.storage.postgres import PostgreSQL  # noqa: PLC0415 - an extra: psycopg need not be there
 
-        return cls(await PostgreSQL.open(place))
+        return cls(await PostgreSQL.open(place, listen_url))
 
     async def write(self, work: Work[_T]) -> _T:
         """Run `work` in a transaction; when this returns, its effect is durable.
@@ -125,6 +129,10 @@ class Store:
     async def give_back(self) -> None:
         """Return disk space that is not needed any more."""
         await self._database.give_back()
+
+    def rings(self) -> AsyncGenerator[None]:
+        """Yields whenever another process has said (`beside.ring`) that it forgot something here."""
+        return self._database.rings()
 
     async def close(self) -> None:
         """Finish what was asked for, close, let another instance in."""

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bot.app import Bot
-from bot.delivery.erasing import bell
 from bot.retention import forget as forgetting
+from bot.storage.sqlite import bell
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound

@@ -19,7 +19,7 @@ import structlog
 
 import bot.app
 import bot.storage.sqlite
-from bot.app import Bot
+from bot.app import Bot, files
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
@@ -118,9 +118,10 @@ class Life:
         store = await Store.open(setting.settings.storage.path)
         self._watch(store)
         self.store = store
-        self.bot = bot = Bot(setting.settings, store, setting.clock, random.Random(1))  # noqa: S311
-        self._replace = bot.ledger._replace
-        bot.ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
+        self.ledger = ledger = files(setting.settings, expected=False)
+        self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
+        self._replace = ledger._replace
+        ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
         found = await scan(bot.ledger)
         for summary in found.summaries:
             bot.index.put(summary)
@@ -174,7 +175,7 @@ class Life:
         for connection in self._connections:
             connection.kill()
         assert isinstance(self._loop, SimulatedLoop)
-        self._loop.refused.add(self.bot.ledger._pool)
+        self._loop.refused.add(self.ledger._pool)
         for task in self._tasks():
             task.cancel()
 

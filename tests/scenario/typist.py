@@ -14,7 +14,7 @@ from bot.workspace.controls import controls
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
 from bot.workspace.state import Ephemeral, Message, User, View
-from core.ledger import FileLedger
+from core.ledger import Ledger
 from tests.kit.until import until
 from tests.kit.world import World, question
 
@@ -117,7 +117,7 @@ async def ask_many(stage: World, known: Any, count: int, issue: int = 42) -> lis
     return [each.id for each in left_first]
 
 
-async def early(acting: Coroutine[Any, Any, Outcome], ledger: FileLedger, patch: pytest.MonkeyPatch) -> bool:
+async def early(acting: Coroutine[Any, Any, Outcome], ledger: Ledger, patch: pytest.MonkeyPatch) -> bool:
     """Whether what is done is acknowledged though nothing was written yet. It must succeed when it was."""
     let, transact = asyncio.Event(), ledger.transact
 

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.erasing import Erasing, bell, ring
+from bot.delivery.erasing import Erasing
 from bot.errors import StorageUnavailable
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
 from bot.storage import beside
+from bot.storage.sqlite import bell
 from bot.storage.store import Store
 from core.ledger import FileLedger
 from core.records import Subject
@@ -236,7 +237,6 @@ async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path) -> None:
         store=store,
         client=AsyncWebClient(),
         clock=ManualClock(),
-        storage=storage,
         redraw=lambda _target, _key: None,
         forgotten=forgotten,
     )
@@ -245,7 +245,7 @@ async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path) -> None:
         await until(lambda: bell(storage).exists())
         async with asyncio.timeout(20):
             while not heard.is_set():
-                await asyncio.to_thread(ring, storage)
+                await asyncio.to_thread(beside.ring, storage)
                 await asyncio.wait([asyncio.ensure_future(heard.wait())], timeout=1)
     finally:
         task.cancel()

@@ -93,7 +93,7 @@ class Bot(app.Bot):
         **more: Any,
     ) -> None:
         rng = random.Random(1)  # noqa: S311 - jitter, not secrets
-        super().__init__(configured, store, SystemClock(), rng)
+        super().__init__(configured, store, app.files(configured, expected=False), SystemClock(), rng)
         self.ws = ws
         self.refreshed: list[str] = []
         self.released = 0
@@ -234,7 +234,7 @@ class Bot(app.Bot):
 @asynccontextmanager
 async def locked(bot: Bot) -> AsyncIterator[None]:
     """Somebody else writes to the ledger for long."""
-    other, holding, done = FileLedger(bot.ledger.directory), threading.Event(), threading.Event()
+    other, holding, done = FileLedger(bot.settings.ledger.directory), threading.Event(), threading.Event()
 
     def hold(_: object) -> None:
         holding.set()
