@@ -13,12 +13,27 @@ import pytest
 from httpx._transports import default as _default
 
 from bot import people
+from tests.kit import world
 from tests.kit.databases import postgres_server  # noqa: F401 - a fixture of all tests
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--postgres", action="store_true", help="the bots of scenario tests keep all in PostgreSQL"
+    )
+
+
+@pytest.fixture
+def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bots of a test keep all in a database of its own: with `--postgres`, or where the test is `on_postgres`."""
+    if request.config.getoption("--postgres") or request.node.get_closest_marker("on_postgres"):
+        monkeypatch.setattr(world, "new_database", request.getfixturevalue("postgres_server").new)
+
 
 # An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.
 hypothesis.settings.register_profile(

@@ -221,6 +221,9 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
         ConfigurationError: the file cannot be used, or the ledgers' folder cannot be made.
     """
     settings = load_shell_settings(config, read_environment())
+    if settings.storage.url_env is not None:
+        problem = f"{settings.file}: storage.url_env: the shell works on files only so far, not on PostgreSQL"
+        raise ConfigurationError([problem])
     clock = SystemClock()
     ledger = await asyncio.to_thread(_ledger, settings, out.note)
     statuses = StatusFile(

@@ -60,6 +60,14 @@ def postgres_server() -> Iterator[Server]:
             server.stop()
 
 
+def ledger_row(url: str, issue: int) -> str:
+    """A ledger as its row has it."""
+    with closing(psycopg.connect(url)) as db:
+        row = db.execute("select body from ledgers where issue = %s", [issue]).fetchone()
+    assert row is not None, issue
+    return str(row[0])
+
+
 class Wire:
     """A way to a database that can be cut: all at once, or at a statement.
 

@@ -24,6 +24,7 @@ from bot.workspace.controls import find
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
+from tests.kit.databases import ledger_row
 
 CONFIG = """
 [slack]
@@ -105,6 +106,12 @@ def question(token: str, *, session: str = "sess_one", **fields: Any) -> dict[st
     } | fields
 
 
+new_database: Callable[[], str] | None = None
+"""Makes an empty PostgreSQL database for each world of a test, and returns its address; None: SQLite and files."""
+
+_SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
+
+
 class World:
     """One workspace, one producer, one folder; the bot can be started and stopped in it."""
 
@@ -113,7 +120,10 @@ class World:
         self.folder = folder
         self.workspace = workspace
         self.producer = producer
-        self.environ: dict[str, str] = {}  # beside Slack's tokens
+        self.database = new_database() if new_database is not None else None
+        self.environ = (  # beside Slack's tokens
+            {} if self.database is None else {"CLARIFY_DATABASE_URL": self.database}
+        )
         self.file = folder / "clarify.toml"
         self.configure()
 
@@ -123,7 +133,7 @@ class World:
     ) -> AsyncIterator[Bot]:
         """The bot, running and, with `ready`, taking clicks; stopped in order at the end. `text` for clarify.toml."""
         settings = parse_settings(
-            text or self.file.read_text(),
+            self._on_database(text or self.file.read_text()),
             file=self.file,
             environ=environment(self.workspace) | self.environ,
         )
@@ -144,7 +154,10 @@ class World:
 
     def configure(self, text: str | None = None) -> None:
         """Write clarify.toml: for bots from now on, and for processes beside them."""
-        self.file.write_text(text or config(self.producer.url))
+        self.file.write_text(self._on_database(text or config(self.producer.url)))
+
+    def _on_database(self, text: str) -> str:
+        return text if self.database is None else text.replace(_SQLITE, _POSTGRES)
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
@@ -254,7 +267,12 @@ class World:
         )
 
     def ledger(self, issue: int) -> dict[str, Any]:
-        ledger: dict[str, Any] = json.loads((self.folder / "ledgers" / f"issue-{issue}.json").read_text())
+        """A whole ledger, as it is kept."""
+        if self.database is None:
+            kept = (self.folder / "ledgers" / f"issue-{issue}.json").read_text()
+        else:
+            kept = ledger_row(self.database, issue)
+        ledger: dict[str, Any] = json.loads(kept)
         return ledger
 
 

@@ -10,6 +10,11 @@ from tests.kit.clocks import LeapClock
 from tests.kit.world import World, scene
 
 
+@pytest.fixture(autouse=True)
+def _on_a_database(_database: None) -> None:
+    """Scenarios run on either."""
+
+
 @pytest.fixture
 async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """Its clock runs as fast as `@pytest.mark.speed` says, for what takes seconds by the bot's clock."""
