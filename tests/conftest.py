@@ -23,15 +23,21 @@ sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--postgres", action="store_true", help="the bots of scenario tests keep all in PostgreSQL"
-    )
+    parser.addoption("--postgres", action="store_true", help="scenarios run on PostgreSQL")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("either_database"):
+        metafunc.parametrize("_database", ["SQLite", "PostgreSQL"], indirect=True)
 
 
 @pytest.fixture
 def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bots of a test keep all in a database of its own: with `--postgres`, or where the test is `on_postgres`."""
-    if request.config.getoption("--postgres") or request.node.get_closest_marker("on_postgres"):
+    """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
+    if (
+        getattr(request, "param", "PostgreSQL" if request.config.getoption("--postgres") else "")
+        == "PostgreSQL"
+    ):
         monkeypatch.setattr(world, "new_database", request.getfixturevalue("postgres_server").new)
 
 

@@ -274,7 +274,7 @@ class Questions:
             session = _replaced(plain(session), self._patterns(producer))
         rows = await self._store.read(
             """select token, issue, clarification from questions
-               where producer = :producer and (:session is null or session_id = :session)
+               where producer = :producer and (cast(:session as text) is null or session_id = :session)
                order by created_at desc limit :most""",
             producer=producer,
             session=session,

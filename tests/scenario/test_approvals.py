@@ -107,6 +107,7 @@ async def test_one_reject_decides_also_of_somebody_who_accepted(stage: World) ->
         assert state["approved_by"] == []
 
 
+@pytest.mark.either_database
 async def test_accepts_survive_a_restart(stage: World) -> None:
     async with asking(stage) as http:
         _, card = await ask(stage, http, approvals=2)
@@ -193,6 +194,7 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
             assert "test: no → yes" in shown
 
 
+@pytest.mark.either_database
 async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, editable=True, approvals=2)

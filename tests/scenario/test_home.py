@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, ONCALL
 from bot.workspace.state import View
 from tests.kit.world import World, controls, question
@@ -132,6 +134,7 @@ async def test_p8_agents_words_are_inert_on_the_home(stage: World) -> None:
         assert_inert(view)
 
 
+@pytest.mark.either_database
 async def test_home_is_kept_up_after_a_restart_and_says_what_changed_meanwhile(stage: World) -> None:
     async with stage.bot():
         await stage.ask("rpl_1", session="sess_1", question="Before?", **of_issue(42))

@@ -181,6 +181,7 @@ async def test_deactivated_person_on_call_is_not_waited_for(stage: Night) -> Non
         assert not stage.pages(ONCALL)
 
 
+@pytest.mark.either_database
 async def test_pages_go_on_after_a_restart_and_nothing_is_doubled(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         card, page = await asked_and_paged(stage)

@@ -71,6 +71,7 @@ async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: 
     await stage.now_says(card, "Delivered and confirmed")
 
 
+@pytest.mark.either_database
 async def test_same_key_is_the_same_question(stage: World, asker: Asker) -> None:
     first = await asker.ask(question="Which one?", key="k 1", agent="planner")
     again = await asker.ask(question="Which one?", key="k 1", agent="planner", timeout=60, status=200)
@@ -164,6 +165,7 @@ async def test_expired_question_says_what_to_assume(tmp_path: Path) -> None:
         assert (state["status"], state["answer"], state["default"]) == ("expired", None, "b")
 
 
+@pytest.mark.either_database
 async def test_question_outlives_a_restart(stage: World) -> None:
     async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot)) as http:
         asked = await Asker(http).ask(question="Before?", key="one", session="s")
