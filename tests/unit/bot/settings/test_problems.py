@@ -10,7 +10,7 @@ from tests.unit.bot.settings.parsing import problems
     [
         ('[slack]\nfallback_chanel = "C9"', 'clarify.toml:2: slack.fallback_chanel: unknown key; did you mean "fallback_channel"?'),
         ('[slac]\nmode = "socket"', 'clarify.toml:1: slac: unknown key; did you mean "slack"?'),
-        ("[storage]\nzzz = 1", "clarify.toml:2: storage.zzz: unknown key; expected one of keep, path"),
+        ("[storage]\nzzz = 1", "clarify.toml:2: storage.zzz: unknown key; expected one of keep, listen_url_env, path, url_env"),
         ('[slack]\nmode = "socks"', "clarify.toml:2: slack.mode: expected 'socket' or 'http'"),
         ('[slack]\nfallback_channel = "#ops"', 'slack.fallback_channel: "#ops" is no channel id; expected C… or G…'),
         ("slack = 3", "clarify.toml:1: slack: expected a table, such as [slack]"),
