@@ -20,7 +20,7 @@ MODES = ["socket", "http"]
 
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
-    monkeypatch.setattr("bot.storage.store._BUSY_MS", 20)
+    monkeypatch.setattr("bot.storage.sqlite._BUSY_MS", 20)
     async with scene(tmp_path, SOON, LeapClock(5)) as made:
         yield made
 
