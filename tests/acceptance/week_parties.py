@@ -225,3 +225,6 @@ class Gate:
 
     async def full_member(self, user: str) -> bool:
         return self._outer.is_active(user)
+
+    async def trouble_with(self, named: str) -> str | None:
+        return None

@@ -130,7 +130,7 @@ async def test_what_is_wrong_is_named(url: str) -> None:
     assert (refused.value.status, refused.value.code, refused.value.field) == (422, "BAD_INPUT", "default")
     with pytest.raises(clarify.Refused) as unauthorized:
         await clarify.aio.approve("Do it", token="wrong")
-    assert (unauthorized.value.status, unauthorized.value.code) == (403, "NO_PRODUCER")
+    assert (unauthorized.value.status, unauthorized.value.code) == (401, "UNAUTHORIZED")
 
 
 async def test_nobody_answers_in_time(tmp_path: Path) -> None:

@@ -449,12 +449,14 @@ def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
     workflow, *tables = sorted(snippets("toml"), key=lambda text: "[[steps]]" not in text)
     (retention,) = snippets("toml", "docs/operations.md")
     start = '[slack]\nfallback_channel = "C9"\n[[routes]]\nchannel = "C1"'
-    environ = dict.fromkeys(("SLACK_BOT_TOKEN", "PLANNER_TOKEN", "HOOK_SECRET"), "xoxb-of-a-test")
+    environ = dict.fromkeys(
+        ("SLACK_BOT_TOKEN", "PLANNER_TOKEN", "MAILER_TOKEN", "HOOK_SECRET"), "xoxb-of-a-test"
+    )
     environ |= {"SLACK_APP_TOKEN": "xapp-of-a-test", "PAGER_URL": "json://127.0.0.1:9/key"}
     settings = parse_settings(
         "\n".join([start, *tables, retention]), file=tmp_path / "clarify.toml", environ=environ
     )
-    assert [each.name for each in settings.producers] == ["planner"]
+    assert [each.name for each in settings.producers] == ["planner", "mailer"]
     assert sorted(settings.responders) == ["architect", "product-manager"]
     assert [each.name for each in settings.on_call] == ["platform"]
     assert [list(each.events) for each in settings.webhooks] == [["clarification-escalated"]]
