@@ -40,7 +40,14 @@ async def throughput(folder: Path, size: Size) -> list[Row]:
             naive.append(await _round(other, f"t{number}", size.questions))
             ours.append(await _round(one, f"t{number}", size.questions))
     del ours[0], naive[0]
-    return [_row(what, goal, ours, naive, size) for what, goal in GOALS.items()]
+    late = Row(
+        f"{size.questions} clicks at once: acknowledged after Slack's three seconds, and recorded all the same",
+        median([each["late"] for each in ours]),
+        "{:.0f}",
+        f"{min(each['late'] for each in ours):.0f} … {max(each['late'] for each in ours):.0f}",
+        f"{median([each['late'] for each in naive]):.0f}",
+    )
+    return [*(_row(what, goal, ours, naive, size) for what, goal in GOALS.items()), late]
 
 
 @asynccontextmanager
@@ -67,8 +74,8 @@ async def _round(on: Stage, name: str, questions: int) -> dict[str, float]:
     pressed = time.perf_counter()
     clicks = [asyncio.create_task(on.workspace.click(ADE, AGENTS, ts, label="Yes")) for ts in cards]
     refused = [outcome.error for outcome in await asyncio.gather(*clicks) if not outcome.ok]
-    if refused:
-        raise RuntimeError(f"clicks were not acknowledged: {refused[:3]}")
+    if set(refused) - {"timeout"}:
+        raise RuntimeError(f"clicks were refused: {refused[:3]}")
     acknowledged = time.perf_counter()
     await on.producer.wait_for_reply(tokens[-1], PATIENCE)
     while len(on.producer.replies) - replies < questions:  # noqa: ASYNC110 - it tells of tokens, one by one
@@ -76,8 +83,9 @@ async def _round(on: Stage, name: str, questions: int) -> dict[str, float]:
     replied = time.perf_counter()
     return {
         "shown": questions / (shown - began),
-        "acknowledged": questions / (acknowledged - pressed),
+        "acknowledged": (questions - len(refused)) / (acknowledged - pressed),
         "replied": questions / (replied - pressed),
+        "late": len(refused),
     }
 
 
