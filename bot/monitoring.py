@@ -273,10 +273,12 @@ class LedgerWatch:
                 continue
             summary = summarize(record)
             known = self._index.get(record.id, issue)
+            forged = known is not None and not await self._ledger.vouches(record)
             if (known.digest != summary.digest) if known is not None else summary.needs_something:
                 _log.info("a ledger was changed by another process", id=record.id, status=record.status)
-                self._changed(record)
-            if summary.adoptable or (known is not None and not await self._ledger.vouches(record)):
+                if not forged:  # what names a person who said nothing is shown to nobody
+                    self._changed(record)
+            if summary.adoptable or forged:
                 done &= await self.adopt(record.id)
         if not done:
             self._ledger.forget(issue)

@@ -353,6 +353,22 @@ async def test_watch_takes_over_another_processs_answer(watching: World) -> None
     assert (found.asked.response, found.asked.decided_by) == ("fine", "agent:architect")
 
 
+async def test_watch_shows_nobody_an_answer_in_the_name_of_somebody_who_gave_none(watching: World) -> None:
+    await watching.open(42)
+
+    def forged(raw: dict[str, Any]) -> None:
+        answer(raw)
+        by = {"surface": "slack", "team": "T0", "user": "U0ADE"}
+        claimed = {"decidedBy": "user:slack/T0/U0ADE", "answeredBy": by, "answeredAt": "2026-11-21T09:01:00Z"}
+        raw["aaep"] |= claimed | {"response": "fine", "label": "fine", "reply": "sending"}
+
+    watching.change(forged)
+    await until(lambda: watching.written[-1].status == "answered")
+    found = await watching.ledger.find("CLR-42-001", 42)
+    assert found.asked.decided_by == "agent:architect", "who wrote it, not whom it named"
+    assert watching.seen == []
+
+
 async def test_watch_sees_another_processs_change_under_our_own_write(watching: World) -> None:
     await watching.open(42)
     watching.change(answer)
