@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import random
 import signal
+import sys
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
@@ -33,6 +36,7 @@ from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import Replies
 from bot.delivery.rollups import Rollups, RollupThreads
+from bot.errors import LeaseLost
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
@@ -131,6 +135,11 @@ async def run(settings: Settings) -> None:
             gc.freeze()
             gc.enable()
             await bot.until(stop)
+        except LeaseLost:
+            # Whatever this one is about to do, the other one does. Nothing stops as fast as this; it begins anew, waiting.
+            _log.error("another bot leads: starting again, to wait for its lease to end")
+            logging.shutdown()  # its last lines are told
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
         finally:
             await bot.stop()
     finally:
@@ -159,6 +168,7 @@ class Bot:
         """
         url, listen_url = settings.database_url, settings.listen_url
         store = await Store.open(url or settings.storage.path, listen_url)
+        await store.lead()
         if url is not None:
             from bot.storage.ledger import DatabaseLedger
 
@@ -285,6 +295,7 @@ class Bot:
         waits: set[asyncio.Future[Any]] = {
             asyncio.ensure_future(stop.wait()),
             asyncio.ensure_future(self.producers.failed()),
+            asyncio.ensure_future(self._deposed()),
             self.delivery.lanes.failed,
             self.replies.failed,
             self.intake.failed,
@@ -293,6 +304,10 @@ class Bot:
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
             part.result()
+
+    async def _deposed(self) -> None:
+        await self.store.deposed()
+        raise LeaseLost
 
     async def stop(self) -> None:
         """Accept nothing more, finish what is running, close. What is left is found again on the next start."""

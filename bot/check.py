@@ -158,13 +158,16 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
 def check_machine(settings: Settings) -> Iterator[CheckResult]:
     """Look at this machine: folders that must be writable, a storage that must be free, variables that are set."""
     yield right("configuration", f"{settings.file} is complete")
-    yield from _ledgers(settings)
-    yield from _ignored(settings)
-    yield from _odd(settings)
-    yield from _open_to_others(settings)
-    yield _storage(settings.storage.path)
-    if settings.slack.mode == "socket":
-        yield from _slack_app(settings.storage.path)
+    if settings.database_url is not None:
+        yield from _database(settings.database_url, settings.listen_url or settings.database_url)
+    else:
+        yield from _ledgers(settings)
+        yield from _ignored(settings)
+        yield from _odd(settings)
+        yield from _open_to_others(settings)
+        yield _storage(settings.storage.path)
+        if settings.slack.mode == "socket":
+            yield from _slack_app(settings.storage.path)
     yield from _pagers(settings)
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
@@ -337,12 +340,58 @@ def _storage(path: Path) -> CheckResult:
     return right(subject, f"{path} {'opens, and is free' if is_there else 'is free; it will be created'}")
 
 
+def _database(url: str, listen_url: str) -> Iterator[CheckResult]:
+    """PostgreSQL as a bot needs it."""
+    from bot.storage.postgres import look  # noqa: PLC0415 - an extra: psycopg need not be there
+
+    subject = "storage.url_env"
+    try:
+        found = look(url, listen_url)
+    except StorageUnavailable as error:
+        yield wrong(subject, str(error).removesuffix("."), "start the server, or mend the address")
+        return
+    if found.is_old:
+        yield wrong(subject, f"PostgreSQL {found.version} is too old", "use version 14 or newer")
+        return
+    yield right(subject, f"PostgreSQL {found.version} answers within {found.seconds * 1e3:.1f} ms")
+    if found.schema is None or found.schema < found.newest:
+        if found.may_create:
+            yield right(subject, "its tables will be made, or brought up to date")
+        else:
+            yield wrong(subject, "this user may not make tables", "grant it `create` on the schema")
+    elif found.schema > found.newest:
+        text = f"its tables are of version {found.schema}; this release knows {found.newest}"
+        yield wrong(subject, text, "update this bot")
+    else:
+        yield right(
+            subject, "a bot leads now" if found.is_led else "its tables are up to date; no bot leads now"
+        )
+    if found.synchronous == "off":
+        fix = "leave synchronous_commit on for this user and database"
+        yield wrong(subject, "synchronous_commit is off: a crash loses answers that were acknowledged", fix)
+    if found.hears:
+        yield right(subject, "its notices get through")
+    else:
+        fix = "name a direct address in storage.listen_url_env"
+        yield right(subject, "its notices do not get through, so that it is asked twice a second", fix)
+
+
+def _bot_runs(settings: Settings) -> bool:
+    if settings.database_url is None:
+        return beside.is_in_use(settings.storage.path)
+    from bot.storage.postgres import is_led  # noqa: PLC0415 - an extra: psycopg need not be there
+
+    with suppress(StorageUnavailable):  # the line about the database says so
+        return is_led(settings.database_url)
+    return False
+
+
 async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
     """Try the address that the HTTP server is to listen at.
 
     No result if a bot runs on this storage: it uses the address itself, and that it runs is reported already.
     """
-    if beside.is_in_use(settings.storage.path):
+    if await asyncio.to_thread(_bot_runs, settings):
         return
     subject, http = "http.listen", settings.http
     try:

@@ -5,6 +5,7 @@
     ├── AddressInUseError       somebody else listens where the HTTP server is to
     ├── StorageError            the database cannot be opened, read or written
     │   ├── StorageInUseError   another instance holds it
+    │   ├── LeaseLost           another bot on the same database leads now
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
     │       └── StorageInDoubt  it may have been stored: the database went away in the middle of it
     ├── BackupError             a backup cannot be made, or is none that can be restored
@@ -57,6 +58,10 @@ class StorageError(ClarifyBotError):
 
 class StorageInUseError(StorageError):
     """Another instance is using this storage."""
+
+
+class LeaseLost(StorageError):
+    """Another bot on the same database leads now."""
 
 
 class StorageUnavailable(StorageError):

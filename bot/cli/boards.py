@@ -14,7 +14,7 @@ from bot.cli.output import Cell, Column, Table
 from bot.cli.records import when
 from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
-from bot.producers.inbox import seen_sessions_in
+from bot.producers.inbox import seen_sessions, seen_sessions_in
 from bot.views import inert
 from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
@@ -100,6 +100,8 @@ async def _fleet_of(shell: Shell) -> _Fleet:
 async def _sessions(shell: Shell) -> list[SessionFact]:
     since = shell.clock.now() - _HEARD_WITHIN
     try:
+        if shell.store is not None:
+            return await seen_sessions(shell.store, since, _MOST)
         return await asyncio.to_thread(seen_sessions_in, shell.settings.storage.path, since, _MOST)
     except StorageUnavailable as error:
         shell.out.note(f"clarify: the sessions are not known, only what the ledgers say: {error}")

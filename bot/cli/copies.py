@@ -27,7 +27,7 @@ async def backup(shell: Shell, folder: Path) -> None:
 
     def copy() -> Manifest:
         now, storage = shell.clock.now(), shell.settings.storage.path
-        return back_up(shell.ledger, storage, folder, now=now, release=version("clarify-bot"))
+        return back_up(shell.files, storage, folder, now=now, release=version("clarify-bot"))
 
     manifest = await asyncio.to_thread(copy)
     _tell_copied(shell, manifest, f"Backed up to {folder}")
@@ -38,7 +38,7 @@ async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> N
 
     def put() -> Manifest:
         now, storage = shell.clock.now(), shell.settings.storage.path
-        return put_back(folder, shell.ledger, storage, now=now, replace=replace, copy=copy)
+        return put_back(folder, shell.files, storage, now=now, replace=replace, copy=copy)
 
     manifest = await asyncio.to_thread(put)
     _tell_copied(shell, manifest, f"Restored {folder}")
@@ -47,7 +47,7 @@ async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> N
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
     """Delete everything that was said in a session, or about one question."""
     database = shell.settings.storage.path
-    found = await asyncio.to_thread(forgetting.look, shell.ledger, database, name, producer)
+    found = await asyncio.to_thread(forgetting.look, shell.files, database, name, producer)
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
         raise BadInput(
@@ -88,7 +88,7 @@ async def _until_it_lands(shell: Shell, found: Found, *, abandon: bool) -> Trace
     database = shell.settings.storage.path
     end = monotonic() + _PATIENCE
     while True:
-        traces = await asyncio.to_thread(forgetting.forget, shell.ledger, database, found, abandoned=abandon)
+        traces = await asyncio.to_thread(forgetting.forget, shell.files, database, found, abandoned=abandon)
         if not traces.in_flight and (abandon or not traces.waiting):
             return traces
         # Only a bot that runs brings to its end what is on its way.
@@ -104,7 +104,7 @@ async def _tell_forgotten(shell: Shell, found: Found, traces: Traces, before: Ma
     after = await _erased(shell)
     old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
     new = {state: [place for place in places if place not in old] for state, places in after.items()}
-    left = await asyncio.to_thread(forgetting.quarantined, shell.ledger, found)
+    left = await asyncio.to_thread(forgetting.quarantined, shell.files, found)
     data = {
         "forgotten": found.ids,
         "session": found.session[1] if found.session else None,

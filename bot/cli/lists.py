@@ -20,7 +20,7 @@ from core.clarification import OPEN, TRANSITIONS, Clarification, agent_key, pars
 from core.errors import BadInput, ClarifyError, NotFound
 from core.files import read_regular
 from core.index import is_late, urgency
-from core.ledger import FileLedger
+from core.ledger import FileLedger, Ledger
 from core.records import Raw, decode, oddity, parse
 
 _ARCHIVE = "archive"
@@ -187,23 +187,32 @@ async def everywhere(
     What cannot be read does not hide the rest: it is told in words.
     """
     ledger = shell.ledger
+    found: list[Clarification] = []
+    troubles: list[str] = []
 
-    def read() -> tuple[list[Clarification], list[str]]:
-        found: list[Clarification] = []
-        troubles: list[str] = []
-        for number in sorted(ledger.issues() if issue is None else [issue]):
+    def take(number: int, items: list[Any]) -> None:
+        """Others write them: not all are objects."""
+        records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
+        found.extend(record for record in records if record is not None)
+        if odd := sum(record is None for record in records):
+            troubles.append(f"{odd} cannot be read in issue-{number}.json.")
+
+    def read(files: FileLedger) -> None:
+        for number in sorted(files.issues() if issue is None else [issue]):
             try:
-                items: list[Any] = ledger.read_now(number)  # others write them: not all are objects
+                take(number, files.read_now(number))
             except ClarifyError as error:
                 troubles.append(str(error))
-                continue
-            records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
-            found += [record for record in records if record is not None]
-            if odd := sum(record is None for record in records):
-                troubles.append(f"{odd} cannot be read in issue-{number}.json.")
-        return found, troubles
 
-    return await asyncio.to_thread(read)
+    if isinstance(ledger, FileLedger):
+        await asyncio.to_thread(read, ledger)
+        return found, troubles
+    for number in await ledger.live() if issue is None else [issue]:
+        try:
+            take(number, await ledger.read(number))
+        except ClarifyError as error:
+            troubles.append(str(error))
+    return found, troubles
 
 
 def has_status(item: Raw, statuses: Collection[str]) -> bool:
@@ -219,7 +228,7 @@ def is_open(item: Raw) -> bool:
 
 
 async def each_record(
-    ledger: FileLedger,
+    ledger: Ledger,
     take: Callable[[Clarification], object],
     *,
     issue: int | None = None,
@@ -235,9 +244,17 @@ async def each_record(
 
 
 async def ledgers(
-    ledger: FileLedger, *, issue: int | None = None, archived: bool = True
+    ledger: Ledger, *, issue: int | None = None, archived: bool = True
 ) -> AsyncIterator[IssueRecords]:
     """Each issue once, in the order of their numbers; a file that moves to the archive meanwhile is not missed."""
+    if not isinstance(ledger, FileLedger):
+        every = {*await ledger.live(), *(await ledger.archived() if archived else ())}
+        for number in sorted(every if issue is None else every & {issue}):
+            try:
+                yield _put_together(number, [(f"issue-{number}", await ledger.read(number))], [])
+            except ClarifyError as error:
+                yield IssueRecords((), [str(error)])
+        return
     live, kept, problems = await asyncio.to_thread(_there, ledger, archived=archived)
     if problems:
         yield IssueRecords((), problems)

@@ -17,7 +17,7 @@ from core.clarification import US, Aaep, Clarification, Entry
 from core.clock import iso, recent, span_of, spoken
 from core.digest import Count, Digest, DigestBuilder
 from core.errors import BadInput
-from core.ledger import FileLedger
+from core.ledger import Ledger
 
 Line = dict[str, object]
 _FIRST = datetime.min.replace(tzinfo=UTC)
@@ -78,7 +78,7 @@ def period_of(span: str, now: datetime) -> Period:
 
 
 async def export_to(
-    write: Callable[[Line], object], ledger: FileLedger, since: datetime | None, issue: int | None
+    write: Callable[[Line], object], ledger: Ledger, since: datetime | None, issue: int | None
 ) -> list[str]:
     """Write every line, ledger by ledger; returns in words what could not be read."""
 

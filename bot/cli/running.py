@@ -28,12 +28,13 @@ from core.agents import StatusFile
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
-from core.index import scan_now, summarize
-from core.ledger import FileLedger
+from core.index import Summary, scan, scan_now, summarize
+from core.ledger import FileLedger, Ledger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
 
 if TYPE_CHECKING:
+    from bot.storage.store import Store
     from core.hub import Hub
 
 # Seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out.
@@ -71,12 +72,13 @@ class WaitedTooLong(ClarifyBotError):
 class Shell:
     """What a command works with, for as long as it runs.
 
-    `me`: who decides here, unless a command says for which role. `listeners` get every record that was written.
+    `store`: the database that the ledgers are in; None: they are files. `me`: who decides here, unless a command says for which role. `listeners` get every record that was written.
     """
 
     settings: ShellSettings
     router: Router
-    ledger: FileLedger
+    ledger: Ledger
+    store: Store | None
     clock: Clock
     me: str
     out: Output
@@ -94,11 +96,23 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        return _has_bot(self.settings.storage.path)
+        url = _database_url(self.settings)
+        return _has_bot(self.settings.storage.path) if url is None else _is_led(url)
+
+    @property
+    def files(self) -> FileLedger:
+        """The ledgers, for what is done with whole files.
+
+        Raises:
+            BadInput: they are in a database.
+        """
+        if not isinstance(self.ledger, FileLedger):
+            raise BadInput("This works on ledgers in files only so far, not on PostgreSQL (storage.url_env).")
+        return self.ledger
 
     async def settle(self) -> None:
         """Bring the agent-status file up to date. A bot that runs does so itself."""
-        if self.statuses.is_owed and not self.has_bot:
+        if self.store is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 
     def decider(self, role: str | None = None) -> Decider:
@@ -172,6 +186,12 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
         raise typer.Exit(128 + signal.SIGINT) from None
 
 
+def _is_led(url: str) -> bool:
+    from bot.storage.postgres import is_led  # noqa: PLC0415 - the database, which most have not
+
+    return is_led(url)
+
+
 def _has_bot(storage: Path) -> bool:
     from bot.storage.beside import is_in_use  # noqa: PLC0415 - the database, which most commands do without
 
@@ -221,36 +241,83 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
         ConfigurationError: the file cannot be used, or the ledgers' folder cannot be made.
     """
     settings = load_shell_settings(config, read_environment())
-    if settings.storage.url_env is not None:
-        problem = f"{settings.file}: storage.url_env: the shell works on files only so far, not on PostgreSQL"
-        raise ConfigurationError([problem])
-    clock = SystemClock()
-    ledger = await asyncio.to_thread(_ledger, settings, out.note)
-    statuses = StatusFile(
-        settings.status_file,
-        lambda: scan_now(ledger).summaries,
-        settings.roles_of_people,
-        clock,
-        mode=settings.ledger.mode,
-    )
-    listeners: list[Callable[[Clarification], None]] = [
-        lambda record: statuses.record_changed(summarize(record))
-    ]
+    async with _ledgers(settings, out.note) as (ledger, store):
+        statuses = StatusFile(
+            settings.status_file,
+            _open_ones(ledger),
+            settings.roles_of_people,
+            clock := SystemClock(),
+            mode=settings.ledger.mode,
+        )
+        listeners: list[Callable[[Clarification], None]] = [
+            lambda record: statuses.record_changed(summarize(record))
+        ]
 
-    def changed(record: Clarification) -> None:
-        for listener in tuple(listeners):
-            listener(record)
+        def changed(record: Clarification) -> None:
+            for listener in tuple(listeners):
+                listener(record)
 
-    router = Router(ledger, clock, settings.monitor.sla, changed, patience=PATIENCE)
-    try:
-        shell = Shell(settings, router, ledger, clock, os_identity(), out, statuses, listeners)
+        router = Router(ledger, clock, settings.monitor.sla, changed, patience=PATIENCE)
         try:
-            yield shell
+            shell = Shell(settings, router, ledger, store, clock, os_identity(), out, statuses, listeners)
+            try:
+                yield shell
+            finally:
+                await shell.settle()
         finally:
-            await shell.settle()
+            statuses.close()
+
+
+def _open_ones(ledger: Ledger) -> Callable[[], list[Summary]]:
+    """To be called in a thread."""
+    if isinstance(ledger, FileLedger):
+        return lambda: scan_now(ledger).summaries
+    loop = asyncio.get_running_loop()
+    return lambda: asyncio.run_coroutine_threadsafe(scan(ledger), loop).result().summaries
+
+
+@asynccontextmanager
+async def _ledgers(
+    settings: ShellSettings, note: Callable[[str], None]
+) -> AsyncIterator[tuple[Ledger, Store | None]]:
+    """The ledgers, and the database that they are in.
+
+    Raises:
+        ConfigurationError: they cannot be had.
+    """
+    url = _database_url(settings)
+    if url is None:
+        files = await asyncio.to_thread(_ledger, settings, note)
+        try:
+            yield files, None
+        finally:
+            await asyncio.to_thread(files.close)
+        return
+    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - most have none
+    from bot.storage.store import Store  # noqa: PLC0415
+
+    store = await Store.open(url)
+    try:
+        yield await DatabaseLedger.open(store, url, shell_consents=settings.shell.consent), store
     finally:
-        statuses.close()
-        await asyncio.to_thread(ledger.close)
+        await store.close()
+
+
+def _database_url(settings: ShellSettings) -> str | None:
+    """PostgreSQL's address; None: files.
+
+    Raises:
+        ConfigurationError: the variable with it is not set.
+    """
+    variable = settings.storage.url_env
+    if variable is None:
+        return None
+    if variable not in settings.by_variable:
+        problem = "storage.url_env: asks for"
+        raise ConfigurationError(
+            [f"{settings.file}: {problem} {variable}, which is not set in the environment"]
+        )
+    return settings.by_variable[variable].get_secret_value()
 
 
 def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:

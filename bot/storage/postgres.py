@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, suppress
+from contextlib import aclosing, closing, suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -47,8 +49,14 @@ _CONNECTION: dict[str, Any] = {
     "application_name": "clarify-bot",
 }
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
+LEASE, _RENEW, _ASK = (
+    10.0,
+    2.0,
+    0.5,
+)  # seconds that a lease lasts, and after which it is renewed, or asked for again
 _PROBE = "probe"
 FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
+_OLDEST = 140000  # PostgreSQL 14
 _MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
@@ -58,14 +66,16 @@ class PostgreSQL:
     """An open database."""
 
     def __init__(
-        self, writer: _Session, reader: _Session, installation: str, name: str, listen_url: str
+        self, writer: _Session, reader: _Session, installation: str, url: str, listen_url: str
     ) -> None:
         self.installation = installation
+        self._url = url
         self._writer = writer
         self._reader = reader
-        self._name = name
+        self._name = secrets.token_hex(8)
         self._listen_url = listen_url
         self._number = 0
+        self._lease: Lease | None = None
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
@@ -83,7 +93,7 @@ class PostgreSQL:
         except StorageError:
             await writer.close()
             raise
-        return cls(writer, reader, installation, secrets.token_hex(8), listen_url or url)
+        return cls(writer, reader, installation, url, listen_url or url)
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
         """Do `works` in one transaction; when this returns, the server has it on its disk.
@@ -95,7 +105,13 @@ class PostgreSQL:
         self._number += 1
         results: list[Outcome] = []
         try:
-            return await self._writer.run(partial(_done, works, results), self._begin())
+            epoch = None if self._lease is None else self._lease.epoch
+            return await self._writer.run(partial(_done, works, results, epoch), self._begin())
+        except _DeposedError as error:
+            await self._writer.undo()
+            if self._lease is not None:
+                self._lease.lost.set()
+            raise StorageUnavailable("Nothing was stored: another bot leads.") from error
         except psycopg.Error as error:
             await self._writer.undo()
             if len(results) == len(works) and await self._was_committed():
@@ -117,6 +133,16 @@ class PostgreSQL:
         except psycopg.Error as error:
             return [_unread(error)] * len(queries)
 
+    async def lead(self) -> None:
+        """Returns once no other bot leads. From then on what is written here is written as the leader, or not at all."""
+        self._lease = await Lease.take(_Session(self._url), self._name)
+
+    async def deposed(self) -> None:
+        """Returns when another bot leads: this one had not renewed its lease."""
+        if self._lease is None:
+            raise RuntimeError("it never led")
+        await self._lease.lost.wait()
+
     async def give_back(self) -> None:
         """The server does so by itself."""
 
@@ -126,6 +152,8 @@ class PostgreSQL:
                 yield
 
     async def close(self) -> None:
+        if self._lease is not None:
+            await self._lease.hand_over()
         with suppress(psycopg.Error):
             await self._writer.run(lambda db: db.execute("delete from replicas where id = %s", [self._name]))
         await self._writer.close()
@@ -207,6 +235,73 @@ class _Session:
         self._db = None
 
 
+class Lease:
+    """Who leads, of all bots on one database, by the server's clock: taken over `LEASE` seconds after it was last renewed.
+
+    `epoch`: the number of this leadership, in the order of all. `lost`: somebody else's began.
+    """
+
+    def __init__(self, session: _Session, epoch: int) -> None:
+        self.epoch = epoch
+        self.lost = asyncio.Event()
+        self._session = session
+        self._renewing = asyncio.create_task(self._renew(), name="lease")
+
+    @classmethod
+    async def take(cls, session: _Session, name: str) -> Self:
+        """Wait until nobody leads, then lead."""
+        waits = False
+        while True:
+            try:
+                if (epoch := await session.run(partial(_taken, name))) is not None:
+                    _log.info("leads", epoch=epoch)
+                    return cls(session, epoch)
+                if not waits:
+                    _log.info("another bot leads; this one waits for its lease to end")
+                waits = True
+            except psycopg.Error as error:
+                _log.warning("whether another bot leads is not known", reason=_words(error))
+            await asyncio.sleep(_ASK)
+
+    async def hand_over(self) -> None:
+        """At once, so that another bot leads without waiting for the lease to end."""
+        self._renewing.cancel()
+        await asyncio.wait([self._renewing])
+        with suppress(psycopg.Error):
+            await self._session.run(
+                lambda db: db.execute("update lease set holder = null where epoch = %s", [self.epoch])
+            )
+        await self._session.close()
+
+    async def _renew(self) -> None:
+        while not self.lost.is_set():
+            wait = _RENEW
+            try:
+                if not await self._session.run(partial(_renewed, self.epoch)):
+                    _log.error("another bot leads")
+                    self.lost.set()
+            except psycopg.Error as error:
+                _log.warning("the lease could not be renewed", reason=_words(error))
+                wait = _ASK
+            await asyncio.sleep(wait)
+
+
+def _taken(name: str, db: Connection) -> int | None:
+    """The new epoch; None: another bot leads."""
+    row = db.execute(
+        "update lease set epoch = epoch + 1, holder = %s, renewed_at = clock_timestamp()"
+        " where holder is null or renewed_at < clock_timestamp() - %s * interval '1 second' returning epoch",
+        [name, LEASE],
+    ).fetchone()
+    return None if row is None else int(row["epoch"])
+
+
+def _renewed(epoch: int, db: Connection) -> bool:
+    return (
+        db.execute("update lease set renewed_at = clock_timestamp() where epoch = %s", [epoch]).rowcount == 1
+    )
+
+
 def connect(url: str) -> Connection:
     """A connection as all of ours are: nothing prepared on the server, flags as 0 and 1, broken ones noticed soon.
 
@@ -239,8 +334,23 @@ def form(text: str) -> str:
     return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), text)
 
 
-def _done(works: Sequence[Work[Any]], results: list[Outcome], db: Connection) -> list[Outcome]:
-    """All of `results`, once they are committed; they are complete before that."""
+class _DeposedError(Exception):
+    """The epoch is over."""
+
+
+def _done(
+    works: Sequence[Work[Any]], results: list[Outcome], epoch: int | None, db: Connection
+) -> list[Outcome]:
+    """All of `results`, once they are committed; they are complete before that. Whoever wants to lead in the place of
+    `epoch` waits for the end of this transaction; its renewal does not, as the key stays as it is.
+
+    Raises:
+        _DeposedError: the epoch is over; nothing was done.
+    """
+    if epoch is not None:
+        leads = db.execute("select 1 from lease where epoch = %s for key share", [epoch]).fetchone()
+        if leads is None:
+            raise _DeposedError
     results += Tx(db, form).parts(works, psycopg.OperationalError)
     db.execute("commit")
     return results
@@ -300,6 +410,80 @@ def _migrations() -> dict[int, Traversable]:
     """By the version that they make: the same as in SQLite."""
     folder = resources.files("bot.storage").joinpath("migrations", "postgres")
     return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look at a database found. `version`: the server's; `seconds`: that a question took, at best; `schema`: the
+    version of our tables, None where there are none; `may_create`: tables; `hears`: whether notices get through;
+    `is_led`: whether a bot leads.
+    """
+
+    version: str
+    is_old: bool
+    seconds: float
+    schema: int | None
+    newest: int
+    may_create: bool
+    synchronous: str
+    hears: bool
+    is_led: bool
+
+
+def look(url: str, listen_url: str) -> Looked:
+    """Look at a database; nothing is changed. Blocking.
+
+    Raises:
+        StorageUnavailable: it cannot be had.
+    """
+    try:
+        with closing(connect(url)) as db, closing(connect(listen_url)) as listening:
+            listening.execute("listen clarify_check")
+            took = []
+            for _ in range(5):
+                began = time.perf_counter()
+                db.execute("select 1")
+                took.append(time.perf_counter() - began)
+            row = db.execute(
+                "select current_setting('server_version') as version, current_setting('synchronous_commit') as synchronous,"
+                " current_setting('server_version_num')::int < %s as is_old,"
+                " has_schema_privilege(current_schema(), 'create') as may_create,"
+                " to_regclass('schema_version') is not null as has_tables",
+                [_OLDEST],
+            ).fetchone()
+            if row is None:
+                raise StorageUnavailable("The database says nothing about itself.")
+            found = row.pop("has_tables")
+            schema = db.execute("select version from schema_version").fetchone() if found else None
+            db.execute("select pg_notify('clarify_check', '')")
+            return Looked(
+                **row,
+                seconds=min(took),
+                schema=None if schema is None else schema["version"],
+                newest=max(_migrations()),
+                hears=bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
+                is_led=schema is not None and _led(db),
+            )
+    except psycopg.Error as error:
+        raise StorageUnavailable(f"The database cannot be had: {_words(error)}.") from error
+
+
+def is_led(url: str) -> bool:
+    """Whether a bot leads on a database. Blocking.
+
+    Raises:
+        StorageUnavailable: it cannot be had.
+    """
+    try:
+        with closing(connect(url)) as db:
+            return _led(db)
+    except psycopg.Error as error:
+        raise StorageUnavailable(f"The database cannot be had: {_words(error)}.") from error
+
+
+def _led(db: Connection) -> bool:
+    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
+    return db.execute(leads, [LEASE]).fetchone() is not None
 
 
 async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:

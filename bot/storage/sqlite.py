@@ -94,6 +94,13 @@ class SQLite:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
         return await self._reader.run(partial(_fetch_all, queries))
 
+    async def lead(self) -> None:
+        """The lock on the file is enough."""
+
+    async def deposed(self) -> None:
+        """Never: the lock ends with the process."""
+        await asyncio.Event().wait()
+
     async def give_back(self) -> None:
         """Make the file smaller, a little at a time; only one that was begun so can be."""
         mode = await self._pragma("auto_vacuum")

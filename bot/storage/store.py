@@ -43,6 +43,12 @@ class Database(Protocol):
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
 
+    async def lead(self) -> None:
+        """As `Store.lead`."""
+
+    async def deposed(self) -> None:
+        """As `Store.deposed`."""
+
     async def give_back(self) -> None:
         """Return disk space that is not needed any more, where the database does not do so by itself."""
 
@@ -125,6 +131,16 @@ class Store:
         await self.run(
             "update installation set others = :others, told_at = :at", others=others, at=at.timestamp()
         )
+
+    async def lead(self) -> None:
+        """Returns once no other bot leads on this database; nothing is to be done before."""
+        await self._database.lead()
+
+    async def deposed(self) -> None:
+        """Returns when another bot leads instead, since this one stood still, or could not reach the database, for too
+        long. From then on nothing is stored here.
+        """
+        await self._database.deposed()
 
     async def give_back(self) -> None:
         """Return disk space that is not needed any more."""

@@ -73,9 +73,11 @@ class Wire:
 
     `cut_at`: the statement (its beginning, as it is sent) at which the next connection to send it breaks; `passes`:
     whether the server gets it all the same, and only its answer is lost. `blocked`: no new connection is let through.
+    `direct`: the address without it.
     """
 
     def __init__(self, server: Server, url: str) -> None:
+        self.direct = url
         self.cut_at: bytes | None = None
         self.passes = False
         self.blocked = False

@@ -297,6 +297,13 @@ create table keys (              -- what signs questions and answers
   value bytea not null
 );
 
+create table lease (             -- which bot leads; one row
+  epoch bigint primary key,      -- changes with the leader: who held an earlier one writes nothing more
+  holder text,                   -- null: it was handed over
+  renewed_at timestamptz not null default '-infinity'
+);
+insert into lease (epoch) values (0);
+
 create table replicas (          -- the processes that write
   id text primary key,
   batch bigint not null          -- number of its last transaction, to tell whether a COMMIT without an answer was done

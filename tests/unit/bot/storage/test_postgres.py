@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -12,6 +13,7 @@ import pytest
 from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
 from bot.storage import postgres
 from bot.storage.store import Store
+from bot.storage.tx import Tx
 from tests.kit.databases import Server, Wire
 
 INSERT = "insert into onces (key) values (:key)"
@@ -122,3 +124,79 @@ async def test_no_address_is_told(postgres_server: Server) -> None:
     with pytest.raises(StorageError) as told:
         await Store.open("postgresql://postgres:secret@127.0.0.1:1/clarify")
     assert "secret" not in str(told.value)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of a moment."""
+    for name, seconds in {"LEASE": 0.6, "_RENEW": 0.1, "_ASK": 0.05}.items():
+        monkeypatch.setattr(postgres, name, seconds)
+
+
+@pytest.mark.usefixtures("short")
+async def test_one_leads_until_it_hands_over(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    first, second = await Store.open(url), await Store.open(url)
+    await first.lead()
+    leading = asyncio.create_task(second.lead())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.5):  # more than a lease: it is renewed
+            await asyncio.shield(leading)
+    await first.run(INSERT, key="first")
+    await first.close()
+    async with asyncio.timeout(20):
+        await leading
+    await second.run(INSERT, key="second")
+    assert await keys(second) == {"first", "second"}
+    await second.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_who_could_not_renew_its_lease_writes_nothing_more(wire: Wire) -> None:
+    first = await Store.open(wire.url)
+    await first.lead()
+    wire.blocked = True
+    wire.cut()
+    second = await Store.open(wire.direct)
+    async with asyncio.timeout(20):
+        await second.lead()
+    wire.blocked = False
+    async with asyncio.timeout(20):
+        await first.deposed()
+    with pytest.raises(StorageUnavailable, match="another bot leads"):
+        await first.run(INSERT, key="first")
+    await second.run(INSERT, key="second")
+    assert await keys(second) == {"second"}
+    await first.close()
+    await second.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_whoever_takes_over_waits_for_what_the_leader_is_writing(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    first, second = await Store.open(url), await Store.open(url)
+    await first.lead()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(tx: Tx) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        tx.run(INSERT, key="first")
+
+    assert first._database._lease is not None  # type: ignore[attr-defined]  # it stands still
+    first._database._lease._renewing.cancel()  # type: ignore[attr-defined]
+    writing = asyncio.create_task(first.write(work))
+    await asyncio.to_thread(begun.wait, 20)
+    leading = asyncio.create_task(second.lead())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.5):
+            await asyncio.shield(leading)
+    go_on.set()
+    await writing
+    async with asyncio.timeout(20):
+        await leading
+    with pytest.raises(StorageUnavailable, match="another bot leads"):
+        await first.run(INSERT, key="late")
+    assert await keys(second) == {"first"}
+    await first.close()
+    await second.close()
