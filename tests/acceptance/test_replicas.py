@@ -15,8 +15,9 @@ import pytest
 
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS
+from bot.workspace.state import Message
 from tests.kit import world as worlds
-from tests.kit.databases import Server
+from tests.kit.databases import Server, Wire
 from tests.kit.lives import Life
 from tests.kit.processes import Said, command
 from tests.kit.until import until
@@ -154,3 +155,31 @@ async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas
     checked = (await shell("check")).out
     assert "a bot leads now" in checked
     assert "its notices get through" in checked
+
+
+async def test_while_the_database_is_away_nothing_is_acknowledged_and_all_goes_on_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
+) -> None:
+    wire = Wire(postgres_server, postgres_server.new())
+    monkeypatch.setattr(worlds, "new_database", lambda: wire.url)
+    try:
+        async with scene(tmp_path) as stage, stage.bot():
+            stage.slack_waits(3.0)
+            card = await stage.ask()
+            wire.blocked = True
+            wire.cut()
+            outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
+            assert outcome.error == "timeout", "Slack shows that it was not taken"
+            wire.blocked = False
+            await until_taken(stage, card)
+            assert (await stage.reply())["response"] is True
+            await stage.now_says(card, f"<@{ADE}>")
+            await stage.ask("rpl_2", question="And now?")
+    finally:
+        wire.close()
+
+
+async def until_taken(stage: World, card: Message) -> None:
+    """Press until it is acknowledged."""
+    while not (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok:
+        assert not stage.producer.replies
