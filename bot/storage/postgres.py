@@ -29,6 +29,7 @@ import structlog
 from psycopg import sql
 from psycopg.adapt import Buffer, Dumper
 from psycopg.rows import dict_row
+from psycopg.types.string import StrDumperUnknown
 
 from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
 from bot.storage.tx import Outcome, Query, Row, Tx, Work
@@ -214,14 +215,16 @@ class _Session:
         self._thread.shutdown()
 
     def _run(self, work: Callable[[Connection], _T], begin: str | None) -> _T:
+        db = self._connected()
         if begin is not None:
             try:
-                self._connected().execute(begin)
+                db.execute(begin)
             except _LOST:
-                if self._db is not None and not self._db.closed:
+                if not db.closed:
                     raise
-                self._connected().execute(begin)
-        return work(self._connected())
+                db = self._connected()
+                db.execute(begin)
+        return work(db)  # on this connection or none
 
     def _connected(self) -> Connection:
         if self._db is None or self._db.closed:
@@ -316,6 +319,7 @@ def connect(url: str) -> Connection:
         **_CONNECTION,
     )
     db.adapters.register_dumper(bool, _Flag)
+    db.adapters.register_dumper(str, _Text)
     return db
 
 
@@ -326,6 +330,13 @@ class _Flag(Dumper):
 
     def dump(self, obj: bool) -> Buffer:  # noqa: FBT001 - psycopg's signature
         return b"1" if obj else b"0"
+
+
+class _Text(StrDumperUnknown):
+    """PostgreSQL has no NUL in texts: whatever is stored or looked for has U+FFFD in its place."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace("\x00", "\ufffd"))
 
 
 @lru_cache(maxsize=1024)

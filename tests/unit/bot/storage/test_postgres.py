@@ -119,6 +119,14 @@ async def test_open_refuses_what_it_cannot_use(postgres_server: Server) -> None:
         await Store.open(url)
 
 
+async def test_what_has_no_place_in_a_text_is_replaced_wherever_it_comes(postgres_server: Server) -> None:
+    store = await Store.open(postgres_server.new())
+    await store.run(INSERT, key="a\x00b")
+    assert await keys(store) == {"a\ufffdb"}
+    assert await store.run("delete from onces where key in :keys", keys=["a\x00b"]) == 1
+    await store.close()
+
+
 async def test_no_address_is_told(postgres_server: Server) -> None:
     """It may hold a password."""
     with pytest.raises(StorageError) as told:
