@@ -50,8 +50,8 @@ async def refused_for_good(stage: World) -> None:
 async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_back(
     stage: World, mode: str
 ) -> None:
-    stage.slack_waits(0.5)
     async with running(stage, mode) as bot:
+        stage.slack_waits(0.5)
         card = await stage.ask()
         await bot.messages.in_flight.settled()
         with storage_busy(stage):
@@ -66,8 +66,8 @@ async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_bac
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: World, mode: str) -> None:
-    stage.slack_waits(0.5)
     async with running(stage, mode) as bot:
+        stage.slack_waits(0.5)
         first = await stage.ask("rpl_1")
         await bot.messages.in_flight.settled()
         with storage_busy(stage):
