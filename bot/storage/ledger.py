@@ -42,8 +42,8 @@ class DatabaseLedger:
         self._waiting: dict[asyncio.Event, int] = {}
 
     @classmethod
-    async def open(cls, store: Store, url: str, *, shell_consents: bool = False, signs: bool = True) -> Self:
-        """`url`: where notices are listened for. The rest as of `FileLedger`.
+    async def open(cls, store: Store, url: str, *, shell_consents: bool = False) -> Self:
+        """`url`: where notices are listened for. `shell_consents`: as of `FileLedger`.
 
         Raises:
             StorageUnavailable: the database cannot be had.
@@ -55,7 +55,7 @@ class DatabaseLedger:
         row = await store.read_one("select value from keys where name = 'seal'")
         if row is None:
             raise StorageUnavailable("The database lost the key that it was just given.")
-        return cls(store, url, Seals(bytes(row["value"]), shell=shell_consents, signs=signs))
+        return cls(store, url, Seals(bytes(row["value"]), shell=shell_consents))
 
     async def transact(
         self,

@@ -50,11 +50,8 @@ _CONNECTION: dict[str, Any] = {
     "application_name": "clarify-bot",
 }
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
-LEASE, _RENEW, _ASK = (
-    10.0,
-    2.0,
-    0.5,
-)  # seconds that a lease lasts, and after which it is renewed, or asked for again
+# Seconds that a lease lasts, and after which it is renewed, or asked for again.
+LEASE, _RENEW, _ASK = 10.0, 2.0, 0.5
 _PROBE = "probe"
 FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
 _OLDEST = 140000  # PostgreSQL 14
