@@ -55,7 +55,7 @@ LEASE, _RENEW, _ASK = 10.0, 2.0, 0.5
 _PROBE = "probe"
 FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
 _OLDEST = 140000  # PostgreSQL 14
-_MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
+MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
@@ -84,10 +84,10 @@ class PostgreSQL:
         """
         writer, reader = _Session(url), _Session(url)
         try:
-            installation = await writer.run(_prepared)
+            installation = await writer.run(prepared)
         except psycopg.Error as error:
             await writer.close()
-            raise StorageError(f"The database cannot be used: {_words(error)}.") from error
+            raise StorageError(f"The database cannot be used: {words(error)}.") from error
         except StorageError:
             await writer.close()
             raise
@@ -260,7 +260,7 @@ class Lease:
                     _log.info("another bot leads; this one waits for its lease to end")
                 waits = True
             except psycopg.Error as error:
-                _log.warning("whether another bot leads is not known", reason=_words(error))
+                _log.warning("whether another bot leads is not known", reason=words(error))
             await asyncio.sleep(_ASK)
 
     async def hand_over(self) -> None:
@@ -281,7 +281,7 @@ class Lease:
                     _log.error("another bot leads")
                     self.lost.set()
             except psycopg.Error as error:
-                _log.warning("the lease could not be renewed", reason=_words(error))
+                _log.warning("the lease could not be renewed", reason=words(error))
                 wait = _ASK
             await asyncio.sleep(wait)
 
@@ -378,25 +378,25 @@ def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
 
 
 def _unavailable(error: psycopg.Error) -> StorageUnavailable:
-    return StorageUnavailable(f"Nothing was stored: {_words(error)}.")
+    return StorageUnavailable(f"Nothing was stored: {words(error)}.")
 
 
 def _unread(error: psycopg.Error) -> StorageUnavailable:
-    return StorageUnavailable(f"The storage could not be read: {_words(error)}.")
+    return StorageUnavailable(f"The storage could not be read: {words(error)}.")
 
 
-def _words(error: psycopg.Error) -> str:
+def words(error: psycopg.Error) -> str:
     """One line, without the address, which may hold a password."""
     said = error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)
     return said.rstrip(".")
 
 
-def _prepared(db: Connection) -> str:
+def prepared(db: Connection) -> str:
     """Bring the database to this release's version; returns the installation's id."""
-    files = _migrations()
+    files = migrations()
     newest = max(files)
     with db.transaction():
-        db.execute("select pg_advisory_xact_lock(%s)", [_MIGRATING])
+        db.execute("select pg_advisory_xact_lock(%s)", [MIGRATING])
         db.execute("create table if not exists schema_version (version bigint not null)")
         row = db.execute("select version from schema_version").fetchone()
         version = 0 if row is None else int(row["version"])
@@ -414,7 +414,7 @@ def _prepared(db: Connection) -> str:
     return str(found["id"])
 
 
-def _migrations() -> dict[int, Traversable]:
+def migrations() -> dict[int, Traversable]:
     """By the version that they make: the same as in SQLite."""
     folder = resources.files("bot.storage").joinpath("migrations", "postgres")
     return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}
@@ -468,12 +468,12 @@ def look(url: str, listen_url: str) -> Looked:
                 **row,
                 seconds=min(took),
                 schema=None if schema is None else schema["version"],
-                newest=max(_migrations()),
+                newest=max(migrations()),
                 hears=bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
-                is_led=schema is not None and _led(db),
+                is_led=schema is not None and led(db),
             )
     except psycopg.Error as error:
-        raise StorageUnavailable(f"The database cannot be had: {_words(error)}.") from error
+        raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
 
 def is_led(url: str) -> bool:
@@ -484,12 +484,12 @@ def is_led(url: str) -> bool:
     """
     try:
         with closing(connect(url)) as db:
-            return _led(db)
+            return led(db)
     except psycopg.Error as error:
-        raise StorageUnavailable(f"The database cannot be had: {_words(error)}.") from error
+        raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
 
-def _led(db: Connection) -> bool:
+def led(db: Connection) -> bool:
     leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
     return db.execute(leads, [LEASE]).fetchone() is not None
 
@@ -509,7 +509,7 @@ async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
                 async for each in heard:
                     yield each
         except psycopg.Error as error:
-            _log.warning("notices of the database are not heard", reason=_words(error))
+            _log.warning("notices of the database are not heard", reason=words(error))
         yield None
         await asyncio.sleep(_POLL)
 
