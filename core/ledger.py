@@ -946,5 +946,9 @@ class Numbers:
 
     def note_all(self, issue: int, content: bytes) -> None:
         """Record the highest number that some bytes contain, if it is higher than the recorded one."""
-        named = map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content))
-        self.note(issue, max(self.highest(issue), 0, *named))
+        self.note(issue, max(self.highest(issue), highest_in(issue, content)))
+
+
+def highest_in(issue: int, content: bytes) -> int:
+    """The highest number of an issue's records that some bytes name; 0: none."""
+    return max(map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content)), default=0)

@@ -10,12 +10,14 @@ from time import monotonic
 
 from bot.cli.running import Shell
 from bot.retention import forget as forgetting
-from bot.retention.backup import Manifest
+from bot.retention.backup import Kept, Manifest
 from bot.retention.backup import backup as back_up
 from bot.retention.backup import restore as put_back
+from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces
 from core.clock import iso
 from core.errors import BadInput
+from core.ledger import FileLedger
 
 _PATIENCE = 30.0  # seconds for a running bot to delete messages, for a message to arrive
 _LOOK_EVERY = 0.2
@@ -24,30 +26,29 @@ _Places = list[tuple[str, str]]  # channel, ts
 
 async def backup(shell: Shell, folder: Path) -> None:
     """Copy the ledgers, the archive and the storage."""
-
-    def copy() -> Manifest:
-        now, storage = shell.clock.now(), shell.settings.storage.path
-        return back_up(shell.files, storage, folder, now=now, release=version("clarify-bot"))
-
-    manifest = await asyncio.to_thread(copy)
+    manifest = await asyncio.to_thread(
+        back_up, _kept(shell), folder, now=shell.clock.now(), release=version("clarify-bot")
+    )
     _tell_copied(shell, manifest, f"Backed up to {folder}")
 
 
 async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> None:
     """Put a backup in place."""
-
-    def put() -> Manifest:
-        now, storage = shell.clock.now(), shell.settings.storage.path
-        return put_back(folder, shell.files, storage, now=now, replace=replace, copy=copy)
-
-    manifest = await asyncio.to_thread(put)
-    _tell_copied(shell, manifest, f"Restored {folder}")
+    restored = await asyncio.to_thread(
+        put_back, folder, _kept(shell), now=shell.clock.now(), replace=replace, copy=copy
+    )
+    more = {"aside": restored.aside, "left": [*restored.left]}
+    _tell_copied(shell, restored.manifest, f"Restored {folder}", **more)
+    if restored.aside is not None:
+        shell.out.note(f"What was there before is in {restored.aside}.")
+    if restored.left:
+        shell.out.note(f"Not restored, since they cannot be read as ledgers: {', '.join(restored.left)}.")
 
 
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
     """Delete everything that was said in a session, or about one question."""
-    database = shell.settings.storage.path
-    found = await asyncio.to_thread(forgetting.look, shell.files, database, name, producer)
+    kept = _kept(shell)
+    found = await asyncio.to_thread(forgetting.look, kept, name, producer)
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
         raise BadInput(
@@ -60,12 +61,20 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     for record in found.unsettled:
         if record.is_open:
             await shell.router.abandon(record.id, shell.decider(), "")
-    before = await asyncio.to_thread(forgetting.erasures, database)
-    traces = await _until_it_lands(shell, found, abandon=abandon)
-    await _tell_forgotten(shell, found, traces, before)
+    before = await asyncio.to_thread(forgetting.erasures, kept)
+    traces = await _until_it_lands(shell, kept, found, abandon=abandon)
+    await _tell_forgotten(shell, kept, found, traces, before)
 
 
-def _tell_copied(shell: Shell, manifest: Manifest, sentence: str) -> None:
+def _kept(shell: Shell) -> Kept:
+    if isinstance(shell.ledger, FileLedger):
+        return InFiles(shell.ledger, shell.settings.storage.path)
+    from bot.retention.database import InDatabase  # noqa: PLC0415 - an extra: psycopg need not be there
+
+    return InDatabase(str(shell.database_url))
+
+
+def _tell_copied(shell: Shell, manifest: Manifest, sentence: str, **more: object) -> None:
     size = sum(file.size for file in manifest.files)
     storage = "and the storage" if manifest.storage_version is not None else "; there was no storage"
     count = len(manifest.ledgers)
@@ -75,57 +84,61 @@ def _tell_copied(shell: Shell, manifest: Manifest, sentence: str) -> None:
         "storageVersion": manifest.storage_version,
         "ledgers": count,
         "bytes": size,
-    }
+    } | more
     shell.out.show(data, f"{sentence}: {count} ledgers {storage}, {size:,} bytes, made {iso(manifest.made)}.")
 
 
-async def _until_it_lands(shell: Shell, found: Found, *, abandon: bool) -> Traces:
+async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bool) -> Traces:
     """Again for a while, where a message is being posted, or an event worked off, just now.
 
     Raises:
         BadInput: it still is.
     """
-    database = shell.settings.storage.path
     end = monotonic() + _PATIENCE
     while True:
-        traces = await asyncio.to_thread(forgetting.forget, shell.files, database, found, abandoned=abandon)
-        if not traces.in_flight and (abandon or not traces.waiting):
+        traces = await asyncio.to_thread(forgetting.forget, kept, found, abandoned=abandon)
+        if traces.is_all(abandoned=abandon):
             return traces
         # Only a bot that runs brings to its end what is on its way.
         if not shell.has_bot or monotonic() >= end:
             raise BadInput(
-                "The ledgers are done; the storage has a message of it on its way to Slack, or an event that is not "
-                "worked off: let the bot run, and give the same command again."
+                "It is not done: a message of it is on its way to Slack, or an event is not worked off. Let the bot run, "
+                "and give the same command again."
             )
         await asyncio.sleep(_LOOK_EVERY)
 
 
-async def _tell_forgotten(shell: Shell, found: Found, traces: Traces, before: Mapping[str, _Places]) -> None:
-    after = await _erased(shell)
+async def _tell_forgotten(
+    shell: Shell, kept: Kept, found: Found, traces: Traces, before: Mapping[str, _Places]
+) -> None:
+    after = await _erased(shell, kept)
     old = {place for places in before.values() for place in places if place not in before.get("wanted", [])}
     new = {state: [place for place in places if place not in old] for state, places in after.items()}
-    left = await asyncio.to_thread(forgetting.quarantined, shell.files, found)
+    left = await asyncio.to_thread(forgetting.unreadable, kept, found)
     data = {
         "forgotten": found.ids,
         "session": found.session[1] if found.session else None,
         "slack": {state: len(places) for state, places in new.items()},
         "notDeleted": [{"channel": channel, "ts": ts} for channel, ts in new.get("failed", [])],
         "outside": {"pagers": traces.pagers, "github": list(traces.comments)},
-        "unreadable": [path.name for path in (*left, *found.unknown)],
+        "unreadable": left,
     }
     shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'what was heard of the session'}.")
-    for line in _what_remains(new, traces, [path.name for path in (*left, *found.unknown)]):
+    for line in _what_remains(new, traces, left):
         shell.out.note(line)
+    if shell.store is not None:
+        shell.out.note(
+            "PostgreSQL overwrites what was deleted in its own time; its log, standbys and their archive hold it until then."
+        )
 
 
-async def _erased(shell: Shell) -> Mapping[str, _Places]:
+async def _erased(shell: Shell, kept: Kept) -> Mapping[str, _Places]:
     """How the messages in Slack stand, once the bot that runs is through, or after a while."""
-    database = shell.settings.storage.path
-    after = await asyncio.to_thread(forgetting.erasures, database)
+    after = await asyncio.to_thread(forgetting.erasures, kept)
     end = monotonic() + _PATIENCE
     while after.get("wanted") and shell.has_bot and monotonic() < end:
         await asyncio.sleep(_LOOK_EVERY)
-        after = await asyncio.to_thread(forgetting.erasures, database)
+        after = await asyncio.to_thread(forgetting.erasures, kept)
     return after
 
 

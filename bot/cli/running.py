@@ -94,21 +94,15 @@ class Shell:
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
 
     @property
-    def has_bot(self) -> bool:
-        """Whether a bot runs on the same storage."""
-        url = _database_url(self.settings)
-        return _has_bot(self.settings.storage.path) if url is None else _is_led(url)
+    def database_url(self) -> str | None:
+        """Of PostgreSQL; None: all is in files."""
+        return _database_url(self.settings)
 
     @property
-    def files(self) -> FileLedger:
-        """The ledgers, for what is done with whole files.
-
-        Raises:
-            BadInput: they are in a database.
-        """
-        if not isinstance(self.ledger, FileLedger):
-            raise BadInput("This works on ledgers in files only so far, not on PostgreSQL (storage.url_env).")
-        return self.ledger
+    def has_bot(self) -> bool:
+        """Whether a bot runs on the same storage."""
+        url = self.database_url
+        return _has_bot(self.settings.storage.path) if url is None else _is_led(url)
 
     async def settle(self) -> None:
         """Bring the agent-status file up to date. A bot that runs does so itself."""

@@ -1,8 +1,7 @@
 """Backs up everything while the bot runs, and restores it: no question lost, no answer sent twice. Blocking.
 
-The storage is copied first, in one snapshot, then each ledger under its lock. So a copied ledger may have a question
-that the copied storage lacks: it is added there as processed, as otherwise the question would be asked again when its
-producer repeats it. In the opposite order, the storage could count a question as processed that is in no ledger.
+A backup is a folder with the storage as one file of SQLite, each ledger as a file, and the key of the seals, whether all
+this was kept in files or in a database (`Kept`): so what one kind had can be restored into the other.
 
 `manifest.json` lists what a backup holds. It is written last: a folder without it is no backup.
 """
@@ -13,24 +12,25 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from bot.errors import BackupError
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push
-from bot.storage import beside
 from bot.storage.sqlite import newest_version
-from core.clarification import US, Clarification, Moment
-from core.files import is_odd, make_folder, read_regular, replacing, sync_folder
-from core.ledger import ARCHIVE, FileLedger, issue_in
-from core.records import FORGOTTEN, decode, parse
-from core.records import SEAL_KEY as KEY
+from bot.storage.tx import Tx
+from core.clarification import Moment
+from core.files import make_folder, sync_folder
+from core.records import Raw
+
+_T = TypeVar("_T")
 
 NAME = "manifest.json"
 DATABASE = "clarify.db"
@@ -39,7 +39,7 @@ _FORMAT = 1
 _PATH = re.compile(r"clarify\.db|seal\.key|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
 # Numbers given out since the backup are on cards that are still in Slack: a click there must not answer another
 # question, nor take another page. So many are left out.
-_ISSUES_LEFT_OUT, _NUMBERS_LEFT_OUT, _PAGES_LEFT_OUT = 1000, 100, 1000
+NUMBERS_LEFT_OUT, _ISSUES_LEFT_OUT, _PAGES_LEFT_OUT = 100, 1000, 1000
 
 
 def _known(path: str) -> str:
@@ -118,19 +118,75 @@ def verified(folder: Path) -> Manifest:
     return manifest
 
 
-def backup(ledger: FileLedger, database: Path, folder: Path, *, now: datetime, release: str) -> Manifest:
-    """Copy the ledgers and the storage into `folder`, which is not there yet, or empty.
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What came of a restore. `aside`: where is now what was there before; None: nothing was. `left`: files of the backup
+    that hold nothing that could be put in place.
+    """
+
+    manifest: Manifest
+    aside: str | None = None
+    left: Sequence[str] = ()
+
+
+class Kept(Protocol):
+    """All that a bot keeps, ledgers and storage, from another process, whether a bot runs or not. Blocking."""
+
+    def copy(self, to: Path) -> tuple[int | None, dict[int, int]]:
+        """Copy it into a backup's folder: `DATABASE`, `LEDGERS`, `KEY`.
+
+        Returns:
+            The storage's version, None where there is none; and the highest number given out in each issue.
+
+        Raises:
+            BackupError, LockTimeout, StorageUnavailable: as they say. OSError: the disk refused.
+        """
+
+    def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:
+        """Have it be as the backup in `folder` has it; see `restore`."""
+
+    def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
+        """What is kept of each issue, archived or not, with its name; None: it cannot be read."""
+
+    def looking(self) -> AbstractContextManager[Tx | None]:
+        """Queries of the storage; None: there is none.
+
+        Raises:
+            StorageUnavailable: it cannot be read.
+        """
+
+    def forget(
+        self,
+        issues: Sequence[int],
+        change: Callable[[Raw], bool],
+        rows: Callable[[Tx], _T],
+        is_done: Callable[[_T], bool],
+    ) -> _T | None:
+        """Let `change` edit each ledger of these issues, and `rows` the storage; what `rows` returned, None where there is
+        no storage. It may have to be given again where that is not `is_done`, or was not had.
+
+        Raises:
+            LockTimeout, LedgerUnwritable, StorageUnavailable: as they say; the same call does the rest.
+        """
+
+    def set_aside(self, issues: Sequence[int]) -> list[str]:
+        """The names of files that did not parse as ledgers of these issues, and may hold anything."""
+
+
+def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest:
+    """Copy all that is kept into `folder`, which is not there yet, or empty.
 
     Raises:
         BackupError: it is there already, or the disk refused; nothing is left of it.
-        LockTimeout: somebody else holds a ledger.
+        LockTimeout: somebody else holds a ledger. StorageUnavailable: the database cannot be read.
     """
     if folder.exists() and any(folder.iterdir()):
         raise BackupError(f"{folder} is not empty: a backup has a folder of its own.")
     draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         make_folder(draft)
-        manifest = _copy(ledger, database, draft, now, release)
+        version, numbers = kept.copy(draft)
+        manifest = _described(draft, version, numbers, now, release)
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
@@ -142,18 +198,9 @@ def backup(ledger: FileLedger, database: Path, folder: Path, *, now: datetime, r
     return manifest
 
 
-def _copy(ledger: FileLedger, database: Path, draft: Path, now: datetime, release: str) -> Manifest:
-    version = None
-    if database.exists():
-        version = beside.copy(database, draft / DATABASE)
-        with beside.looking(draft / DATABASE) as tx:
-            ledger.claim(inbox.last_issue(tx))
-    numbers = dict(_copy_ledgers(ledger, draft / LEDGERS))
-    _copy_key(ledger, draft / KEY)
-    if version is not None:
-        known = (each for record in _records(draft / LEDGERS) for each in _known_events(record))
-        with beside.changing(draft / DATABASE, current=False) as tx:
-            inbox.note_known(tx, known, max(numbers, default=0))
+def _described(
+    draft: Path, version: int | None, numbers: dict[int, int], now: datetime, release: str
+) -> Manifest:
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     for path in files:
         path.chmod(0o600)
@@ -172,66 +219,6 @@ def _copy(ledger: FileLedger, database: Path, draft: Path, now: datetime, releas
     return manifest
 
 
-def _copy_key(ledger: FileLedger, to: Path) -> None:
-    """Copy the key of the seals: without it, unsent answers would count as another program's."""
-    with suppress(FileNotFoundError), replacing(to, read_regular(ledger.private / KEY), to.parent):
-        pass
-
-
-def _copy_ledgers(ledger: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
-    """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
-    number given out in each.
-    """
-    make_folder(to / ARCHIVE)
-    issues, done = set(ledger.files()), set()
-    while issues:
-        for issue in sorted(issues):
-            with ledger.held(issue):
-                for path in (*ledger.files().get(issue, ()), *_quarantined(ledger.directory, issue)):
-                    shutil.copyfile(path, to / path.relative_to(ledger.directory))
-                yield issue, ledger.numbers.highest(issue)
-        done |= issues
-        issues = set(ledger.files()) - done  # new ones
-
-
-def _quarantined(directory: Path, issue: int) -> list[Path]:
-    return sorted(path for path in directory.glob(f"issue-{issue}.json.unreadable-*") if not is_odd(path))
-
-
-def _records(ledgers: Path) -> Iterator[Clarification]:
-    for path in (*ledgers.glob("issue-*.json"), *(ledgers / ARCHIVE).glob("issue-*.json")):
-        try:
-            items = decode(path.read_bytes(), issue_in(path.name))["clarifications"]
-        except ValueError:
-            continue  # it is in the backup as it is
-        yield from (record for item in items if (record := parse(item)) is not None)
-
-
-def _known_events(record: Clarification) -> Iterator[inbox.KnownEvent]:
-    """The events that asked the questions of a record's rounds."""
-    asked = record.asked.model_dump(mode="json", by_alias=True)
-    words = [entry.body for entry in record.thread if entry.type == "question" and entry.from_ != US]
-    rounds: list[Mapping[str, Any]] = [*asked.get("earlier", ()), asked]
-    for number, each in enumerate(rounds):
-        named = (each.get("producer"), each.get("eventId"), each.get("sessionId"))
-        if not all(isinstance(name, str) for name in named):
-            continue
-        question = words[number] if len(words) == len(rounds) else FORGOTTEN
-        yield inbox.KnownEvent(
-            inbox.Session(
-                each["producer"],
-                each["sessionId"],
-                each.get("agentId") or record.from_,
-                each.get("agentName"),
-                record.issue_number,
-            ),
-            each["eventId"],
-            token=each.get("replyToken"),
-            question=None if question == FORGOTTEN else question,
-            at=record.created,
-        )
-
-
 def _sync(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -240,15 +227,11 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def restore(
-    folder: Path, ledger: FileLedger, database: Path, *, now: datetime, replace: bool, copy: bool = False
-) -> Manifest:
-    """Verify the backup in `folder`, then have the ledgers and the storage be as they were.
+def restore(folder: Path, kept: Kept, *, now: datetime, replace: bool, copy: bool = False) -> Restored:
+    """Verify the backup in `folder`, then have all be as it was, whichever kind it was of.
 
     It stays the same installation: buttons in Slack go on working. With `copy` it becomes another one beside the first,
     and buttons that the first posted decide nothing here.
-
-    The storage comes last: killed before, the same call (with `replace`) does it again.
 
     Raises:
         BackupError: it is none, is damaged, or of a newer release; or there is something and `replace` was not said.
@@ -257,46 +240,15 @@ def restore(
     manifest = verified(folder)
     if (manifest.storage_version or 0) > newest_version():
         raise BackupError(f"{folder} was made by a newer clarify-bot ({manifest.release}).")
-    with beside.alone(database):
-        there = [*(path for paths in ledger.files().values() for path in paths), *beside.parts(database)]
-        if there and not replace:
-            raise BackupError(
-                f"{there[0]} is there already: with --replace it is moved aside, with all others."
-            )
-        try:
-            _rename_ledgers(ledger, f"before-restore-{now:%Y%m%dT%H%M%S}")
-            beside.rename_to(database, f"before-restore-{now:%Y%m%dT%H%M%S}")
-            _put_ledgers(folder, ledger, manifest)
-            _put_key(folder / KEY, ledger.private / KEY)
-            if manifest.storage_version is not None:
-                with beside.putting_back(folder / DATABASE, database, another=copy) as tx:
-                    inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
-                    incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
-                    pages.leave_out(tx, _PAGES_LEFT_OUT, now)
-                    push.begin_anew(tx, now.isoformat())
-        except OSError as error:
-            raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
-    return manifest
+    try:
+        return kept.put(folder, manifest, now=now, replace=replace, copy=copy)
+    except OSError as error:
+        raise BackupError(f"Not restored: {error.filename or folder}: {error.strerror}.") from error
 
 
-def _rename_ledgers(ledger: FileLedger, name: str) -> None:
-    for issue, paths in ledger.files().items():
-        for path in paths:
-            ledger.move(issue, path, ledger.directory / name / path.relative_to(ledger.directory))
-
-
-def _put_ledgers(folder: Path, ledger: FileLedger, manifest: Manifest) -> None:
-    for file in manifest.ledgers:
-        source = folder / file.path
-        target = ledger.directory / Path(file.path).relative_to(LEDGERS)
-        ledger.put(file.issue or 0, target, source.read_bytes())
-    for issue, number in manifest.numbers.items():
-        with ledger.held(issue):
-            given_out = max(number, ledger.numbers.highest(issue))
-            ledger.numbers.note(issue, given_out + _NUMBERS_LEFT_OUT)
-
-
-def _put_key(source: Path, key: Path) -> None:
-    if source.exists():  # backups of earlier releases have none
-        with replacing(key, source.read_bytes(), key.parent):
-            pass
+def leave_out(tx: Tx, now: datetime) -> None:
+    """Go on as after a gap: what was given out since the backup was made is not given out again."""
+    inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
+    incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
+    pages.leave_out(tx, _PAGES_LEFT_OUT, now)
+    push.begin_anew(tx, now.isoformat())

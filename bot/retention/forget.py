@@ -14,20 +14,16 @@ from typing import Any
 
 from bot import github, webhooks
 from bot.delivery import erasing, memory, messages, replies
-from bot.errors import StorageUnavailable
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
-from bot.storage import beside
+from bot.retention.backup import Kept
 from bot.storage.tx import Tx
 from core.clarification import DONE, ID, Clarification
 from core.errors import BadInput, LedgerUnreadable, NotFound
-from core.files import read_regular
-from core.ledger import FileLedger
 from core.records import (
     Raw,
     Stray,
     Subject,
-    decode,
     forget_in,
     identity,
     is_of_session,
@@ -43,13 +39,13 @@ _Items = Sequence[tuple[int, Raw]]  # of ledgers, with their issues
 class Found:
     """What a name stands for, and the issues whose ledgers have it.
 
-    `unsettled`: those that somebody still waits for; `unknown`: files of the ledgers that cannot be read.
+    `unsettled`: those that somebody still waits for; `unknown`: ledgers that cannot be read, by name.
     """
 
     subject: Subject
     issues: frozenset[int]
     unsettled: tuple[Clarification, ...] = ()
-    unknown: tuple[Path, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def ids(self) -> list[str]:
@@ -74,8 +70,12 @@ class Traces:
     untaken: int = 0
     comments: tuple[str, ...] = ()
 
+    def is_all(self, *, abandoned: bool) -> bool:
+        """Whether all was done that could be."""
+        return not self.in_flight and (abandoned or not self.waiting)
 
-def look(ledger: FileLedger, database: Path, name: str, producer: str | None = None) -> Found:
+
+def look(kept: Kept, name: str, producer: str | None = None) -> Found:
     """What `name` means: the id of a clarification, else of a session.
 
     Raises:
@@ -83,17 +83,14 @@ def look(ledger: FileLedger, database: Path, name: str, producer: str | None = N
         LedgerUnreadable: the ledger of a clarification cannot be read; StorageUnavailable: nor the storage.
     """
     if match := ID.fullmatch(name):
-        return _one(ledger, name, int(match[1]))
+        return _one(kept, name, int(match[1]))
     items, unknown = [], []
-    for issue, paths in ledger.files().items():
-        for path in paths:
-            try:
-                items += [
-                    (issue, item) for item in _items(path, issue) if is_of_session(item, name, producer)
-                ]
-            except ValueError:
-                unknown.append(path)
-    known = {whose for whose, _ in _asked(items)} | _known(database, name, producer)
+    for issue, of, listed in kept.ledgers():
+        if listed is None:
+            unknown.append(of)
+        else:
+            items += [(issue, item) for item in listed if is_of_session(item, name, producer)]
+    known = {whose for whose, _ in _asked(items)} | _known(kept, name, producer)
     if not known:
         raise NotFound(f"or session {name}")
     if len(known) > 1:
@@ -103,31 +100,24 @@ def look(ledger: FileLedger, database: Path, name: str, producer: str | None = N
     return _found(items, {(known.pop(), name)}, unknown)
 
 
-def forget(ledger: FileLedger, database: Path, found: Found, *, abandoned: bool = False) -> Traces:
-    """Forget it. Call it again if the traces show messages in flight, or waiting events.
+def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
+    """Forget it. Call it again unless `Traces.is_all`.
 
     Args:
-        ledger: where the records are.
-        database: the storage; it need not be there.
+        kept: where the records are, and the storage.
         found: what `look` found, and is settled.
         abandoned: also what is on its way.
 
     Raises:
         LockTimeout, LedgerUnwritable, StorageUnavailable: as they say; the same call does the rest.
     """
-    for issue in sorted(found.issues):
-        ledger.rewrite(issue, partial(_rewritten, found, abandoned))
-    if not database.exists():
-        return Traces()
-    with beside.changing(database) as tx:
-        traces = forget_rows(tx, found.subject, even_waiting=abandoned)
-    emptied = beside.empty_log(database)
-    beside.ring(database)
-    if not emptied and not traces.in_flight and (abandoned or not traces.waiting):
-        raise StorageUnavailable(
-            f"It is forgotten, but {database}-wal still holds it while somebody reads: give the same command again."
-        )
-    return traces
+    traces = kept.forget(
+        sorted(found.issues),
+        partial(_rewritten, found, abandoned),
+        partial(forget_rows, subject=found.subject, even_waiting=abandoned),
+        partial(Traces.is_all, abandoned=abandoned),
+    )
+    return traces or Traces()
 
 
 def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Traces:
@@ -148,7 +138,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
         untaken=incidents.open_among(tx, raised),
         comments=github.comments_about(tx, subject),
     )
-    if traces.in_flight or (traces.waiting and not even_waiting):
+    if not traces.is_all(abandoned=even_waiting):
         return traces
     erasing.want(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
@@ -162,37 +152,30 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     return traces
 
 
-def erasures(database: Path) -> Mapping[str, list[Pair]]:
+def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
     """What is to be erased from Slack, what was, and what could not be, by state."""
-    if not database.exists():
-        return {}
-    with beside.looking(database, current=True) as tx:
-        return erasing.by_state(tx)
+    with kept.looking() as tx:
+        return {} if tx is None else erasing.by_state(tx)
 
 
-def quarantined(ledger: FileLedger, found: Found) -> list[Path]:
-    """Quarantined ledger files, which may still hold some of what is forgotten."""
-    return [
-        path
-        for issue in sorted(found.issues)
-        for path in ledger.directory.glob(f"issue-{issue}.json.unreadable-*")
-    ]
+def unreadable(kept: Kept, found: Found) -> list[str]:
+    """The names of ledgers that cannot be read, and may still hold some of what is forgotten."""
+    return [*kept.set_aside(sorted(found.issues)), *found.unknown]
 
 
-def _one(ledger: FileLedger, name: str, issue: int) -> Found:
-    items = []
-    for path in ledger.files().get(issue, []):
-        try:
-            items += [(issue, item) for item in _items(path, issue) if identity(item) == name]
-        except ValueError as error:
-            raise LedgerUnreadable(issue, path, str(error), None) from None
+def _one(kept: Kept, name: str, issue: int) -> Found:
+    items: list[tuple[int, Raw]] = []
+    for _, of, listed in kept.ledgers(issue):
+        if listed is None:
+            raise LedgerUnreadable(issue, Path(of), "it is no ledger", None)
+        items += [(issue, item) for item in listed if identity(item) == name]
     found = _found(items)
     if not found.ids:
         raise NotFound(name)
     return found
 
 
-def _found(items: _Items, sessions: Iterable[Pair] = (), unknown: Iterable[Path] = ()) -> Found:
+def _found(items: _Items, sessions: Iterable[Pair] = (), unknown: Iterable[str] = ()) -> Found:
     asked = list(_asked(items))
     ids = [identity(item) for _, item in items if not isinstance(item, Stray)]
     records = (parse(item) for _, item in items)
@@ -246,14 +229,7 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
     return not record.is_open and (abandoned or not is_unsettled(record))
 
 
-def _items(path: Path, issue: int) -> list[Any]:
-    items: list[Any] = decode(read_regular(path), issue)["clarifications"]
-    return items
-
-
-def _known(database: Path, session: str, producer: str | None) -> set[str]:
+def _known(kept: Kept, session: str, producer: str | None) -> set[str]:
     """The producers that the storage knows to have such a session: it may have asked nothing."""
-    if not database.exists():
-        return set()
-    with beside.looking(database, current=True) as tx:
-        return inbox.producers_of(tx, session, producer)
+    with kept.looking() as tx:
+        return set() if tx is None else inbox.producers_of(tx, session, producer)

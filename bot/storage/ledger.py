@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self, TypeVar
@@ -17,7 +17,7 @@ from typing import Self, TypeVar
 from bot.errors import StorageUnavailable
 from bot.storage.postgres import notices
 from bot.storage.store import Store
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
@@ -251,6 +251,33 @@ class DatabaseLedger:
             )
         except StorageUnavailable as error:
             raise LedgersAway(None, issue, str(error)) from error
+
+
+def hold(tx: Tx, issues: Sequence[int]) -> None:
+    """Lock rows before anything else is: bots wait for no row of a ledger while they hold something."""
+    for some in batches(issues):
+        tx.rows("select issue from ledgers where issue in :issues order by issue for update", issues=some)
+
+
+def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
+    """Let `change` edit what a row holds, archived or not; it is written if that says so. One that cannot be read stays as
+    it is.
+    """
+    row = tx.one("select body, archived from ledgers where issue = :issue for update", issue=issue)
+    try:
+        raw = _raw(issue, row)
+    except LedgerUnreadable:
+        return
+    if row is None or not change(raw):
+        return
+    tx.run(
+        "update ledgers set body = :body, version = version + 1, written = pg_current_xact_id()::text::bigint"
+        " where issue = :issue",
+        issue=issue,
+        body=encode(raw).decode(),
+    )
+    if not row["archived"]:
+        tx.rows("select pg_notify(:channel, :issue)", channel=_CHANNEL, issue=str(issue))
 
 
 class _LockedError(Exception):

@@ -13,6 +13,7 @@ import pytest
 
 from bot.app import Bot
 from bot.retention import forget as forgetting
+from bot.retention.files import InFiles
 from bot.storage.sqlite import bell
 from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
@@ -156,12 +157,12 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
     upkeep, database = FileLedger(tmp_path), tmp_path / "none.db"
     try:
         with pytest.raises(BadInput, match="planner, reviewer"):
-            forgetting.look(upkeep, database, "s1")
+            forgetting.look(InFiles(upkeep, database), "s1")
         with pytest.raises(NotFound):
-            forgetting.look(upkeep, database, "s1", "nobody")
-        found = forgetting.look(upkeep, database, "s1", "reviewer")
+            forgetting.look(InFiles(upkeep, database), "s1", "nobody")
+        found = forgetting.look(InFiles(upkeep, database), "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(upkeep, database, found) == forgetting.Traces()
+        assert forgetting.forget(InFiles(upkeep, database), found) == forgetting.Traces()
         kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
         assert [SECRET in json.dumps(item) for item in kept] == [True, False]
         assert not bell(database).exists()

@@ -137,5 +137,5 @@ class Life:
 
 async def beside(place: Place, *words: str) -> Said:
     """`clarify WORDS` beside the bot, run to its end."""
-    env = dict(os.environ) | environment(place.workspace)
+    env = dict(os.environ) | environment(place.workspace) | dict(getattr(place, "environ", {}))
     return await command(place.folder / "clarify.toml", *words, env=env)

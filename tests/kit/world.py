@@ -120,11 +120,13 @@ class World:
         self.folder = folder
         self.workspace = workspace
         self.producer = producer
-        self.database = new_database() if new_database is not None else None
-        self.environ = (  # beside Slack's tokens
-            {} if self.database is None else {"CLARIFY_DATABASE_URL": self.database}
-        )
         self.file = folder / "clarify.toml"
+        self.keep_in(new_database() if new_database is not None else None)
+
+    def keep_in(self, database: str | None) -> None:
+        """Have bots and commands from now on keep all in a database of PostgreSQL, by its address; None: in files."""
+        self.database = database
+        self.environ = {} if database is None else {"CLARIFY_DATABASE_URL": database}  # beside Slack's tokens
         self.configure()
 
     @asynccontextmanager

@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.erasing import Erasing
 from bot.errors import StorageUnavailable
+from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
 from bot.storage import beside
@@ -216,8 +217,8 @@ async def test_log_that_still_holds_it_is_told_of(
             reader.execute("begin")
             reader.execute("select 1 from sessions").fetchall()
             with pytest.raises(StorageUnavailable, match="same command again"):
-                forget_all(upkeep, tmp_path / "clarify.db", found)
-        assert forget_all(upkeep, tmp_path / "clarify.db", found).in_flight == 0
+                forget_all(InFiles(upkeep, tmp_path / "clarify.db"), found)
+        assert forget_all(InFiles(upkeep, tmp_path / "clarify.db"), found).in_flight == 0
     finally:
         upkeep.close()
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0

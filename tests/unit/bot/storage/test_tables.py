@@ -1,0 +1,134 @@
+# ruff: noqa: S608 - names of tables are ours alone
+"""The tables of PostgreSQL and those of a file of SQLite: the same, and copied whole, from one to the other and back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from bot.storage import beside, tables
+from bot.storage.sqlite import newest_version
+from bot.storage.store import Store
+from tests.kit.databases import Server
+
+# What a column takes besides what its type does.
+CHOSEN = {
+    ("inbox", "state"): "done",
+    ("page_sendings", "state"): "sent",
+    ("pushed_replies", "state"): "begun",
+    ("erasures", "state"): "blanked",
+    ("slack_events", "state"): "done",
+}
+# All that PostgreSQL has besides; `retention.database` and `tables.anew` know of each of them.
+ITS_OWN = {"ledgers", "keys", "lease", "replicas", "schema_version"}
+
+
+@pytest.fixture
+async def url(postgres_server: Server) -> str:
+    """A database with our tables."""
+    url = postgres_server.new()
+    await (await Store.open(url)).close()
+    return url
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A storage in SQLite with a row, full of values, in each table."""
+    path = tmp_path / "clarify.db"
+    await (await Store.open(path)).close()
+    with closing(sqlite3.connect(path)) as db:
+        for table, columns in tables._shared(db).items():
+            if table == "installation":
+                continue
+            types = {row[1]: row[2].lower() for row in db.execute(f"pragma table_info({table})")}
+            values = [CHOSEN.get((table, name)) or _value(name, types[name]) for name in columns]
+            db.execute(f"insert into {table} values ({', '.join('?' * len(values))})", values)
+        db.execute("update sqlite_sequence set seq = 8000000000 where name = 'pushed_replies'")
+        db.execute("update installation set others = 3, told_at = 1700000000.123456")
+        db.commit()
+    return path
+
+
+def _value(column: str, type_: str) -> Any:
+    return {
+        "text": f"{column}: “ü” \\N \t \n %s ☃ \U0001f600",
+        "integer": 1 if column == "one" else 7_000_000_000,
+        "real": 1_700_000_000.123_456_7,
+        "blob": b"\x00\xff\\x00",
+    }[type_]
+
+
+def contents(path: Path) -> Mapping[str, Any]:
+    with closing(sqlite3.connect(path)) as db:
+        names = [*tables._shared(db), "sqlite_sequence"]
+        return {name: sorted(db.execute(f"select * from {name}").fetchall()) for name in names}
+
+
+def columns(url: str) -> dict[str, set[str]]:
+    with closing(psycopg.connect(url)) as db:
+        rows = db.execute(
+            "select table_name, column_name from information_schema.columns where table_schema = current_schema()"
+        ).fetchall()
+    found: dict[str, set[str]] = {}
+    for table, column in rows:
+        found.setdefault(table, set()).add(column)
+    return found
+
+
+def test_both_databases_have_the_same_tables_and_columns(url: str, file: Path) -> None:
+    with closing(sqlite3.connect(file)) as db:
+        shared = {table: set(names) for table, names in tables._shared(db).items()}
+    found = columns(url)
+    assert found.keys() == shared.keys() | ITS_OWN
+    assert {table: found[table] for table in shared} == shared
+
+
+def test_all_that_a_file_holds_is_the_same_after_a_database(url: str, file: Path, tmp_path: Path) -> None:
+    before = contents(file)
+    assert all(before.values())
+    with tables.anew(url, None) as (new, _):
+        new.from_file(file)
+    with tables.snapshot(url) as found:
+        assert found.to_file(tmp_path / "back.db") == newest_version()
+    assert contents(tmp_path / "back.db") == before
+
+
+def test_numbers_go_on_after_the_highest(url: str, file: Path) -> None:
+    with tables.anew(url, None) as (new, _):
+        new.from_file(file)
+    with closing(psycopg.connect(url)) as db:
+        erased = "insert into slack_events (event_id) values ('new') returning seq"
+        assert db.execute(erased).fetchone() == (7_000_000_001,)
+        db.execute("delete from pushed_replies")
+        reply = "insert into pushed_replies (producer, token, digest, body) values ('p', 't', 'd', '') returning id"
+        assert db.execute(reply).fetchone() == (8_000_000_001,)
+
+
+def test_nul_has_another_character_in_its_place(url: str, file: Path) -> None:
+    with beside.changing(file) as tx:
+        tx.run("update texts set body = :body", body="a\x00b")
+    with tables.anew(url, None) as (new, _):
+        new.from_file(file)
+    with closing(psycopg.connect(url)) as db:
+        assert db.execute("select body from texts").fetchone() == ("a\ufffdb",)
+
+
+def test_who_led_before_does_not_lead_what_is_new(url: str) -> None:
+    """A bot that stood still meanwhile, so that its lease had run out."""
+    with closing(psycopg.connect(url)) as db:
+        db.execute("update lease set epoch = 7, holder = 'asleep', renewed_at = now() - interval '1 hour'")
+        db.execute("insert into texts values ('a', 'b')")
+        db.commit()
+        with tables.anew(url, "kept_aside") as (_, is_aside):
+            assert is_aside
+        assert db.execute("select epoch, holder from lease").fetchall() == [(8, None)]
+        assert db.execute("select * from kept_aside.texts").fetchall() == [("a", "b")]
+        assert db.execute("select * from texts").fetchall() == []
+        ours = "select count(*) from pg_tables where schemaname = 'kept_aside'"
+        assert db.execute(ours).fetchone() == (len(columns(url)),)
