@@ -360,7 +360,7 @@ class Bot:
         )
         self.unread = Unread(clock, released=self.monitoring.release)
         self.pulse = Pulse(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
-        self.web = SlackClient(settings, self.pulse)
+        self.web = SlackClient(settings, self.pulse, store.acting)
         self.gateway = Gateway(self.web, store.installation, self.telemetry)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
@@ -405,7 +405,9 @@ class Bot:
 
     def _build_pager(self) -> None:
         settings, clock = self.settings, self.clock
-        outside = Outside(outside_pagers(settings), settings.secrets.by_variable, self.telemetry)
+        outside = Outside(
+            outside_pagers(settings), settings.secrets.by_variable, self.telemetry, acting=self.store.acting
+        )
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
         self.quorum = Quorum(access=self.access, router=self.router, ledger=self.ledger, clock=clock)
         self.pager = Pager(

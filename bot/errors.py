@@ -8,6 +8,7 @@
     │   ├── LeaseLost           another bot on the same database leads now
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
     │       └── StorageInDoubt  it may have been stored: the database went away in the middle of it
+    ├── NotLeading              only the leader may do that, and this bot's lease is over
     ├── BackupError             a backup cannot be made, or is none that can be restored
     ├── SlackError              Slack cannot be used
     │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
@@ -62,6 +63,10 @@ class StorageInUseError(StorageError):
 
 class LeaseLost(StorageError):
     """Another bot on the same database leads now."""
+
+
+class NotLeading(ClarifyBotError, TimeoutError):
+    """This bot does not lead now; nothing was sent."""
 
 
 class StorageUnavailable(StorageError):

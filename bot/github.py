@@ -17,6 +17,7 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -31,7 +32,7 @@ from pydantic import SecretStr
 from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, open_client, retry_after, words
 from bot.settings.model import GithubSettings
-from bot.storage.store import Store
+from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
 from bot.views.inert import clip, line, plain, size
 from core.clarification import Clarification, Entry
@@ -84,6 +85,7 @@ class GithubSync:
         self._token = token
         self._ledger = ledger
         self._memory = _Memory(store, settings.repo)
+        self._acting = store.acting
         self._clock = clock
         self._rng = rng
         self._due: dict[int, float] = {}  # issue → not before
@@ -123,7 +125,7 @@ class GithubSync:
         """Mirror what is due, until cancelled."""
         async with open_client(self._token.get_secret_value()) as http:
             reconciler = _Reconciler(
-                GithubApi(http, self._settings, self._clock, self._rng),
+                GithubApi(http, self._settings, self._clock, self._rng, self._acting),
                 self._memory,
                 self._since,
                 ledger=self._ledger,
@@ -654,9 +656,15 @@ class GithubApi:
     """
 
     def __init__(
-        self, http: httpx.AsyncClient, settings: GithubSettings, clock: Clock, rng: random.Random
+        self,
+        http: httpx.AsyncClient,
+        settings: GithubSettings,
+        clock: Clock,
+        rng: random.Random,
+        acting: Acting = nullcontext,
     ) -> None:
         self._http = http
+        self._acting = acting
         self._base = settings.api_url.rstrip("/")
         self._repo = f"{self._base}/repos/{settings.repo}"
         self._clock = clock
@@ -739,7 +747,7 @@ class GithubApi:
 
     async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> _Answer:
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with self._acting(), asyncio.timeout(ANSWER_TIMEOUT):
                 answer = await self._sent(method, url, body)
         except NETWORK as error:
             trouble = NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT))

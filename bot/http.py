@@ -9,14 +9,20 @@ import os
 import socket
 import ssl
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import httpx
 from yarl import URL
+
+from bot.errors import NotLeading
+
+if TYPE_CHECKING:
+    from bot.storage.store import Acting
 
 CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
 ANSWER_TIMEOUT = 10.0
@@ -27,6 +33,7 @@ _MOST_CONNECTIONS = 20
 NETWORK = (httpx.HTTPError, httpx.InvalidURL, OSError)
 # Nothing of the request left this machine.
 NOT_SENT = (
+    NotLeading,
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
@@ -49,10 +56,10 @@ class Poster:
     """Posts JSON to one party again and again, over connections that are held open.
 
     With aiohttp: one request takes a tenth of the time that it does with httpx's pool, and that was most of a reply.
-    Failures are httpx's all the same, so that they have one set of names.
+    Failures are httpx's all the same, so that they have one set of names. `acting`: see `Store.acting`.
     """
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, token: str | None, acting: Acting = nullcontext) -> None:
         self._headers = {
             "User-Agent": "clarify-bot",
             "Accept": "*/*",
@@ -62,6 +69,7 @@ class Poster:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._session: aiohttp.ClientSession | None = None
+        self._acting = acting
         self.is_closed = False
 
     async def post(self, url: httpx.URL, body: bytes) -> HttpAnswer:
@@ -74,6 +82,7 @@ class Poster:
             self._session = self._open()
         try:
             async with (
+                self._acting(),
                 asyncio.timeout(ANSWER_TIMEOUT),
                 self._session.post(URL(str(url), encoded=True), data=body, allow_redirects=False) as response,
             ):
@@ -209,6 +218,7 @@ def words(error: BaseException) -> str:
     if isinstance(error, httpx.ConnectError):
         return f"cannot connect ({_root(error)})"
     named: tuple[tuple[type[BaseException], str], ...] = (
+        (NotLeading, "this bot does not lead now"),
         (httpx.ConnectTimeout, f"no connection within {CONNECT_TIMEOUT:g} s"),
         (httpx.TimeoutException, f"no answer within {ANSWER_TIMEOUT:g} s"),
         (TimeoutError, f"no answer within {ANSWER_TIMEOUT:g} s"),

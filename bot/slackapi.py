@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import aiohttp
 import structlog
@@ -20,10 +21,13 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot.errors import SlackRefusedError, SlackUnreachableError
+from bot.errors import NotLeading, SlackRefusedError, SlackUnreachableError
 from bot.settings.model import Settings, is_loopback, url_host
 from bot.telemetry import Telemetry
 from core.clock import Clock
+
+if TYPE_CHECKING:
+    from bot.storage.store import Acting
 
 _log = structlog.get_logger("clarify.delivery")
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
@@ -206,6 +210,8 @@ def failure(error: BaseException) -> Later | Unknown | Never:
     # Not connected: nothing can have arrived.
     if isinstance(error, aiohttp.ClientConnectorError):
         return Later(f"Slack is unreachable ({type(error).__name__})")
+    if isinstance(error, NotLeading):
+        return Later(str(error))
     if isinstance(error, (asyncio.TimeoutError, aiohttp.ClientError, SlackClientError, OSError)):
         return Unknown(type(error).__name__)
     raise error
@@ -449,6 +455,7 @@ class Pulse:
 
 
 _TIMEOUT = 10  # seconds
+_LEADERS = frozenset({"chat.postMessage", "chat.update", "chat.delete", "views.publish"})
 
 
 class SlackClient(AsyncWebClient):
@@ -456,10 +463,10 @@ class SlackClient(AsyncWebClient):
 
     Holds its connections open between calls, which the SDK's own does not: most of a call's time is else the handshake.
     `close` when it is not needed any more. No retry handlers: the default one repeats a dropped post, which makes two
-    messages of one.
+    messages of one. What stays in Slack is sent by the leader alone (`acting`: see `Store.acting`).
     """
 
-    def __init__(self, settings: Settings, pulse: Pulse) -> None:
+    def __init__(self, settings: Settings, pulse: Pulse, acting: Acting = nullcontext) -> None:
         super().__init__(
             token=settings.secrets.bot_token.get_secret_value(),
             base_url=settings.slack_api_url,
@@ -467,6 +474,7 @@ class SlackClient(AsyncWebClient):
             retry_handlers=[],
         )
         self._pulse = pulse
+        self._acting = acting
         if is_loopback(url_host(settings.slack_api_url)):
             # The SDK takes a proxy from the environment whatever NO_PROXY says; a local workspace is not behind it.
             self.proxy = None
@@ -480,6 +488,12 @@ class SlackClient(AsyncWebClient):
             self.session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=_TIMEOUT), cookie_jar=aiohttp.DummyCookieJar()
             )
+        if api_method not in _LEADERS:
+            return await self._call(api_method, **arguments)
+        async with self._acting():
+            return await self._call(api_method, **arguments)
+
+    async def _call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
         try:
             response = await super().api_call(api_method, **arguments)
         except SlackApiError as error:

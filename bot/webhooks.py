@@ -31,7 +31,7 @@ from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, json_body, open_client, retry_after, words
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
-from bot.storage.store import Store
+from bot.storage.store import Acting, Store
 from bot.storage.tx import Row, Tx, batches
 from core.bus import LifecycleEvent, lifecycle
 from core.clarification import DONE
@@ -117,7 +117,9 @@ class Webhooks:
         self._changed: set[str] | None = set()
         self._wake = asyncio.Event()
         self._queueing = False
-        self._senders = [_Sender(each, self._outbox, clock, rng, on_outcome) for each in endpoints]
+        self._senders = [
+            _Sender(each, self._outbox, clock, rng, on_outcome, acting=store.acting) for each in endpoints
+        ]
 
     @property
     def idle(self) -> bool:
@@ -473,12 +475,15 @@ class _Sender:
         clock: Clock,
         rng: random.Random,
         on_outcome: Callable[[str], None],
+        *,
+        acting: Acting,
     ) -> None:
         self._endpoint = endpoint
         self._outbox = outbox
         self._clock = clock
         self._rng = rng
         self._on_outcome = on_outcome
+        self._acting = acting
         self._queued = asyncio.Event()
         self._failures = 0
         self._not_before = -inf
@@ -535,7 +540,7 @@ class _Sender:
         now = self._clock.now()
         signature = self._endpoint.signature(queued.id, int(now.timestamp()), queued.body)
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
+            async with self._acting(), asyncio.timeout(ANSWER_TIMEOUT):
                 request = http.build_request(
                     "POST",
                     self._endpoint.url,

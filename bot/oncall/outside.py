@@ -14,16 +14,17 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import timedelta
 
 import httpx
 import structlog
 from pydantic import SecretStr
 
-from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
+from bot.errors import NotLeading, PagerError, SlackRefusedError, SlackUnreachableError
 from bot.http import NETWORK, open_client, words
 from bot.settings.model import Settings
+from bot.storage.store import Acting
 from bot.telemetry import Telemetry
 from core.clock import Clock
 
@@ -42,6 +43,7 @@ class Outside:
     """Sends to pagers. `kinds`: of which kind each is, by the environment variable with its address; `secrets`: the
     addresses (`Secrets.by_variable`).
 
+    acting: see `Store.acting`.
     limit: seconds that one sending may take.
     """
 
@@ -51,11 +53,13 @@ class Outside:
         secrets: Mapping[str, SecretStr],
         telemetry: Telemetry,
         *,
+        acting: Acting = nullcontext,
         limit: float = _LIMIT,
     ) -> None:
         self._kinds = kinds
         self._secrets = secrets
         self._telemetry = telemetry
+        self._acting = acting
         self._limit = limit
         self._hanging = 0
         # Its log lines quote addresses, which hold keys; what went wrong is told by PagerError.
@@ -81,8 +85,10 @@ class Outside:
         if self._hanging >= _MOST_HANGING:
             raise PagerError(f"{variable}: {self._hanging} earlier sendings have not ended yet")
         try:
-            async with asyncio.timeout(self._limit):
+            async with self._acting(), asyncio.timeout(self._limit):
                 await self._in_thread(variable, secret, title[:_TITLE], body[:_BODY])
+        except NotLeading as error:
+            raise PagerError(f"{variable}: {error}") from None
         except TimeoutError:
             raise PagerError(f"{variable}: no answer within {self._limit:g} s") from None
 

@@ -77,7 +77,7 @@ class Producers:
                 on_connected=self._note_connected,
             )
             self._parties[each.name] = subscriber
-            self._clients[each.name] = ReplyClient(Poster(token), subscriber, clock)
+            self._clients[each.name] = ReplyClient(Poster(token, store.acting), subscriber, clock)
 
     @property
     def _subscribers(self) -> dict[str, Subscriber]:

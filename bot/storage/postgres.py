@@ -15,56 +15,44 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, closing, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import psycopg
 import structlog
 from psycopg import sql
-from psycopg.adapt import Buffer, Dumper
-from psycopg.rows import dict_row
-from psycopg.types.string import StrDumperUnknown
 
 from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
+from bot.storage import lease
+from bot.storage.connection import OPTIONS, Connection, Session, connect, words
+from bot.storage.lease import Lease, Terms
 from bot.storage.tx import Outcome, Query, Row, Tx, Work
+from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
-_T = TypeVar("_T")
-Connection = psycopg.Connection[dict[str, Any]]
 _LOCK_TIMEOUT_MS = 2000
 _IDLE_MS = 5000  # a process that was stopped in the middle of a transaction holds nobody up for longer
 _SETTLE_MS = 10_000
-_CONNECT, _IN_DOUBT, _RETRY = 3, 30.0, 0.2  # seconds
-_CONNECTION: dict[str, Any] = {
-    "connect_timeout": _CONNECT,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 5000,
-    "application_name": "clarify-bot",
-}
+_IN_DOUBT, _RETRY = 30.0, 0.2  # seconds
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
-# Seconds that a lease lasts, and after which it is renewed, or asked for again.
-LEASE, _RENEW, _ASK = 10.0, 2.0, 0.5
+TERMS = Terms()
 _PROBE = "probe"
 FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
 _OLDEST = 140000  # PostgreSQL 14
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
-_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
 class PostgreSQL:
     """An open database."""
 
     def __init__(
-        self, writer: _Session, reader: _Session, installation: str, url: str, listen_url: str
+        self, writer: Session, reader: Session, installation: str, url: str, listen_url: str
     ) -> None:
         self.installation = installation
         self._url = url
@@ -73,7 +61,7 @@ class PostgreSQL:
         self._name = secrets.token_hex(8)
         self._listen_url = listen_url
         self._number = 0
-        self._lease: Lease | None = None
+        self._lease = Lease(Session(url), self._name, SystemClock(), TERMS)
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
@@ -82,7 +70,7 @@ class PostgreSQL:
         Raises:
             StorageError: it cannot be used, or was written by a newer version.
         """
-        writer, reader = _Session(url), _Session(url)
+        writer, reader = Session(url), Session(url)
         try:
             installation = await writer.run(prepared)
         except psycopg.Error as error:
@@ -103,13 +91,10 @@ class PostgreSQL:
         self._number += 1
         results: list[Outcome] = []
         try:
-            epoch = None if self._lease is None else self._lease.epoch
-            return await self._writer.run(partial(_done, works, results, epoch), self._begin())
+            return await self._writer.run(partial(_done, works, results, self._lease), self._begin())
         except _DeposedError as error:
             await self._writer.undo()
-            if self._lease is not None:
-                self._lease.lost.set()
-            raise StorageUnavailable("Nothing was stored: another bot leads.") from error
+            raise StorageUnavailable(f"Nothing was stored: {error}.") from error
         except psycopg.Error as error:
             await self._writer.undo()
             if len(results) == len(works) and await self._was_committed():
@@ -133,13 +118,14 @@ class PostgreSQL:
 
     async def lead(self) -> None:
         """Returns once no other bot leads. From then on what is written here is written as the leader, or not at all."""
-        self._lease = await Lease.take(_Session(self._url), self._name)
+        await self._lease.take()
 
     async def deposed(self) -> None:
         """Returns when another bot leads: this one had not renewed its lease."""
-        if self._lease is None:
-            raise RuntimeError("it never led")
         await self._lease.lost.wait()
+
+    def acting(self) -> AbstractAsyncContextManager[None]:
+        return self._lease.acting()
 
     async def give_back(self) -> None:
         """The server does so by itself."""
@@ -150,8 +136,7 @@ class PostgreSQL:
                 yield
 
     async def close(self) -> None:
-        if self._lease is not None:
-            await self._lease.hand_over()
+        await self._lease.hand_over()
         with suppress(psycopg.Error):
             await self._writer.run(lambda db: db.execute("delete from replicas where id = %s", [self._name]))
         await self._writer.close()
@@ -190,152 +175,6 @@ class PostgreSQL:
             await asyncio.sleep(_RETRY)
 
 
-class _Session:
-    """A connection and its thread; a new connection where the last one broke."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="PostgreSQL")
-        self._db: Connection | None = None
-
-    async def run(self, work: Callable[[Connection], _T], begin: str | None = None) -> _T:
-        """What `work` returns, after `begin`, which is tried on a new connection where an old one turns out to be gone."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, begin)
-
-    async def undo(self) -> None:
-        """What was begun is not done; without a connection it is not anyway."""
-        with suppress(psycopg.Error):
-            await self.run(_rollback)
-
-    async def close(self) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
-        self._thread.shutdown()
-
-    def _run(self, work: Callable[[Connection], _T], begin: str | None) -> _T:
-        db = self._connected()
-        if begin is not None:
-            try:
-                db.execute(begin)
-            except _LOST:
-                if not db.closed:
-                    raise
-                db = self._connected()
-                db.execute(begin)
-        return work(db)  # on this connection or none
-
-    def _connected(self) -> Connection:
-        if self._db is None or self._db.closed:
-            self._drop()
-            self._db = connect(self._url)
-        return self._db
-
-    def _drop(self) -> None:
-        if self._db is not None:
-            self._db.close()
-        self._db = None
-
-
-class Lease:
-    """Who leads, of all bots on one database, by the server's clock: taken over `LEASE` seconds after it was last renewed.
-
-    `epoch`: the number of this leadership, in the order of all. `lost`: somebody else's began.
-    """
-
-    def __init__(self, session: _Session, epoch: int) -> None:
-        self.epoch = epoch
-        self.lost = asyncio.Event()
-        self._session = session
-        self._renewing = asyncio.create_task(self._renew(), name="lease")
-
-    @classmethod
-    async def take(cls, session: _Session, name: str) -> Self:
-        """Wait until nobody leads, then lead."""
-        waits = False
-        while True:
-            try:
-                if (epoch := await session.run(partial(_taken, name))) is not None:
-                    _log.info("leads", epoch=epoch)
-                    return cls(session, epoch)
-                if not waits:
-                    _log.info("another bot leads; this one waits for its lease to end")
-                waits = True
-            except psycopg.Error as error:
-                _log.warning("whether another bot leads is not known", reason=words(error))
-            await asyncio.sleep(_ASK)
-
-    async def hand_over(self) -> None:
-        """At once, so that another bot leads without waiting for the lease to end."""
-        self._renewing.cancel()
-        await asyncio.wait([self._renewing])
-        with suppress(psycopg.Error):
-            await self._session.run(
-                lambda db: db.execute("update lease set holder = null where epoch = %s", [self.epoch])
-            )
-        await self._session.close()
-
-    async def _renew(self) -> None:
-        while not self.lost.is_set():
-            wait = _RENEW
-            try:
-                if not await self._session.run(partial(_renewed, self.epoch)):
-                    _log.error("another bot leads")
-                    self.lost.set()
-            except psycopg.Error as error:
-                _log.warning("the lease could not be renewed", reason=words(error))
-                wait = _ASK
-            await asyncio.sleep(wait)
-
-
-def _taken(name: str, db: Connection) -> int | None:
-    """The new epoch; None: another bot leads."""
-    row = db.execute(
-        "update lease set epoch = epoch + 1, holder = %s, renewed_at = clock_timestamp()"
-        " where holder is null or renewed_at < clock_timestamp() - %s * interval '1 second' returning epoch",
-        [name, LEASE],
-    ).fetchone()
-    return None if row is None else int(row["epoch"])
-
-
-def _renewed(epoch: int, db: Connection) -> bool:
-    return (
-        db.execute("update lease set renewed_at = clock_timestamp() where epoch = %s", [epoch]).rowcount == 1
-    )
-
-
-def connect(url: str) -> Connection:
-    """A connection as all of ours are: nothing prepared on the server, flags as 0 and 1, broken ones noticed soon.
-
-    Raises:
-        psycopg.Error: it cannot be had.
-    """
-    db = psycopg.connect(
-        url,
-        autocommit=True,
-        prepare_threshold=None,
-        row_factory=dict_row,
-        **_CONNECTION,
-    )
-    db.adapters.register_dumper(bool, _Flag)
-    db.adapters.register_dumper(str, _Text)
-    return db
-
-
-class _Flag(Dumper):
-    """Flags are integers in every database."""
-
-    oid = psycopg.postgres.types["int8"].oid
-
-    def dump(self, obj: bool) -> Buffer:  # noqa: FBT001 - psycopg's signature
-        return b"1" if obj else b"0"
-
-
-class _Text(StrDumperUnknown):
-    """PostgreSQL has no NUL in texts: whatever is stored or looked for has U+FFFD in its place."""
-
-    def dump(self, obj: str) -> Buffer | None:
-        return super().dump(obj.replace("\x00", "\ufffd"))
-
-
 @lru_cache(maxsize=1024)
 def form(text: str) -> str:
     """A statement as psycopg takes it: `%(name)s` for `:name`."""
@@ -343,29 +182,23 @@ def form(text: str) -> str:
 
 
 class _DeposedError(Exception):
-    """The epoch is over."""
+    """Another bot leads, or may."""
 
 
-def _done(
-    works: Sequence[Work[Any]], results: list[Outcome], epoch: int | None, db: Connection
-) -> list[Outcome]:
-    """All of `results`, once they are committed; they are complete before that. Whoever wants to lead in the place of
-    `epoch` waits for the end of this transaction; its renewal does not, as the key stays as it is.
+def _done(works: Sequence[Work[Any]], results: list[Outcome], leads: Lease, db: Connection) -> list[Outcome]:
+    """All of `results`, once they are committed; they are complete before that.
 
     Raises:
-        _DeposedError: the epoch is over; nothing was done.
+        _DeposedError: the lease is over, or may be; nothing was done.
     """
-    if epoch is not None:
-        leads = db.execute("select 1 from lease where epoch = %s for key share", [epoch]).fetchone()
-        if leads is None:
-            raise _DeposedError
+    if (epoch := leads.epoch) is not None:
+        if leads.left <= 0 and not leads.lost.is_set():
+            raise _DeposedError("this bot's lease is over")
+        if not lease.begins(epoch, db):
+            raise _DeposedError("another bot leads")
     results += Tx(db, form).parts(works, psycopg.OperationalError)
     db.execute("commit")
     return results
-
-
-def _rollback(db: Connection) -> None:
-    db.execute("rollback")
 
 
 def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
@@ -383,12 +216,6 @@ def _unavailable(error: psycopg.Error) -> StorageUnavailable:
 
 def _unread(error: psycopg.Error) -> StorageUnavailable:
     return StorageUnavailable(f"The storage could not be read: {words(error)}.")
-
-
-def words(error: psycopg.Error) -> str:
-    """One line, without the address, which may hold a password."""
-    said = error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)
-    return said.rstrip(".")
 
 
 def prepared(db: Connection) -> str:
@@ -490,8 +317,8 @@ def is_led(url: str) -> bool:
 
 
 def led(db: Connection) -> bool:
-    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
-    return db.execute(leads, [LEASE]).fetchone() is not None
+    """Whether a bot leads."""
+    return lease.is_led(TERMS.lasts, db)
 
 
 async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
@@ -502,7 +329,7 @@ async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
         try:
             async with (
                 await psycopg.AsyncConnection.connect(
-                    url, autocommit=True, prepare_threshold=None, **_CONNECTION
+                    url, autocommit=True, prepare_threshold=None, **OPTIONS
                 ) as db,
                 aclosing(_heard(db, channel)) as heard,
             ):

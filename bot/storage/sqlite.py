@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
 from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -100,6 +100,9 @@ class SQLite:
     async def deposed(self) -> None:
         """Never: the lock ends with the process."""
         await asyncio.Event().wait()
+
+    def acting(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def give_back(self) -> None:
         """Make the file smaller, a little at a time; only one that was begun so can be."""

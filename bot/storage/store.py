@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,8 @@ from bot.storage.tx import Outcome, Query, Row, Work, bound
 from core.clock import Clock
 
 _T = TypeVar("_T")
+Acting = Callable[[], AbstractAsyncContextManager[None]]
+"""`Store.acting`, for those who make calls outside."""
 _BATCH = 256
 _RETRY = 0.5  # seconds
 _PATIENCE = 2.0  # seconds
@@ -48,6 +50,9 @@ class Database(Protocol):
 
     async def deposed(self) -> None:
         """As `Store.deposed`."""
+
+    def acting(self) -> AbstractAsyncContextManager[None]:
+        """As `Store.acting`."""
 
     async def give_back(self) -> None:
         """Return disk space that is not needed any more, where the database does not do so by itself."""
@@ -141,6 +146,16 @@ class Store:
         long. From then on nothing is stored here.
         """
         await self._database.deposed()
+
+    def acting(self) -> AbstractAsyncContextManager[None]:
+        """Around each call outside that only the leader makes, right before it: a context that is entered only while no
+        other bot can lead, and cut off when one may.
+
+        Raises:
+            NotLeading: it was not entered.
+            TimeoutError: it was cut off.
+        """
+        return self._database.acting()
 
     async def give_back(self) -> None:
         """Return disk space that is not needed any more."""

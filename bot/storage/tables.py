@@ -19,17 +19,8 @@ from psycopg import sql
 from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.postgres import (
-    FORGOTTEN,
-    MIGRATING,
-    Connection,
-    connect,
-    form,
-    led,
-    migrations,
-    prepared,
-    words,
-)
+from bot.storage.connection import Connection, connect, words
+from bot.storage.postgres import FORGOTTEN, MIGRATING, form, led, migrations, prepared
 from bot.storage.sqlite import migrate
 from bot.storage.tx import Row, Tx
 from core.files import make_private

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import aiohttp
 import pytest
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import SlackUnreachableError
+from bot.errors import NotLeading, SlackUnreachableError
 from bot.slackapi import (
     NETWORK_ERRORS,
     Gateway,
@@ -30,7 +30,7 @@ from bot.slackapi import (
 )
 from bot.telemetry import Telemetry
 from bot.workspace import Workspace
-from bot.workspace.seed import ADE, BOT_TOKEN
+from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 
@@ -187,3 +187,26 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
     assert telemetry.deliveries == {(kind, word): 2, ("whisper", word): 1}
     assert set(telemetry.retries) == ({kind} if word in {"later", "unknown"} else set())
     assert telemetry.pages == ({("slack", paged): 1} if paged and kind == "page" else {})
+
+
+def not_leading() -> NoReturn:
+    raise NotLeading
+
+
+async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same(
+    ws: Workspace, tmp_path: Path
+) -> None:
+    pulse = Pulse(ManualClock())
+    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    client = SlackClient(made, pulse, not_leading)
+    gateway = Gateway(client, "inst", Telemetry(ManualClock()))
+    outcome = await gateway.post(AGENTS, Post("text", [], NUDGE))
+    assert outcome == Later("This bot does not lead now; nothing was sent.")
+    assert await gateway.update(AGENTS, "1.1", Post("text", [], NUDGE)) == outcome
+    with pytest.raises(NotLeading):
+        await client.chat_delete(channel=AGENTS, ts="1.1")
+    with pytest.raises(NotLeading):
+        await client.views_publish(user_id=ADE, view={})
+    await client.auth_test()
+    await client.close()
+    assert [call.method for call in ws.calls] == ["auth.test"]

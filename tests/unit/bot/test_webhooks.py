@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
 from bot import webhooks
+from bot.errors import NotLeading
 from bot.settings.environment import signing_key
 from bot.storage.store import Store
 from bot.webhooks import Endpoint, Webhooks
@@ -575,3 +576,16 @@ async def test_secrets_and_topics_are_in_no_log(world: World, receiver: Receiver
     for secret in ("s3cret", SECRET, "storage", "Which database?"):
         assert secret not in said
     assert "s3cret" not in repr(world.endpoints)
+
+
+async def test_who_does_not_lead_sends_nothing(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def acting() -> NoReturn:
+        raise NotLeading
+
+    monkeypatch.setattr(world.store, "acting", acting)
+    await world.start()
+    await world.ask()
+    await until(lambda: world.outcomes == ["later"])
+    assert receiver.got == []

@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pydantic import SecretStr
 from structlog.testing import capture_logs
 
-from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
+from bot.errors import NotLeading, PagerError, SlackRefusedError, SlackUnreachableError
 from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_pagers
 from bot.telemetry import Telemetry
 from tests.kit.clocks import ManualClock
@@ -416,3 +417,13 @@ async def test_heartbeat_goes_on_with_an_address_that_is_none(clock: ManualClock
 
     (entry,) = logs
     assert KEY not in str(entry)
+
+
+async def test_outside_send_of_a_bot_that_does_not_lead_sends_nothing(receiver: Receiver) -> None:
+    def acting() -> NoReturn:
+        raise NotLeading
+
+    secrets = {"PAGER_URL": SecretStr(address(receiver.port))}
+    pager = Outside({"PAGER_URL": "apprise"}, secrets, Telemetry(ManualClock()), acting=acting)
+    assert "does not lead" in await problem_of(pager)
+    assert not receiver.bodies

@@ -3,11 +3,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import pytest
 
+from bot.errors import NotLeading
 from bot.http import HttpAnswer, Poster
 from bot.producers.client import (
     Accepted,
@@ -219,3 +220,14 @@ async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
             now=NOW,
         )
     assert isinstance(outcome, Refused)
+
+
+async def test_send_reply_of_a_bot_that_does_not_lead_sends_nothing() -> None:
+    def acting() -> NoReturn:
+        raise NotLeading
+
+    async with closing(Poster(None, acting)) as poster:
+        outcome, _ = await send_reply(
+            poster, minimal("http://127.0.0.1:9", "sub_1"), reply(), connected=True, now=NOW
+        )
+    assert outcome == TryAgain("this bot does not lead now", may_have_arrived=False)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import psycopg
 import pytest
 
-from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
+from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageUnavailable
 from bot.storage import postgres
+from bot.storage.lease import Terms
 from bot.storage.store import Store
 from bot.storage.tx import Tx
+from core.clock import SystemClock
 from tests.kit.databases import Server, Wire
 
 INSERT = "insert into onces (key) values (:key)"
@@ -137,8 +140,7 @@ async def test_no_address_is_told(postgres_server: Server) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leases of a moment."""
-    for name, seconds in {"LEASE": 0.6, "_RENEW": 0.1, "_ASK": 0.05}.items():
-        monkeypatch.setattr(postgres, name, seconds)
+    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=1.0, margin=0.3, renew=0.1, ask=0.05))
 
 
 @pytest.mark.usefixtures("short")
@@ -191,10 +193,9 @@ async def test_whoever_takes_over_waits_for_what_the_leader_is_writing(postgres_
         assert go_on.wait(20)
         tx.run(INSERT, key="first")
 
-    assert first._database._lease is not None  # type: ignore[attr-defined]  # it stands still
-    first._database._lease._renewing.cancel()  # type: ignore[attr-defined]
     writing = asyncio.create_task(first.write(work))
     await asyncio.to_thread(begun.wait, 20)
+    first._database._lease._renewing.cancel()  # type: ignore[attr-defined]  # it stands still
     leading = asyncio.create_task(second.lead())
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.5):
@@ -203,8 +204,65 @@ async def test_whoever_takes_over_waits_for_what_the_leader_is_writing(postgres_
     await writing
     async with asyncio.timeout(20):
         await leading
-    with pytest.raises(StorageUnavailable, match="another bot leads"):
+    with pytest.raises(StorageUnavailable, match="lease is over"):
         await first.run(INSERT, key="late")
     assert await keys(second) == {"first"}
     await first.close()
     await second.close()
+
+
+async def may_act(store: Store) -> bool:
+    try:
+        async with store.acting():
+            return True
+    except NotLeading:
+        return False
+
+
+@pytest.mark.usefixtures("short")
+async def test_leader_that_cannot_reach_the_database_does_nothing_as_such_until_it_can(wire: Wire) -> None:
+    store = await Store.open(wire.url)
+    assert not await may_act(store), "it does not lead yet"
+    await store.lead()
+    assert await may_act(store)
+    wire.blocked = True
+    wire.cut()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(20), store.acting():
+            await asyncio.Event().wait()
+    assert not await may_act(store)
+    with pytest.raises(StorageUnavailable):
+        await store.run(INSERT, key="a")
+    wire.blocked = False
+    async with asyncio.timeout(20):
+        while not await may_act(store):  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.01)
+    await store.run(INSERT, key="b")
+    assert await keys(store) == {"b"}
+    await store.close()
+    assert not await may_act(store)
+
+
+@pytest.mark.usefixtures("short")
+async def test_what_takes_longer_than_a_lease_goes_on_while_it_is_renewed(postgres_server: Server) -> None:
+    store = await Store.open(postgres_server.new())
+    await store.lead()
+    async with store.acting():
+        await asyncio.sleep(1.5)
+    await store.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_leader_that_stood_still_looks_at_its_clock_first(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was ready before its timer runs first."""
+    store = await Store.open(postgres_server.new())
+    await store.lead()
+    async with store.acting():
+        monkeypatch.setattr(SystemClock, "steady", lambda _: time.monotonic() + 1e9)
+        assert not await may_act(store)
+        with pytest.raises(StorageUnavailable, match="lease is over"):
+            await store.run(INSERT, key="a")
+    monkeypatch.undo()
+    await store.close()

@@ -13,14 +13,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from bot.storage.postgres import connect, form
+from bot.storage.connection import connect
+from bot.storage.postgres import form
 from bot.storage.sqlite import migrate
 from bot.storage.store import Store
 from bot.storage.tx import bound
 from tests.kit.databases import Server
 
 ROOT = Path(__file__).parents[4] / "bot"
-OF_ONE_DRIVER = {ROOT / "storage" / name for name in ("sqlite.py", "postgres.py", "ledger.py")}
+OF_ONE_DRIVER = {ROOT / "retention" / "database.py"} | {
+    ROOT / "storage" / name for name in ("sqlite.py", "postgres.py", "lease.py", "tables.py", "ledger.py")
+}
 BEGINS = re.compile(r"\s*(select\s|insert into\s|insert or\s|update \S+ set\s|delete from\s)")
 NAMED = re.compile(r"(?<![:\w]):(\w+)")
 LIST = re.compile(r"\bin :(\w+)")

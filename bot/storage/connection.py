@@ -1,0 +1,116 @@
+"""Connections to PostgreSQL: as all of ours are, each with a thread of its own, replaced where one broke."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.adapt import Buffer, Dumper
+from psycopg.rows import dict_row
+from psycopg.types.string import StrDumperUnknown
+
+_T = TypeVar("_T")
+Connection = psycopg.Connection[dict[str, Any]]
+_CONNECT = 3  # seconds
+OPTIONS: dict[str, Any] = {
+    "connect_timeout": _CONNECT,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 5000,
+    "application_name": "clarify-bot",
+}
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+
+
+class Session:
+    """A connection and its thread; a new connection where the last one broke."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="PostgreSQL")
+        self._db: Connection | None = None
+
+    async def run(self, work: Callable[[Connection], _T], begin: str | None = None) -> _T:
+        """What `work` returns, after `begin`, which is tried on a new connection where an old one turns out to be gone."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, begin)
+
+    async def undo(self) -> None:
+        """What was begun is not done; without a connection it is not anyway."""
+        with suppress(psycopg.Error):
+            await self.run(_rollback)
+
+    async def close(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        self._thread.shutdown()
+
+    def _run(self, work: Callable[[Connection], _T], begin: str | None) -> _T:
+        db = self._connected()
+        if begin is not None:
+            try:
+                db.execute(begin)
+            except _LOST:
+                if not db.closed:
+                    raise
+                db = self._connected()
+                db.execute(begin)
+        return work(db)  # on this connection or none
+
+    def _connected(self) -> Connection:
+        if self._db is None or self._db.closed:
+            self._drop()
+            self._db = connect(self._url)
+        return self._db
+
+    def _drop(self) -> None:
+        if self._db is not None:
+            self._db.close()
+        self._db = None
+
+
+def connect(url: str) -> Connection:
+    """A connection as all of ours are: nothing prepared on the server, flags as 0 and 1, broken ones noticed soon.
+
+    Raises:
+        psycopg.Error: it cannot be had.
+    """
+    db = psycopg.connect(
+        url,
+        autocommit=True,
+        prepare_threshold=None,
+        row_factory=dict_row,
+        **OPTIONS,
+    )
+    db.adapters.register_dumper(bool, _Flag)
+    db.adapters.register_dumper(str, _Text)
+    return db
+
+
+class _Flag(Dumper):
+    """Flags are integers in every database."""
+
+    oid = psycopg.postgres.types["int8"].oid
+
+    def dump(self, obj: bool) -> Buffer:  # noqa: FBT001 - psycopg's signature
+        return b"1" if obj else b"0"
+
+
+class _Text(StrDumperUnknown):
+    """PostgreSQL has no NUL in texts: whatever is stored or looked for has U+FFFD in its place."""
+
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(obj.replace("\x00", "\ufffd"))
+
+
+def _rollback(db: Connection) -> None:
+    db.execute("rollback")
+
+
+def words(error: psycopg.Error) -> str:
+    """One line, without the address, which may hold a password."""
+    said = error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return said.rstrip(".")

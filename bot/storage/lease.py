@@ -1,0 +1,200 @@
+"""Who leads, of all bots on one PostgreSQL: a row with an epoch, judged by the server's clock.
+
+The rules, which `tests/unit/bot/storage/test_lease_model.py` explores in every order of events:
+
+- Taken when it was handed over, or last renewed longer than `Terms.lasts` ago by the server's clock. The epoch goes up by
+  one with each taking, and nothing else changes it.
+- Renewed by who holds the current epoch, also late, as long as nobody else took it.
+- A transaction of the leader first locks the row of its epoch (`for key share`). It is refused when that is not there,
+  and who would take the lease waits for its end.
+- What cannot be refused, calls to Slack and others, begins and lasts no longer than until `Terms.margin` before the end
+  of the lease. The leader counts by its own steady clock, which runs on in suspend, from before it sent the last
+  renewal that succeeded: the server counts from later.
+
+The steady clock is asked right before each call, so nothing is late that the process does without standing still. One
+that stands still between that and the sending (stopped by a signal, suspended) does send when it goes on: Slack cannot
+be fenced. A call that is under way is cut off at the end by a timer of the event loop, late by what holds the loop up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+import psycopg
+import structlog
+
+from bot.errors import NotLeading
+from bot.storage.connection import Connection, Session, words
+from core.clock import Clock
+
+_log = structlog.get_logger("clarify.storage")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds: how long a lease `lasts`, by how much its holder stops earlier, after which it is renewed, and after which
+    it is asked for again.
+    """
+
+    lasts: float = 10.0
+    margin: float = 3.0
+    renew: float = 2.0
+    ask: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease as its holder knows it. `since`: before the renewal that succeeded last was sent, on the steady clock."""
+
+    epoch: int
+    since: float
+    terms: Terms
+
+    def left(self, now: float) -> float:
+        """Seconds in which the holder may act outside; none are left at 0 or below."""
+        return self.since + self.terms.lasts - self.terms.margin - now
+
+    def renewed(self, sent: float) -> Held:
+        """After a renewal that was sent then and succeeded."""
+        return replace(self, since=sent)
+
+
+class Lease:
+    """One bot's part in it. `take` once, then it is renewed until `hand_over`, or until another bot leads (`lost`)."""
+
+    def __init__(self, session: Session, name: str, clock: Clock, terms: Terms) -> None:
+        self.lost = asyncio.Event()
+        self._session = session
+        self._name = name
+        self._clock = clock
+        self._terms = terms
+        self._held: Held | None = None
+        self._over = False  # and said so
+        self._renewing: asyncio.Task[None] | None = None
+        self._acting: set[asyncio.Timeout] = set()
+
+    @property
+    def epoch(self) -> int | None:
+        """The number of this leadership, in the order of all; None: this bot never led."""
+        return None if self._held is None else self._held.epoch
+
+    @property
+    def left(self) -> float:
+        """Seconds in which this bot may act as the leader; none are left at 0 or below."""
+        if self._held is None or self.lost.is_set():
+            return 0.0
+        return self._held.left(self._clock.steady())
+
+    async def take(self) -> None:
+        """Returns once this bot leads."""
+        waits = False
+        while True:
+            try:
+                sent = self._clock.steady()
+                epoch = await self._session.run(partial(_taken, self._name, self._terms.lasts))
+                if epoch is not None:
+                    break
+                if not waits:
+                    _log.info("another bot leads; this one waits for its lease to end")
+                waits = True
+            except psycopg.Error as error:
+                _log.warning("whether another bot leads is not known", reason=words(error))
+            await self._clock.sleep(self._terms.ask)
+        self._held = Held(epoch, sent, self._terms)
+        _log.info("leads", epoch=epoch)
+        self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
+
+    @asynccontextmanager
+    async def acting(self) -> AsyncIterator[None]:
+        """Around a call outside that only the leader makes, right before it. It is cut off when the lease ends.
+
+        Raises:
+            NotLeading: it was over before the call.
+            TimeoutError: it ended.
+        """
+        if (left := self.left) <= 0:
+            raise NotLeading
+        async with asyncio.timeout(left) as limit:
+            self._acting.add(limit)
+            try:
+                yield
+            finally:
+                self._acting.discard(limit)
+
+    async def hand_over(self) -> None:
+        """At once, so that another bot leads without waiting for the lease to end. Nothing is under way any more."""
+        if self._renewing is not None and self._held is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
+            self.lost.set()
+            with suppress(psycopg.Error):
+                await self._session.run(partial(_handed_over, self._held.epoch))
+        await self._session.close()
+
+    async def _renew(self, held: Held) -> None:
+        while True:
+            sent = self._clock.steady()
+            try:
+                if not await self._session.run(partial(_renewed, held.epoch)):
+                    break
+            except psycopg.Error as error:
+                _log.warning("the lease could not be renewed", reason=words(error))
+                if self.left <= 0 and not self._over:
+                    self._over = True
+                    _log.error("the lease is over: nothing is done as the leader until it can be renewed")
+                await self._clock.sleep(self._terms.ask)
+                continue
+            self._held = held = held.renewed(sent)
+            self._postpone()
+            if self._over:
+                self._over = False
+                _log.info("still leads", epoch=held.epoch)
+            await self._clock.sleep(self._terms.renew)
+        _log.error("another bot leads")
+        self.lost.set()
+        for limit in self._acting:
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    def _postpone(self) -> None:
+        """What is under way has the new end."""
+        end = asyncio.get_running_loop().time() + self.left
+        for limit in self._acting:
+            if not limit.expired():
+                limit.reschedule(end)
+
+
+def _taken(name: str, lasts: float, db: Connection) -> int | None:
+    """The new epoch; None: another bot leads, or is in a transaction that it began as the leader."""
+    row = db.execute(
+        "with free as (select epoch from lease"
+        " where holder is null or renewed_at < clock_timestamp() - %s * interval '1 second' for update skip locked)"
+        " update lease set epoch = lease.epoch + 1, holder = %s, renewed_at = clock_timestamp()"
+        " from free where lease.epoch = free.epoch returning lease.epoch",
+        [lasts, name],
+    ).fetchone()
+    return None if row is None else int(row["epoch"])
+
+
+def _renewed(epoch: int, db: Connection) -> bool:
+    """Whether it still leads. A transaction that locked the row does not hold it up, since the key stays as it is."""
+    renewed = db.execute("update lease set renewed_at = clock_timestamp() where epoch = %s", [epoch])
+    return renewed.rowcount == 1
+
+
+def _handed_over(epoch: int, db: Connection) -> None:
+    db.execute("update lease set holder = null where epoch = %s", [epoch])
+
+
+def begins(epoch: int, db: Connection) -> bool:
+    """Whether a transaction that has begun may go on as that leader's: then nobody else takes the lease before its end."""
+    return db.execute("select 1 from lease where epoch = %s for key share", [epoch]).fetchone() is not None
+
+
+def is_led(lasts: float, db: Connection) -> bool:
+    """Whether a bot leads."""
+    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
+    return db.execute(leads, [lasts]).fetchone() is not None
