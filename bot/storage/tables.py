@@ -20,6 +20,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.connection import Connection, connect, words
+from bot.storage.lease import Terms
 from bot.storage.postgres import FORGOTTEN, MIGRATING, form, led, migrations, prepared
 from bot.storage.sqlite import migrate
 from bot.storage.tx import Row, Tx
@@ -31,7 +32,7 @@ _TRIES = 3
 _PAGE = 500
 _SCHEMA_VERSION = "schema_version"
 # Rows that are there in a database which was never used.
-_ALWAYS = frozenset({"installation", "keys", "lease", "replicas", _SCHEMA_VERSION})
+_ALWAYS = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", _SCHEMA_VERSION})
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
 
 
@@ -186,7 +187,7 @@ def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
     """A transaction in which all tables are new. Where they were in use they move to the new schema `aside`, which is told.
 
     Raises:
-        StorageInUseError: a bot leads on the database.
+        StorageInUseError: a bot runs on the database.
         BackupError: something is there and `aside` is None; or the database refused, and nothing was changed; or it
             went away, and whether it was is not known.
     """
@@ -236,6 +237,11 @@ def _clear(db: Connection, there: Sequence[str], aside: str | None) -> bool:
         else:
             db.execute(sql.SQL("alter table {} set schema {}").format(name, sql.Identifier(str(aside))))
     return used is not None
+
+
+def _has_followers(db: Connection) -> bool:
+    seen = "select 1 from alive where seen_at > clock_timestamp() - %s * interval '1 second'"
+    return db.execute(seen, [Terms().lasts]).fetchone() is not None
 
 
 def _holds_any(db: Connection, table: str) -> bool:

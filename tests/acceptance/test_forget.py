@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from core.clarification import Decider
 from core.errors import BadInput, NotFound
 from core.ledger import FileLedger
-from tests.acceptance.upkeep import erasing, leaks
+from tests.acceptance.upkeep import erasing, kept, leaks, shown
 from tests.kit.builders import foreign
 from tests.kit.lives import beside
 from tests.kit.until import until
@@ -31,7 +30,7 @@ ON_ITS_WAY = "select key from messages where ts is null and intent_at is not nul
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
+async def stage(tmp_path: Path, _database: None) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
 
@@ -60,10 +59,12 @@ async def a_course_of_things(stage: World, bot: Bot) -> str:
     return clarification
 
 
+@pytest.mark.either_database
 async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         clarification = await a_course_of_things(stage, bot)
-        assert list(leaks(stage.folder, stage.workspace, SECRET))
+        assert list(kept(stage, SECRET))
+        assert list(shown(stage.workspace, SECRET))
 
         done = await beside(stage, "forget", "sess_gone", "--yes", "--abandon", "--json")
 
@@ -73,18 +74,19 @@ async def test_session_is_forgotten_everywhere_beside_a_running_bot(stage: World
         assert told["notDeleted"] == []
         assert told["slack"].get("wanted") is None, told
         assert told["slack"]["erased"] >= 3
-        await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
+        await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
         again = await beside(stage, "forget", "sess_gone", "--yes", "--json")
         assert again.code == 0, again.err
         assert not any(clarification in said(card) for card in stage.cards())
         assert any(OTHER in said(card) for card in stage.cards())
-    assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
-    assert list(leaks(stage.folder, stage.workspace, OTHER))
+    assert list(leaks(stage, SECRET)) == []
+    assert list(leaks(stage, OTHER))
     record = stage.record()
     assert (record["id"], record["status"]) == (clarification, "resolved")
     assert SECRET not in json.dumps(record)
 
 
+@pytest.mark.either_database
 async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     """Forgotten while no bot runs: the next one deletes the messages, and shows nothing again."""
     async with stage.bot() as bot:
@@ -92,14 +94,15 @@ async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
     done = await beside(stage, "forget", "sess_gone", "--yes", "--abandon")
     assert done.code == 0, done.err
     assert "once a bot runs" in done.err
-    assert not [name for name in leaks(stage.folder, stage.workspace, SECRET) if ":" not in name]
+    assert not list(kept(stage, SECRET))
 
     async with stage.bot() as bot, erasing(bot):
-        await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
+        await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
         await stage.until(lambda: bot.delivery.lanes.length == 0)
-    assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
+    assert list(leaks(stage, SECRET)) == []
 
 
+@pytest.mark.either_database
 async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: World) -> None:
     async with stage.bot() as bot, erasing(bot):
         card = await stage.ask(question=f"{SECRET}?")
@@ -109,8 +112,8 @@ async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Worl
         assert SECRET in said(card)
         done = await beside(stage, "forget", "CLR-100001-001", "--yes", "--abandon")
         assert done.code == 0, done.err
-        await stage.until(lambda: not list(leaks(stage.folder / "none", stage.workspace, SECRET)))
-    assert list(leaks(stage.folder, stage.workspace, SECRET)) == []
+        await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
+    assert list(leaks(stage, SECRET)) == []
     assert stage.record()["status"] == "abandoned"
 
 
@@ -138,17 +141,16 @@ async def test_message_that_slack_will_not_delete_is_emptied(stage: World) -> No
         assert next(m for m in stage.workspace.messages(AGENTS) if m.ts == card.ts).text == "(forgotten)"
 
 
+@pytest.mark.either_database
 async def test_message_on_its_way_to_slack_is_waited_for(stage: World) -> None:
     async with stage.bot():
         await stage.ask(question=f"{SECRET}?")
-    path = stage.folder / "clarify.db"
-    with sqlite3.connect(path) as db:
-        db.execute("update messages set ts = null, intent_at = 1 where kind = 'card'")
+    stage.changed("update messages set ts = null, intent_at = 1 where kind = 'card'")
     refused = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
     assert refused.code == 2
     assert "on its way" in refused.err
-    with sqlite3.connect(path) as db:
-        assert db.execute("select agent_name from sessions").fetchone() == ("Planner",)
+    assert stage.changed("update sessions set agent_name = '' where agent_name = 'Planner'") == 1
+    assert (SECRET in json.dumps(stage.record())) is (stage.database is not None), "all or nothing"
 
 
 def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ ISSUE = {"extensions": {"agentx": {"issue": 42}}}
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[World]:
+async def stage(tmp_path: Path, _database: None) -> AsyncIterator[World]:
     async with scene(tmp_path) as made:
         yield made
 
@@ -35,14 +35,14 @@ def retention(bot: Bot) -> Upkeep:
     )
 
 
+@pytest.mark.either_database
 async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: World) -> None:
-    ledgers = stage.folder / "ledgers"
     async with stage.bot() as bot:
         keeper = retention(bot)
         card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
         open_ = await stage.ask("rpl_2", question="Deploy?", session="s2")
         await keeper.tidy()
-        assert sorted(path.name for path in ledgers.glob("*.json")) == ["issue-100001.json", "issue-42.json"]
+        assert (await bot.ledger.live(), await bot.ledger.archived()) == ([42, 100001], [])
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_1")
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
@@ -50,12 +50,11 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Wor
         await stage.until(lambda: bot.delivery.lanes.length == 0)
         await keeper.tidy()
         await keeper.tidy()  # what is timeless goes once it was seen
-        assert sorted(path.name for path in ledgers.glob("*.json")) == ["issue-100001.json"]
-        assert (ledgers / "archive/issue-42.json").exists()
+        assert (await bot.ledger.live(), await bot.ledger.archived()) == ([100001], [42])
 
         again = await stage.ask("rpl_3", question="Rotate once more?", session="s3", **ISSUE)
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-002"
-        assert not (ledgers / "archive/issue-42.json").exists()
+        assert await bot.ledger.archived() == []
         # The agent tells its old question again: the ledger knows it, though the storage does not any more.
         await stage.emit("rpl_1", session="s1", question="Rotate?", **ISSUE)
         await stage.ask("rpl_4", question="The one after that?", session="s4")

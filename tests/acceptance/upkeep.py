@@ -10,6 +10,8 @@ from pathlib import Path
 
 from bot.app import Bot
 from bot.workspace import Workspace
+from tests.kit.databases import tables_with
+from tests.kit.world import World
 
 
 @asynccontextmanager
@@ -23,11 +25,24 @@ async def erasing(bot: Bot) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def leaks(folder: Path, workspace: Workspace, word: str) -> Iterator[str]:
-    """Where in any file, or message of the bot, `word` still stands."""
+def leaks(stage: World, word: str) -> Iterator[str]:
+    """Where in any file, table, or message of the bot, `word` still stands."""
+    yield from kept(stage, word)
+    yield from shown(stage.workspace, word)
+
+
+def kept(stage: World, word: str) -> Iterator[str]:
+    """The files and tables in which `word` stands."""
     # Not read here: to close a file of a storage that this process has open takes its locks away.
-    found = subprocess.run(["grep", "-rlaF", word, str(folder)], capture_output=True, text=True, check=False)
+    grep = ["grep", "-rlaF", word, str(stage.folder)]
+    found = subprocess.run(grep, capture_output=True, text=True, check=False)
     yield from (Path(line).name for line in found.stdout.splitlines())
+    if stage.database is not None:
+        yield from tables_with(stage.database, word)
+
+
+def shown(workspace: Workspace, word: str) -> Iterator[str]:
+    """The messages of the bot that say `word`."""
     for channel in list(workspace.state.channels.values()):
         for message in channel.messages.values():
             if message.bot_id and word in f"{message.text} {message.blocks}":

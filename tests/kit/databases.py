@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from bot.storage.sqlite import SQLite
 from bot.storage.store import Store
@@ -66,6 +67,19 @@ def ledger_row(url: str, issue: int) -> str:
         row = db.execute("select body from ledgers where issue = %s", [issue]).fetchone()
     assert row is not None, issue
     return str(row[0])
+
+
+def tables_with(url: str, word: str) -> list[str]:
+    """The tables that have a row in which `word` stands."""
+    ours = "select tablename from pg_tables where schemaname = current_schema() order by 1"
+    says = sql.SQL("select exists (select from {0} as it where it::text like %s)")
+    with closing(psycopg.connect(url)) as db:
+        names = [name for (name,) in db.execute(ours).fetchall()]
+        return [
+            name
+            for name in names
+            if db.execute(says.format(sql.Identifier(name)), [f"%{word}%"]).fetchone() == (True,)
+        ]
 
 
 class Wire:

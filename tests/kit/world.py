@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from fastapi import FastAPI
 from starlette.datastructures import State
 
@@ -267,6 +269,17 @@ class World:
         return sum(
             call.method == method and (not ok or call.outcome == "ok") for call in self.workspace.calls
         )
+
+    def changed(self, statement: str) -> int:
+        """How many rows of the storage a statement changed, behind the back of bots."""
+        with closing(
+            sqlite3.connect(self.folder / "clarify.db")
+            if self.database is None
+            else psycopg.connect(self.database)
+        ) as db:
+            count = db.execute(statement.encode() if self.database else statement).rowcount  # type: ignore[arg-type]
+            db.commit()
+        return count
 
     def ledger(self, issue: int) -> dict[str, Any]:
         """A whole ledger, as it is kept."""
