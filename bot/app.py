@@ -36,7 +36,7 @@ from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import Replies
 from bot.delivery.rollups import Rollups, RollupThreads
-from bot.errors import LeaseLost
+from bot.errors import LeaseLost, StorageUnavailable
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
 from bot.intake.intake import Intake, Sessions
@@ -57,6 +57,7 @@ from bot.people import AccessControl, People
 from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
 from bot.producers.questions import Questions
+from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.routing import Audiences, Group
@@ -83,7 +84,7 @@ from core.clock import Clock, SystemClock, Turns, within
 from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable
 from core.hub import Hub
-from core.index import Index, scan, summarize
+from core.index import Index, Scan, scan, summarize
 from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
 from core.router import Router
@@ -168,7 +169,6 @@ class Bot:
         """
         url, listen_url = settings.database_url, settings.listen_url
         store = await Store.open(url or settings.storage.path, listen_url)
-        await store.lead()
         if url is not None:
             from bot.storage.ledger import DatabaseLedger
 
@@ -207,23 +207,93 @@ class Bot:
         people = (self.monitoring, self.delivery, self.nudges, self.escalations, self.quorum)
         self._followers = (*agents, *people, *(each for each in outside if each is not None))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._introduced = asyncio.Event()
         self._posting = asyncio.Event()  # what has controls is shown
         self._caught_up = asyncio.Event()
+        self._takes_clicks = asyncio.Event()  # what was missed comes before them
+        self._leads = self.store.leads
+        # Records that are written while it takes the lead, and whether by us: they are followed once it has it.
+        self._meanwhile: list[tuple[Clarification, bool]] | None = None
         self._http: HttpServer | None = None
 
     async def start(self) -> None:
-        """Read what was decided, then start every part. Returns when producers and delivery are at work.
+        """Read what was decided, then start every part, or, where another bot leads on the database, those that take what
+        people and agents say. Returns when they are at work.
 
         Raises:
             ConfigurationError: the HTTP server's address cannot be had.
         """
         self._http = await self._listen()
-        if self.webhooks is not None:
-            await self.webhooks.restore()
         found = await scan(self.ledger, await self.inbox.last_issue())
         for summary in found.summaries:
-            self.index.put(summary)
+            self.delivery.know(summary)
+        if leads := await self.store.lead(wait=False):
+            await self._restore(found)
+        else:
+            await self._follow()
+        for name, work in self._work():
+            self._begin(name, work)
+        if leads:
+            await self._lead(found)
+            self._begin("lease", self._until_deposed())
+        else:
+            self._begin("lease", self._take_lead(found))
+            _log.info("follows", open=len(found.summaries))
+
+    def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Have it done beside all else; its end is the bot's."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if self._died.done() or task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            self._died.set_exception(error)
+            self._died.exception()  # seen, also where nobody waits for it any more
+        else:
+            self._died.set_result(None)
+
+    def _work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What runs beside each other until the bot stops, whether it leads or not."""
+        yield "delivery", self.delivery.run()
+        yield "ledger watch", self.watch.run()
+        yield "slack", self._run_slack()
+        yield "replicas", self.replicas.run()
+        if self._http is not None:
+            yield "http", self._http.run()
+
+    async def _follow(self) -> None:
+        """Take what people and agents say; what follows from it is for the bot that leads, until this one does."""
+        self.messenger.lanes.active = False
+        await self.pages.reload()
+        await self.home.restore()
+        self._takes_clicks.set()
+
+    async def _take_lead(self, found: Scan) -> None:
+        telling = asyncio.create_task(self.replicas.tell(), name="tell")
+        try:
+            await self.store.lead()
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        self.messenger.lanes.active = True
+        found.summaries = list(self.index)
+        await self._restore(found)
+        await self._lead(found)
+        await self._until_deposed()
+
+    async def _restore(self, found: Scan) -> None:
+        """Take up what the bot that led before left, or this one before it was started. `found`: what the ledgers hold."""
+        meanwhile: list[tuple[Clarification, bool]] = []
+        self._meanwhile = meanwhile
+        if self.webhooks is not None:
+            await self.webhooks.restore()
+        for summary in found.summaries:
             self.monitoring.record_changed(summary)
         await recover(
             store=self.store,
@@ -248,9 +318,16 @@ class Bot:
             self.dispatcher.record_changed(summary)
             self.nudges.record_changed(summary)
             self.quorum.record_changed(summary)
-        for name, work in self._work():
-            self._tasks.add(asyncio.create_task(work, name=name))
+        self._leads, self._meanwhile = True, None
+        for record, ours in meanwhile:
+            self.record_changed(record, ours=ours)
+
+    async def _lead(self, found: Scan) -> None:
+        """Begin what one bot alone does."""
+        for name, work in self._work_of_leader():
+            self._begin(name, work)
         await self.producers.start()
+        self._begin("producers", self.producers.failed())
         for trouble in found.troubles:
             _log.error("a ledger cannot be read", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
@@ -260,9 +337,8 @@ class Bot:
                 await self.watch.adopt(summary.id)
         _log.info("started", open=len(found.summaries), producers=len(self.settings.producers))
 
-    def _work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What runs beside each other until the bot stops."""
-        yield "delivery", self.delivery.run()
+    def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What one bot alone does beside that."""
         yield "nudges", self.nudges.run()
         yield "quorum", self.quorum.run()
         yield "paging", self.pager.run()
@@ -271,7 +347,6 @@ class Bot:
         if self.heartbeat is not None:
             yield "heartbeat", self.heartbeat.run()
         yield "intake", self.intake.run()
-        yield "ledger watch", self.watch.run()
         yield "ledger outage", self.ledger_outage.run(self.intake.drained)
         yield "retention", self.upkeep.run()
         yield "erasing", self.erasing.run()
@@ -281,10 +356,7 @@ class Bot:
             yield "GitHub", self.github.run()
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
-        yield "slack", self._run_slack()
         yield "monitor", self._run_monitor()
-        if self._http is not None:
-            yield "http", self._http.run()
 
     async def until(self, stop: asyncio.Event) -> None:
         """Returns when `stop` is set.
@@ -294,18 +366,16 @@ class Bot:
         """
         waits: set[asyncio.Future[Any]] = {
             asyncio.ensure_future(stop.wait()),
-            asyncio.ensure_future(self.producers.failed()),
-            asyncio.ensure_future(self._deposed()),
+            self._died,
             self.delivery.lanes.failed,
             self.replies.failed,
             self.intake.failed,
-            *self._tasks,
         }
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for part in done:
             part.result()
 
-    async def _deposed(self) -> None:
+    async def _until_deposed(self) -> None:
         await self.store.deposed()
         raise LeaseLost
 
@@ -318,8 +388,9 @@ class Bot:
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
         waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
-        if not await self.ledger.are_there():
-            waiting |= {each.name for each in self.settings.producers}  # nobody knows what is open
+        if not (self.store.leads and await self.ledger.are_there()) or await self._is_one_of_several():
+            # Nobody knows what is open, or another bot goes on with the subscriptions.
+            waiting |= {each.name for each in self.settings.producers}
         await self.producers.stop(waiting)
         for task in self._tasks:
             task.cancel()
@@ -337,6 +408,12 @@ class Bot:
         self.ledger.close()
         _log.info("stopped")
 
+    async def _is_one_of_several(self) -> bool:
+        try:
+            return bool(await self.store.others())
+        except StorageUnavailable:
+            return True
+
     def _build_core(self) -> None:
         """The parts that all others need: ledgers and their router, Slack's Web API, metrics."""
         settings, store, clock = self.settings, self.store, self.clock
@@ -348,7 +425,8 @@ class Bot:
             clock,
             settings.monitor.sla,
             self.record_changed,
-            may_be_answered=lambda clarification: self._held(clarification) is not None,
+            # Whether a reply waits in Slack is known to the bot that leads; another one closes nothing.
+            may_be_answered=lambda clarification: not store.leads or self._held(clarification) is not None,
         )
         self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
@@ -543,6 +621,7 @@ class Bot:
             changed=partial(self.record_changed, ours=False),
             notices=self.notices,
             clock=SystemClock(),  # files change in real time
+            acts=lambda: self.store.leads,
         )
         self.intake = Intake(
             inbox=self.inbox,
@@ -681,6 +760,18 @@ class Bot:
             rng=self.rng,
         )
 
+        self.replicas = Replicas(
+            store=self.store,
+            inbox=self.inbox,
+            delivery=self.delivery,
+            incidents=self.incidents,
+            pages=self.pages,
+            home=self.home,
+            producers=self.producers,
+            catch_up=self.slack.schedule_catch_up,
+            clock=self.clock,
+        )
+
     def _handlers(self, commands: Commands) -> Handlers:
         """What answers people in Slack."""
         typed = TypedMessages(
@@ -768,12 +859,11 @@ class Bot:
 
     async def _run_slack(self) -> None:
         """Runs until the connection's supervision ends."""
-        posting = asyncio.create_task(self._begin_posting(), name="posting")
-        try:
-            await self._open_slack()
-        finally:
-            posting.cancel()
-            await asyncio.gather(posting, return_exceptions=True)
+        await self.slack.introduce()
+        self._introduced.set()
+        await self._takes_clicks.wait()
+        self.slack.watch_for_gaps()
+        await self.slack.run()
 
     async def _begin_posting(self) -> None:
         """Nothing is posted that cannot be pressed yet, unless clicks are away for long: then a card is better than none.
@@ -788,10 +878,9 @@ class Bot:
         self.messenger.resume_posting()
         self._posting.set()
 
-    async def _open_slack(self) -> None:
-        """Catch up, then take new clicks; runs until the connection's supervision ends."""
-        await self.slack.introduce()
-        self._introduced.set()
+    async def _miss_nothing(self) -> None:
+        """Catch up, then have new clicks taken, where they are not taken yet."""
+        await self._introduced.wait()
         if not await within(self.clock, _CATCH_UP, self._catch_up()):
             _log.warning("what was missed is still being read; taking clicks all the same")
             self.slack.look_back()
@@ -799,9 +888,9 @@ class Bot:
         overdue = asyncio.create_task(self.monitoring.catch_up(), name="timers that ran out")
         try:
             # It goes on if a ledger is busy: what is due is reported only once.
-            if await within(self.clock, _TIMERS, asyncio.wait({overdue})):
-                overdue.result()
-            await self.slack.run()
+            await within(self.clock, _TIMERS, asyncio.wait({overdue}))
+            self._takes_clicks.set()
+            await overdue
         finally:
             overdue.cancel()
             await asyncio.gather(overdue, return_exceptions=True)
@@ -816,6 +905,13 @@ class Bot:
         await self.backfill.caught_up()
 
     async def _run_monitor(self) -> None:
+        """Runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._begin_posting(), name="posting")
+            group.create_task(self._miss_nothing(), name="what was missed")
+            group.create_task(self._run_timers(), name="timers")
+
+    async def _run_timers(self) -> None:
         """Timers run from the moment that missed replies are in: an answer given in time comes first."""
         try:
             async with asyncio.timeout(_SLACK_HEAD_START):
@@ -930,6 +1026,12 @@ class Bot:
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
         """A record was written: by us, or by another process. Every part that follows records hears of it here."""
         summary = summarize(record)
+        if not self._leads:
+            if self._meanwhile is not None:
+                self._meanwhile.append((record, ours))
+            self.delivery.know(summary)
+            self.questions.record_changed(record)
+            return
         before = self.index.get(summary.id, summary.issue)
         self.telemetry.record_changed(before, summary)
         if before is not None or summary.needs_something:  # else it was over before, and is no news

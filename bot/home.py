@@ -36,6 +36,7 @@ from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure
 from bot.storage.store import Store, Sweep
+from bot.storage.tx import Row, Tx
 from bot.telemetry import Telemetry
 from bot.views import home as views
 from bot.views.blockkit import nearest, pages_of
@@ -357,27 +358,46 @@ class Viewers:
 
     async def all(self) -> list[Viewer]:
         """Everybody who is not forgotten."""
-        rows = await self._store.read("select user_id, team, channel, opened_at from homes order by user_id")
-        return [Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"]) for row in rows]
+        return [_viewer(row) for row in await self._store.read("select * from homes order by user_id")]
 
-    async def keep(self, viewer: Viewer) -> None:
+    async def looking(self, user: str) -> tuple[Viewer, dict[str, int]] | None:
+        """Somebody, and the page of each section that they turned to; None: they are forgotten."""
+        row = await self._store.read_one("select * from homes where user_id = :user", user=user)
+        return None if row is None else (_viewer(row), json.loads(row["pages"]))
+
+    @property
+    def are_ours(self) -> bool:
+        """Whether it is this bot that publishes to them."""
+        return self._store.leads
+
+    async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
         """Remember somebody as they are now."""
-        await self._store.run(
-            """insert into homes (user_id, team, channel, opened_at, pages)
-               values (:user, :team, :channel, :opened_at, '{}')
-               on conflict (user_id) do update set team = excluded.team, channel = excluded.channel,
-               opened_at = excluded.opened_at""",
-            user=viewer.user,
-            team=viewer.team,
-            channel=viewer.channel,
-            opened_at=viewer.opened_at,
-        )
+
+        def work(tx: Tx) -> None:
+            tx.run(
+                """insert into homes (user_id, team, channel, opened_at, pages)
+                   values (:user, :team, :channel, :opened_at, :pages)
+                   on conflict (user_id) do update set team = excluded.team, channel = excluded.channel,
+                   opened_at = excluded.opened_at, pages = excluded.pages""",
+                user=viewer.user,
+                team=viewer.team,
+                channel=viewer.channel,
+                opened_at=viewer.opened_at,
+                pages=json.dumps(dict(pages or {})),
+            )
+            tx.tell("home", viewer.user, leader_only=True)
+
+        await self._store.write(work)
 
     async def forget(self, users: Collection[str]) -> None:
         """Nothing is published to them any more, until they open their Home tab again."""
         await self._store.write(
             lambda tx: tx.many("delete from homes where user_id = :user", [{"user": each} for each in users])
         )
+
+
+def _viewer(row: Row) -> Viewer:
+    return Viewer(row["user_id"], row["team"], row["channel"], row["opened_at"])
 
 
 SWEEP = Sweep(
@@ -510,7 +530,7 @@ class HomeTabs:
             seat.digest = None
         seat.urgent = True
         self._wake.set()
-        await self._viewers.keep(seat.viewer)
+        await self._viewers.keep(seat.viewer, seat.pages)
 
     async def press(self, press: HomePress, person: Person) -> None:
         """A page of a section was turned.
@@ -524,6 +544,18 @@ class HomeTabs:
         seat.pages = {**seat.pages, press.subject: press.number}
         seat.urgent = True
         self._wake.set()
+        if not self._viewers.are_ours:
+            await self._viewers.keep(seat.viewer, seat.pages)
+
+    async def looked_elsewhere(self, user: str) -> None:
+        """Somebody opened their tab, or turned a page of it, and another bot heard of it. No name: on call has changed."""
+        found = await self._viewers.looking(user) if user else None
+        if found is not None:
+            seat = self._seats.setdefault(user, _Seat(found[0]))
+            seat.viewer, seat.pages = found
+            seat.urgent, seat.digest = True, None
+            self._wake.set()
+        self.touch()
 
     def place_of(self, user: str) -> Place:
         """Where to send a message to a viewer; the channel is empty if it is not known."""

@@ -210,7 +210,8 @@ def _still_waits(record: Clarification) -> bool:
 class LedgerWatch:
     """Finds changes that other processes made to ledgers, by content: they need not count revisions.
 
-    `changed` is called with every record that somebody else changed.
+    `changed` is called with every record that somebody else changed. `acts`: whether it is this bot that takes over or
+    undoes what others wrote, and says so: of those on one database, the one that leads.
     """
 
     def __init__(
@@ -222,11 +223,13 @@ class LedgerWatch:
         changed: Callable[[Clarification], None],
         notices: Notices,
         clock: Clock,
+        acts: Callable[[], bool] = lambda: True,
     ) -> None:
         self._ledger = ledger
         self._index = index
         self._router = router
         self._changed = changed
+        self._acts = acts
         self._notices = notices
         self._clock = clock
 
@@ -269,7 +272,7 @@ class LedgerWatch:
                     await self._notify(partial(self._notices.record_unreadable, odd))
                 continue
             if is_unsettled(record) and not await self._ledger.is_as_asked(record):
-                done &= await self.adopt(record.id)
+                done &= not self._acts() or await self.adopt(record.id)
                 continue
             summary = summarize(record)
             known = self._index.get(record.id, issue)
@@ -278,7 +281,7 @@ class LedgerWatch:
                 _log.info("a ledger was changed by another process", id=record.id, status=record.status)
                 if not forged:  # what names a person who said nothing is shown to nobody
                     self._changed(record)
-            if summary.adoptable or forged:
+            if (summary.adoptable or forged) and self._acts():
                 done &= await self.adopt(record.id)
         if not done:
             self._ledger.forget(issue)
@@ -311,4 +314,6 @@ class LedgerWatch:
             await self._notify(partial(self._notices.consent_refused, record, claim.by))
 
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
+        if not self._acts():
+            return
         await until_stored(notice, self._clock, _log, "a notice has to wait")

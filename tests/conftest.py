@@ -24,21 +24,24 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--postgres", action="store_true", help="scenarios run on PostgreSQL")
+    parser.addoption(
+        "--replicas", action="store_true", help="scenarios run on PostgreSQL, with two bots each"
+    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.get_closest_marker("either_database"):
-        metafunc.parametrize("_database", ["SQLite", "PostgreSQL"], indirect=True)
+        metafunc.parametrize("_database", ["SQLite", "PostgreSQL", "replicas"], indirect=True)
 
 
 @pytest.fixture
 def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
-    if (
-        getattr(request, "param", "PostgreSQL" if request.config.getoption("--postgres") else "")
-        == "PostgreSQL"
-    ):
+    default = next((each for each in ("replicas", "postgres") if request.config.getoption(f"--{each}")), "")
+    where = getattr(request, "param", default)
+    if where in {"PostgreSQL", "postgres", "replicas"}:
         monkeypatch.setattr(world, "new_database", request.getfixturevalue("postgres_server").new)
+    monkeypatch.setattr(world, "with_replica", where == "replicas")
 
 
 # An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.

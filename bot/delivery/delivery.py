@@ -54,10 +54,14 @@ class Delivery:
         self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
         self._known: dict[str, int] = {}  # of what has cards: the round of the latest
 
-    def record_changed(self, summary: Summary) -> None:
-        """A record was written: bring its messages in line with it."""
+    def know(self, summary: Summary) -> None:
+        """A record was written whose messages are another bot's to bring in line, or ours later."""
         self._index.put(summary)
         self._rollups.update(summary)
+
+    def record_changed(self, summary: Summary) -> None:
+        """A record was written: bring its messages in line with it."""
+        self.know(summary)
         self._changed.put_nowait(summary)
 
     def refresh(self, clarification: str) -> None:
@@ -112,6 +116,14 @@ class Delivery:
 
     async def _show_again(self, clarification: str) -> None:
         await self._messages.forget_shown(clarification)
+        await self.show(clarification)
+
+    async def show(self, clarification: str) -> None:
+        """Have the cards of a clarification updated that do not show it as it is.
+
+        Raises:
+            StorageUnavailable: they cannot be read now.
+        """
         for row in await self._messages.cards_of([clarification]):
             if row.ts is not None:
                 self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
@@ -183,6 +195,25 @@ class Delivery:
         """Have a stored message delivered."""
         self.lanes.put(target, key, post=post)
 
+    async def send_all(self) -> None:
+        """Have all stored messages delivered that may still have to change.
+
+        Raises:
+            StorageUnavailable: they cannot be read now.
+        """
+        for row in await self._messages.unfinished():
+            self.send(row.channel or row.target, row.key, post=row.ts is None)
+
+    async def send_stored(self, key: str) -> None:
+        """Have a message delivered that another bot stored.
+
+        Raises:
+            StorageUnavailable: it cannot be read now.
+        """
+        row = await self._messages.get(key)
+        if row is not None:
+            self.send(row.channel or row.target, row.key, post=row.ts is None)
+
     async def notify(self, fresh: Fresh) -> None:
         """Have a notice shown; durable when this returns.
 
@@ -190,9 +221,7 @@ class Delivery:
             StorageUnavailable: it could not be stored.
         """
         await self._messages.want([fresh])
-        row = await self._messages.get(fresh.key)
-        if row is not None:
-            self.send(row.channel or row.target, row.key, post=row.ts is None)
+        await self.send_stored(fresh.key)
 
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None

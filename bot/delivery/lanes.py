@@ -83,11 +83,14 @@ class Lanes:
         self._later: set[asyncio.Task[None]] = set()
         self._count = 0
         self._closed = False
+        self.active = (
+            True  # else what has to be sent is for another bot, or for later: it is found in the storage
+        )
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, channel: str, key: str, *, post: bool, priority: Priority | None = None) -> None:
         """Have `key` delivered in its turn. Without a `priority` it is a page, or a notice."""
-        if self._closed:
+        if self._closed or not self.active:
             return
         if priority is None:
             priority = (PAGE if key.startswith("page:") else NOTICE), 0.0

@@ -10,6 +10,8 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx
 from core.records import Subject
 
+_TAKEN_BY = "taken_by"
+
 
 class SlackMemory:
     """Stores what was read and said in Slack. Each method is durable when it returns.
@@ -21,19 +23,31 @@ class SlackMemory:
         self._store = store
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
-        """Keep an event until it is done; False if it was taken before."""
+        """Keep an event until it is done; False if it was taken before, by us or by another bot."""
         changed = await self._store.run(
             "insert into slack_events (event_id, body) values (:id, :body) on conflict (event_id) do nothing",
             id=event_id,
-            body=json.dumps(body),
+            body=json.dumps(body | {_TAKEN_BY: self._store.name}),
         )
         return changed > 0
 
     async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]:
+        """The events that are not done, and that no other bot which is alive will do."""
         rows = await self._store.read(
             "select event_id, body from slack_events where state = 'new' order by seq"
         )
-        return [(row["event_id"], json.loads(row["body"])) for row in rows]
+        found = [(row["event_id"], json.loads(row["body"])) for row in rows]
+        others = await self._store.others() if found else frozenset()
+        return [(name, body) for name, body in found if body.pop(_TAKEN_BY, "") not in others]
+
+    async def tell_gap(self) -> None:
+        """Something from Slack may have been missed here: have the bot that leads look for it."""
+        await self._store.write(lambda tx: tx.tell("gap", leader_only=True))
+
+    @property
+    def is_ours_to_look(self) -> bool:
+        """Whether it is this bot that looks for what was missed."""
+        return self._store.leads
 
     async def slack_event_done(self, event_id: str) -> None:
         await self._store.run(

@@ -24,6 +24,7 @@ _log = structlog.get_logger("clarify.delivery")
 _T = TypeVar("_T")
 # What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
 TAKEN_UP = "taken up:"
+_LOOK, _LOOKS = 0.05, 40  # seconds between looks for another bot's post
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,15 @@ _COLUMNS = tuple(each.name for each in fields(Row) if each.name != "asker")
 
 
 class InFlight:
-    """Posts whose outcome is not known yet. In memory, filled again on start."""
+    """Posts whose outcome is not known yet. In memory, filled again on start.
 
-    def __init__(self) -> None:
+    `elsewhere` tells whether another bot is posting in a channel: one that leads, where this one does not.
+    """
+
+    def __init__(self, elsewhere: Callable[[str], Awaitable[bool]] | None = None) -> None:
         self._channels: dict[str, str] = {}  # by the key of the message
         self._changed = asyncio.Event()
+        self._elsewhere = elsewhere
 
     def begin(self, key: str, channel: str) -> None:
         self._channels[key] = channel
@@ -84,14 +89,21 @@ class InFlight:
     async def look(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
         """The result of `read` in a channel; while it finds nothing, it reads again after each outcome of a post.
 
-        News of a post can be here before it is known that the post arrived.
+        News of a post can be here before it is known that the post arrived. Another bot's posts are waited for as long
+        as Slack waits for an acknowledgement.
         """
+        looks = 0
         while True:
             change = self._changed if self.any_in(channel) else None
+            is_posting = change is None and self._elsewhere is not None and await self._elsewhere(channel)
             found = await read()
-            if found or change is None:
+            if found or not (change or (is_posting and looks < _LOOKS)):
                 return found
-            await change.wait()
+            if change is not None:
+                await change.wait()
+            else:
+                looks += 1
+                await asyncio.sleep(_LOOK)
 
     async def settled(self) -> None:
         """Returns when every outcome is known."""
@@ -102,7 +114,10 @@ class InFlight:
 class Messages:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.in_flight = InFlight()
+        self.in_flight = InFlight(self._posted_elsewhere)
+
+    async def _posted_elsewhere(self, channel: str) -> bool:
+        return not self._store.leads and bool(await self.begun_in(channel))
 
     async def want(self, fresh: Iterable[Fresh]) -> None:
         """Have messages shown; one that is there already gets the new body, if it has one."""
@@ -259,6 +274,7 @@ class Messages:
             )
             if taken and opens_thread:
                 set_thread(tx, row.producer, row.session_id, row.channel, ts, again=False)
+            tx.tell("message", row.key, leader_only=True)
 
         await self._store.write(work)
         self.in_flight.end(row.key)
@@ -273,11 +289,16 @@ class Messages:
 
     async def forget_shown(self, clarification: str) -> None:
         """Mark the cards of a clarification as possibly outdated, so that they are updated again."""
-        await self._store.run(
-            """update messages set shown = null
-               where clarification = :clarification and kind = 'card' and ts is not null""",
-            clarification=clarification,
-        )
+
+        def work(tx: Tx) -> None:
+            tx.run(
+                """update messages set shown = null
+                   where clarification = :clarification and kind = 'card' and ts is not null""",
+                clarification=clarification,
+            )
+            tx.tell("card", clarification, leader_only=True)
+
+        await self._store.write(work)
 
     async def move(self, key: str, target: str) -> None:
         """It has to be posted (again), in `target`."""
@@ -375,6 +396,8 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
             for f in fresh
         ],
     )
+    for f in fresh:
+        tx.tell("message", f.key, leader_only=True)
 
 
 def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:

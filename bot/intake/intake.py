@@ -370,7 +370,7 @@ class Sessions:
         for fact in await seen_sessions(self._store, self._clock.now() - _REMEMBERED, _MOST_REMEMBERED):
             self._known[fact.producer, fact.session_id] = fact
 
-    def note(self, incoming: Incoming) -> None:
+    def note(self, incoming: Incoming | Item) -> None:
         """Take in an event."""
         event = incoming.event
         key = (incoming.producer, event.session_id)
@@ -387,7 +387,13 @@ class Sessions:
             self._known.popitem(last=False)
 
     async def facts(self) -> list[SessionFact]:
-        """The sessions as they are now, the one with the latest event at the end."""
+        """The sessions as they are now, the one with the latest event at the end.
+
+        Raises:
+            StorageUnavailable: another bot leads, and they cannot be read now.
+        """
+        if not self._store.leads:  # others' events do not come by here
+            await self.restore()
         since = self._clock.now() - _REMEMBERED
         while self._known and _last_event(next(iter(self._known.values()))) < since:
             self._known.popitem(last=False)

@@ -47,6 +47,7 @@ Kind = Literal[
     "failed",
 ]
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
+_NOTED = 16  # entries: more do not come while one is stored
 Group = tuple[str, str | None]
 """A kind and a policy: alike incidents go into one page where they come in numbers."""
 
@@ -97,6 +98,11 @@ class OpenIncident:
     paged: set[str] = field(default_factory=set)
     due: datetime | None = None
 
+    def note(self, happening: Happening) -> None:
+        """Take in what happened to it, unless it was heard of before, through the storage."""
+        if happening not in self.history[-_NOTED:]:
+            self.history.append(happening)
+
 
 class Incidents:
     """The incidents in the storage, and the open ones in memory.
@@ -131,8 +137,24 @@ class Incidents:
         rows = await self._store.read("select * from incidents where closed_at is null order by id")
         incidents = [_incident(row) for row in rows]
         histories = await self.histories(each.id for each in incidents)
+        for known in self:
+            self._drop(known.incident.id)
         for incident in incidents:
             self._keep_open(OpenIncident(incident, histories.get(incident.id, [])))
+
+    async def reload(self, incidents: Collection[int]) -> None:
+        """Another bot raised these, or wrote into their logs."""
+        histories = await self.histories(incidents)
+        for some in batches(incidents):
+            for row in await self._store.read("select * from incidents where id in :ids", ids=some):
+                incident, history = _incident(row), histories.get(row["id"], [])
+                if not incident.is_open:
+                    self._drop(incident.id)
+                elif (known := self._open.get(incident.id)) is None:
+                    self._keep_open(OpenIncident(incident, history))
+                else:
+                    for each in history[-_NOTED:]:
+                        known.note(each)
 
     async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
         """Have somebody take this, once per key; durable when this returns. None: it was raised before, and is open or
@@ -188,7 +210,7 @@ class Incidents:
         await self._store.write(work)
         for incident, happening in entries:
             if (each := self._open.get(incident)) is not None:
-                each.history.append(happening)
+                each.note(happening)
             if isinstance(happening, IncidentClosed):
                 self._drop(incident)
         self.changed([incident for incident, _ in entries])
@@ -367,6 +389,7 @@ def append(tx: Tx, incident: int, happening: Happening, page: int | None = None)
         page=page,
         **_row(happening)._asdict(),
     )
+    tx.tell("incident", incident)
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:

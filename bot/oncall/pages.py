@@ -117,13 +117,7 @@ class Pages:
 
     async def restore(self) -> list[Sending]:
         """On start, after the incidents: load who was paged, and return the sendings that are still to be made."""
-        rows = await self._store.read(
-            """select i.incident, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
-               join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack'"""
-        )
-        for row in rows:
-            if (each := self._incidents.open(row["incident"])) is not None:
-                each.paged |= _destination("slack", row).users
+        await self._load_paged()
         rows = await self._store.read(
             """select s.message from page_sendings s join messages m on m.key = s.message
                where s.state in ('wanted', 'late') and m.ts is not null"""
@@ -131,6 +125,23 @@ class Pages:
         for row in rows:
             await self._ended(row["message"], "sent", None)
         return await self._owed()
+
+    async def reload(self, incidents: Collection[int] | None = None) -> None:
+        """Another bot did something about these, or any, incidents."""
+        if incidents is None:
+            rows = await self._store.read("select id from incidents where closed_at is null")
+            incidents = {row["id"] for row in rows} | {each.incident.id for each in self._incidents}
+        await self._incidents.reload(incidents)
+        await self._load_paged()
+
+    async def _load_paged(self) -> None:
+        rows = await self._store.read(
+            """select i.incident, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
+               join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack'"""
+        )
+        for row in rows:
+            if (each := self._incidents.open(row["incident"])) is not None:
+                each.paged |= _destination("slack", row).users
 
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
         """Keep a page with all its messages, and that it was sent; without destinations only that it failed. Durable
@@ -159,7 +170,7 @@ class Pages:
         sendings = await self._store.write(work)
         for incident in batch.incidents:
             if (each := self._incidents.open(incident)) is not None:
-                each.history.append(happening)
+                each.note(happening)
         return sendings
 
     def watch(self, sending: Sending) -> None:
@@ -242,7 +253,7 @@ class Pages:
         _log.warning("a page did not arrive", page=page, step=failed.step, through=to.via, reason=note)
         for incident in incidents:
             if (each := self._incidents.open(incident)) is not None:
-                each.history.append(failed)
+                each.note(failed)
         self._incidents.changed(incidents)
 
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:

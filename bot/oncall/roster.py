@@ -98,6 +98,7 @@ class Roster:
                 until=until.timestamp(),
                 by=by,
             )
+            tx.tell("home", leader_only=True)
 
         await self._store.write(work)
         self._on_change()

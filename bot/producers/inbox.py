@@ -245,7 +245,10 @@ def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionF
 
 def take(tx: Tx, incoming: Incoming) -> Arrived:
     """Store one event in this transaction, unless it is known; see `Inbox.put`."""
+    tx.queue("inbox")  # it is read by number
     arrived = _insert(tx, incoming)
+    if arrived == "new":
+        tx.tell("inbox", leader_only=True)
     if incoming.cursor is not None:
         tx.run(
             """insert into cursors (producer, cursor) values (:producer, :cursor)

@@ -60,7 +60,7 @@ class Producers:
             )
             if each.url is None:
                 push = Push(
-                    each.name, receiver, kept=kept, clock=clock, rng=rng, on_connected=self._note_connected
+                    each.name, receiver, kept=kept, clock=clock, rng=rng, on_connected=self.note_connected
                 )
                 self._parties[each.name] = self._clients[each.name] = push
                 continue
@@ -74,7 +74,7 @@ class Producers:
                 inbox=inbox,
                 clock=clock,
                 rng=rng,
-                on_connected=self._note_connected,
+                on_connected=self.note_connected,
             )
             self._parties[each.name] = subscriber
             self._clients[each.name] = ReplyClient(Poster(token, store.acting), subscriber, clock)
@@ -148,11 +148,19 @@ class Producers:
         party = self._parties.get(producer)
         return party if isinstance(party, Push) else None
 
+    def look(self) -> None:
+        """Another bot may have replies for those who read here, or readers for ours."""
+        for name, party in self._parties.items():
+            if isinstance(party, Push):
+                party.look()
+                self.note_connected(name)
+
     def status(self) -> dict[str, dict[str, Any]]:
         """Per producer: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""
         return {name: party.status() for name, party in self._parties.items()}
 
-    def _note_connected(self, producer: str) -> None:
+    def note_connected(self, producer: str) -> None:
+        """A producer connected, or somebody reads its replies here or at another bot."""
         self._opened.pop(producer, asyncio.Event()).set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

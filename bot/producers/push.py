@@ -133,11 +133,16 @@ class PushedReplies:
 
     async def subscribe(self, producer: str, subscription: str) -> None:
         """The id that its next replies carry; after `stream`."""
-        await self._store.run(
-            "update pushing set subscription = :subscription where producer = :producer",
-            subscription=subscription,
-            producer=producer,
-        )
+
+        def work(tx: Tx) -> None:
+            tx.run(
+                "update pushing set subscription = :subscription where producer = :producer",
+                subscription=subscription,
+                producer=producer,
+            )
+            tx.tell("replies", producer)
+
+        await self._store.write(work)
 
     async def keep(
         self, producer: str, reply: Reply, digest: str, body: str, now: datetime
@@ -167,6 +172,8 @@ class PushedReplies:
                    where producer = :producer and token = :token and digest = :digest""",
                 **named,
             )
+            if row["state"] not in _HAD:
+                tx.tell("replies", producer)
             return row["id"], row["state"]
 
         return await self._store.write(work)
@@ -199,15 +206,23 @@ class PushedReplies:
             )
         )
 
-    async def wrote(self, ids: Sequence[int], now: datetime) -> None:
+    async def wrote(self, producer: str, ids: Sequence[int], now: datetime) -> None:
         """A reader had these."""
-        await self._store.write(
-            lambda tx: tx.many(
+
+        def work(tx: Tx) -> None:
+            tx.many(
                 """update pushed_replies set state = 'written', written_at = :now where id = :id
                    and state in ('waiting', 'begun')""",
                 [{"id": each, "now": now.timestamp()} for each in ids],
             )
-        )
+            tx.tell("reader", producer, leader_only=True)
+
+        await self._store.write(work)
+
+    async def opened(self, producer: str) -> None:
+        """Somebody begins to read: a bot that leads elsewhere tries again what is to be read."""
+        if not self._store.leads:
+            await self._store.write(lambda tx: tx.tell("reader", producer, leader_only=True))
 
     async def had(self, producer: str, position: int, now: datetime) -> None:
         """Record that a reader has everything up to `position`."""
@@ -360,7 +375,17 @@ class Push:
         self.since = self.since or now
         log.info("producer reads its replies", producer=self.producer, readers=len(self._readers))
         self._on_connected(self.producer)
+        await self._kept.opened(self.producer)
         return reader
+
+    def look(self) -> None:
+        """Another bot has replies for whoever reads here, or was sent another subscription."""
+        self._stream = None
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        for reader in self._readers:
+            reader.more.set()
 
     async def read(self, position: int, *, resumed: bool) -> Sequence[KeptReply]:
         """The next replies for a reader, marked as begun."""
@@ -376,7 +401,7 @@ class Push:
             self._settle(reply.id, taken=True)
         new = [reply.id for reply in replies if reply.state in {"waiting", "begun"}]
         if new:
-            await self._kept.wrote(new, self._clock.now())
+            await self._kept.wrote(self.producer, new, self._clock.now())
 
     def left(self, reader: Reader) -> None:
         """A reader is gone."""
@@ -397,8 +422,7 @@ class Push:
     async def _taken(self, number: int) -> bool:
         """Whether a reader takes it in time."""
         taken = self._waiting.setdefault(number, asyncio.get_running_loop().create_future())
-        for reader in self._readers:
-            reader.more.set()
+        self._wake_readers()
         patience = asyncio.ensure_future(self._clock.sleep(_PATIENCE))
         waits: set[asyncio.Future[Any]] = {taken, patience}
         try:

@@ -86,6 +86,7 @@ class SlackApp:
         self._clock = clock
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
+        self._looked_back = False
         self._bolt: AsyncApp | None = None
         self._transport: SlackSocket | RequestUrl
         secrets = settings.secrets
@@ -166,10 +167,16 @@ class SlackApp:
         register(self._bolt, self._handlers)
 
     def look_back(self) -> None:
-        """Read what people wrote while nobody listened, if that was not begun: in the background, until it is read."""
+        """Read what people wrote while nobody listened: in the background, until it is read."""
+        if not self._looked_back:
+            self._looked_back = True
+            self.watch_for_gaps()
+            self._backfill.schedule_catch_up()
+
+    def watch_for_gaps(self) -> None:
+        """From now on, look for what was missed whenever that is scheduled."""
         if self._looking is None:
             self._looking = asyncio.create_task(self._backfill.run(), name="what was missed")
-            self._backfill.schedule_catch_up()
 
     def schedule_catch_up(self) -> None:
         """Something may have been missed: look for it in the history."""

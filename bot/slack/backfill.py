@@ -203,7 +203,7 @@ class Backfill:
         """Whether everything was found and handled."""
         try:
             await self._conversation.resume()
-            found = await self.look()
+            found = await self._look_or_tell()
             await self._conversation.idle()
         except StorageUnavailable as error:
             _log.warning("what was missed has to wait: %s", error)
@@ -214,6 +214,13 @@ class Backfill:
         if found:
             _log.info("found what was missed: %d", found)
         return not self._conversation.left
+
+    async def _look_or_tell(self) -> int:
+        """Of the bots on one database only the one that leads reads the history."""
+        if self._memory.is_ours_to_look:
+            return await self.look()
+        await self._memory.tell_gap()
+        return 0
 
     async def look(self) -> int:
         """Take in what was missed in all open threads and pages; returns how many replies were new.

@@ -89,8 +89,8 @@ class Lease:
             return 0.0
         return self._held.left(self._clock.steady())
 
-    async def take(self) -> None:
-        """Returns once this bot leads."""
+    async def take(self, *, wait: bool = True) -> None:
+        """Returns once this bot leads, or, if it is not to `wait`, as soon as it is known that another one does."""
         waits = False
         while True:
             try:
@@ -98,8 +98,10 @@ class Lease:
                 epoch = await self._session.run(partial(_taken, self._name, self._terms.lasts))
                 if epoch is not None:
                     break
+                if not wait:
+                    return
                 if not waits:
-                    _log.info("another bot leads; this one waits for its lease to end")
+                    _log.info("another bot leads; this one takes its place when it ends")
                 waits = True
             except psycopg.Error as error:
                 _log.warning("whether another bot leads is not known", reason=words(error))
@@ -139,7 +141,7 @@ class Lease:
         while True:
             sent = self._clock.steady()
             try:
-                if not await self._session.run(partial(_renewed, held.epoch)):
+                if not await self._session.run(partial(_renewed, held.epoch, self._name)):
                     break
             except psycopg.Error as error:
                 _log.warning("the lease could not be renewed", reason=words(error))
@@ -169,6 +171,7 @@ class Lease:
 
 def _taken(name: str, lasts: float, db: Connection) -> int | None:
     """The new epoch; None: another bot leads, or is in a transaction that it began as the leader."""
+    _seen(name, db)
     row = db.execute(
         "with free as (select epoch from lease"
         " where holder is null or renewed_at < clock_timestamp() - %s * interval '1 second' for update skip locked)"
@@ -179,10 +182,20 @@ def _taken(name: str, lasts: float, db: Connection) -> int | None:
     return None if row is None else int(row["epoch"])
 
 
-def _renewed(epoch: int, db: Connection) -> bool:
+def _renewed(epoch: int, name: str, db: Connection) -> bool:
     """Whether it still leads. A transaction that locked the row does not hold it up, since the key stays as it is."""
+    _seen(name, db)
     renewed = db.execute("update lease set renewed_at = clock_timestamp() where epoch = %s", [epoch])
     return renewed.rowcount == 1
+
+
+def _seen(name: str, db: Connection) -> None:
+    """This bot is alive."""
+    db.execute(
+        "insert into alive (id, seen_at) values (%s, clock_timestamp())"
+        " on conflict (id) do update set seen_at = excluded.seen_at",
+        [name],
+    )
 
 
 def _handed_over(epoch: int, db: Connection) -> None:

@@ -15,12 +15,13 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
+from math import inf
 from typing import Any, Self
 
 import psycopg
@@ -31,7 +32,7 @@ from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
 from bot.storage import lease
 from bot.storage.connection import OPTIONS, Connection, Session, connect, words
 from bot.storage.lease import Lease, Terms
-from bot.storage.tx import Outcome, Query, Row, Tx, Work
+from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
@@ -43,6 +44,7 @@ _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
 TERMS = Terms()
 _PROBE = "probe"
 FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
+_NEWS, _NEWS_KEPT = "clarify_news", 600.0  # seconds
 _OLDEST = 140000  # PostgreSQL 14
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
@@ -58,10 +60,10 @@ class PostgreSQL:
         self._url = url
         self._writer = writer
         self._reader = reader
-        self._name = secrets.token_hex(8)
+        self.name = secrets.token_hex(8)
         self._listen_url = listen_url
         self._number = 0
-        self._lease = Lease(Session(url), self._name, SystemClock(), TERMS)
+        self._lease = Lease(Session(url), self.name, SystemClock(), TERMS)
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
@@ -91,7 +93,8 @@ class PostgreSQL:
         self._number += 1
         results: list[Outcome] = []
         try:
-            return await self._writer.run(partial(_done, works, results, self._lease), self._begin())
+            tell = partial(self._tell, self._lease.epoch)
+            return await self._writer.run(partial(_done, works, results, self._lease, tell), self._begin())
         except _DeposedError as error:
             await self._writer.undo()
             raise StorageUnavailable(f"Nothing was stored: {error}.") from error
@@ -116,9 +119,21 @@ class PostgreSQL:
         except psycopg.Error as error:
             return [_unread(error)] * len(queries)
 
-    async def lead(self) -> None:
-        """Returns once no other bot leads. From then on what is written here is written as the leader, or not at all."""
-        await self._lease.take()
+    async def others(self) -> frozenset[str]:
+        alive = "select id from alive where id <> :me and seen_at > clock_timestamp() - :seconds * interval '1 second'"
+        (found,) = await self.fetch([(alive, {"me": self.name, "seconds": TERMS.lasts})])
+        if isinstance(found, Exception):
+            raise found
+        return frozenset(row["id"] for row in found)
+
+    @property
+    def leads(self) -> bool:
+        return self._lease.epoch is not None
+
+    async def lead(self, *, wait: bool) -> bool:
+        """Once we lead, what is written here is written as the leader, or not at all."""
+        await self._lease.take(wait=wait)
+        return self.leads
 
     async def deposed(self) -> None:
         """Returns when another bot leads: this one had not renewed its lease."""
@@ -130,6 +145,37 @@ class PostgreSQL:
     async def give_back(self) -> None:
         """The server does so by itself."""
 
+    async def news(self) -> AsyncGenerator[list[News] | None]:
+        since, seen, looked, cleared = 0, set[int](), -inf, -inf
+        async with aclosing(notices(self._listen_url, _NEWS)) as told:
+            async for _ in told:
+                began = time.monotonic()
+                try:
+                    rows, since = await self._told(since)
+                except StorageUnavailable as error:
+                    _log.warning("what other bots tell is not known", reason=str(error))
+                    continue
+                if began - looked > _NEWS_KEPT / 2:
+                    yield None
+                elif news := [(row["topic"], row["name"]) for row in rows if row["id"] not in seen]:
+                    yield news
+                seen, looked = {row["id"] for row in rows}, began
+                if self.leads and began - cleared > _NEWS_KEPT:
+                    with suppress(StorageUnavailable):
+                        await self.commit([_clear_news])
+                    cleared = began
+
+    async def _told(self, since: int) -> tuple[list[Row], int]:
+        """What others told in transactions that were not over at `since`; and which are not over now."""
+        told = (
+            "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, news.id, topic, name"
+            " from installation left join news on xid >= :since and teller <> :me order by news.id"
+        )
+        (found,) = await self.fetch([(told, {"since": since, "me": self.name})])
+        if isinstance(found, Exception):
+            raise found
+        return [row for row in found if row["id"] is not None], found[0]["until"]
+
     async def rings(self) -> AsyncGenerator[None]:
         async with aclosing(notices(self._listen_url, FORGOTTEN)) as told:
             async for _ in told:
@@ -138,16 +184,24 @@ class PostgreSQL:
     async def close(self) -> None:
         await self._lease.hand_over()
         with suppress(psycopg.Error):
-            await self._writer.run(lambda db: db.execute("delete from replicas where id = %s", [self._name]))
+            await self._writer.run(partial(_gone, self.name))
         await self._writer.close()
         await self._reader.close()
+
+    def _tell(self, epoch: int | None, db: Connection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: FBT001 - as `Tx.tell`
+        if epoch is None or not leader_only:
+            db.execute(
+                "with told as (insert into news (xid, teller, topic, name) values (pg_current_xact_id()::text::bigint,"
+                " %s, %s, %s) returning 1) select pg_notify(%s, '') from told",
+                [self.name, topic, name, _NEWS],
+            )
 
     def _begin(self) -> str:
         """In one string, since each is a way to the server and back; what is put into it is ours alone."""
         return (
             f"begin; set local lock_timeout = {_LOCK_TIMEOUT_MS};"
             f" set local idle_in_transaction_session_timeout = {_IDLE_MS};"
-            f" insert into replicas (id, batch) values ('{self._name}', {self._number})"
+            f" insert into replicas (id, batch) values ('{self.name}', {self._number})"
             " on conflict (id) do update set batch = excluded.batch"
         )
 
@@ -155,12 +209,12 @@ class PostgreSQL:
         """Whether the last transaction was done. The upsert waits for the server to be done with its old connection."""
         asked = (
             f"begin; set local lock_timeout = {_SETTLE_MS};"
-            f" insert into replicas (id, batch) values ('{self._name}', 0)"
+            f" insert into replicas (id, batch) values ('{self.name}', 0)"
             " on conflict (id) do update set batch = replicas.batch"
         )
 
         def settled(db: Connection) -> int:
-            row = db.execute("select batch from replicas where id = %s", [self._name]).fetchone()
+            row = db.execute("select batch from replicas where id = %s", [self.name]).fetchone()
             db.execute("commit")
             return 0 if row is None else int(row["batch"])
 
@@ -185,7 +239,29 @@ class _DeposedError(Exception):
     """Another bot leads, or may."""
 
 
-def _done(works: Sequence[Work[Any]], results: list[Outcome], leads: Lease, db: Connection) -> list[Outcome]:
+def _gone(name: str, db: Connection) -> None:
+    db.execute("delete from replicas where id = %s", [name])
+    db.execute("delete from alive where id = %s or seen_at < clock_timestamp() - interval '1 day'", [name])
+
+
+def _clear_news(tx: Tx) -> None:
+    tx.run(
+        "delete from news where told_at < clock_timestamp() - :seconds * interval '1 second'",
+        seconds=_NEWS_KEPT,
+    )
+
+
+def _queue(db: Connection, what: str) -> None:
+    db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
+
+
+def _done(
+    works: Sequence[Work[Any]],
+    results: list[Outcome],
+    leads: Lease,
+    tell: Callable[[Connection, Topic, str, bool], None],
+    db: Connection,
+) -> list[Outcome]:
     """All of `results`, once they are committed; they are complete before that.
 
     Raises:
@@ -196,7 +272,7 @@ def _done(works: Sequence[Work[Any]], results: list[Outcome], leads: Lease, db: 
             raise _DeposedError("this bot's lease is over")
         if not lease.begins(epoch, db):
             raise _DeposedError("another bot leads")
-    results += Tx(db, form).parts(works, psycopg.OperationalError)
+    results += Tx(db, form, tell=tell, queue=_queue).parts(works, psycopg.OperationalError)
     db.execute("commit")
     return results
 

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from watchfiles import awatch
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
-from bot.storage.tx import Outcome, Query, Row, Tx, Work
+from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
@@ -94,8 +94,20 @@ class SQLite:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
         return await self._reader.run(partial(_fetch_all, queries))
 
-    async def lead(self) -> None:
+    @property
+    def name(self) -> str:
+        return ""
+
+    async def others(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def leads(self) -> bool:
         """The lock on the file is enough."""
+        return True
+
+    async def lead(self, *, wait: bool) -> bool:  # noqa: ARG002 - nobody is waited for
+        return True
 
     async def deposed(self) -> None:
         """Never: the lock ends with the process."""
@@ -117,6 +129,11 @@ class SQLite:
     async def _pragma(self, name: str) -> int:
         rows = await self._reader.execute_fetchall(f"pragma {name}")
         return int(next(iter(rows))[0])
+
+    async def news(self) -> AsyncGenerator[list[News] | None]:
+        """Of nobody: there is no other bot."""
+        await asyncio.Event().wait()
+        yield None
 
     async def rings(self) -> AsyncGenerator[None]:
         bell(self._path).touch(mode=0o600)

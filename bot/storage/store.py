@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from bot.errors import StorageUnavailable
 from bot.storage.sqlite import SQLite
-from bot.storage.tx import Outcome, Query, Row, Work, bound
+from bot.storage.tx import News, Outcome, Query, Row, Work, bound
 from core.clock import Clock
 
 _T = TypeVar("_T")
@@ -45,7 +45,18 @@ class Database(Protocol):
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
 
-    async def lead(self) -> None:
+    @property
+    def name(self) -> str:
+        """As `Store.name`."""
+
+    @property
+    def leads(self) -> bool:
+        """As `Store.leads`."""
+
+    async def others(self) -> frozenset[str]:
+        """As `Store.others`."""
+
+    async def lead(self, *, wait: bool) -> bool:
         """As `Store.lead`."""
 
     async def deposed(self) -> None:
@@ -56,6 +67,9 @@ class Database(Protocol):
 
     async def give_back(self) -> None:
         """Return disk space that is not needed any more, where the database does not do so by itself."""
+
+    def news(self) -> AsyncGenerator[list[News] | None]:
+        """As `Store.news`."""
 
     def rings(self) -> AsyncGenerator[None]:
         """As `Store.rings`."""
@@ -137,9 +151,27 @@ class Store:
             "update installation set others = :others, told_at = :at", others=others, at=at.timestamp()
         )
 
-    async def lead(self) -> None:
-        """Returns once no other bot leads on this database; nothing is to be done before."""
-        await self._database.lead()
+    @property
+    def name(self) -> str:
+        """Tells this process from others on the same database."""
+        return self._database.name
+
+    async def others(self) -> frozenset[str]:
+        """The names of the other bots on this database that are alive.
+
+        Raises:
+            StorageUnavailable: that is not known now.
+        """
+        return await self._database.others()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this bot leads: it alone sends, delivers, and runs timers. A bot on SQLite always does."""
+        return self._database.leads
+
+    async def lead(self, *, wait: bool = True) -> bool:
+        """Lead, unless another bot on this database does; whether we do. `wait` until it does not any more."""
+        return await self._database.lead(wait=wait)
 
     async def deposed(self) -> None:
         """Returns when another bot leads instead, since this one stood still, or could not reach the database, for too
@@ -160,6 +192,12 @@ class Store:
     async def give_back(self) -> None:
         """Return disk space that is not needed any more."""
         await self._database.give_back()
+
+    def news(self) -> AsyncGenerator[list[News] | None]:
+        """What other bots tell (`Tx.tell`), each with its topic and name; None where some of it may have been missed, as at
+        first.
+        """
+        return self._database.news()
 
     def rings(self) -> AsyncGenerator[None]:
         """Yields whenever another process has said (`beside.ring`) that it forgot something here."""

@@ -9,12 +9,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 _T = TypeVar("_T")
 LONGEST_LIST = 512
 _LIST = re.compile(r"\bin :(\w+)")
 Query = tuple[str, Mapping[str, object]]
+Topic = Literal["inbox", "message", "card", "incident", "home", "gap", "replies", "reader"]
+"""What other bots hear of: events came; a message, by its key, or a clarification's cards have to be brought up to date;
+something happened to an incident; a person (or none) looks at a Home tab; something from Slack was missed; replies of a
+producer are to be read; somebody reads them.
+"""
+
+News = tuple[Topic, str]
 
 
 class Row(Protocol):
@@ -27,10 +34,21 @@ class Row(Protocol):
 class Tx:
     """A transaction. Blocking: use it only in the function given to `write`, in the connection's thread."""
 
-    def __init__(self, db: Any, form: Callable[[str], str] = str) -> None:
-        """`form`: a statement as the driver takes it."""
+    def __init__(
+        self,
+        db: Any,
+        form: Callable[[str], str] = str,
+        *,
+        tell: Callable[[Any, Topic, str, bool], None] = lambda *_: None,
+        queue: Callable[[Any, str], None] = lambda *_: None,
+    ) -> None:
+        """`form`: a statement as the driver takes it; `tell`, `queue`: how the methods of these names are done where other
+        processes work on the same database; else there is nobody to be told, or to queue behind.
+        """
         self._db = db
         self._form = form
+        self._tell = tell
+        self._queue = queue
 
     def run(self, sql: str, **values: object) -> int:
         """One statement; returns the number of rows that it changed."""
@@ -50,6 +68,18 @@ class Tx:
         cursor = self._db.cursor()
         cursor.executemany(self._form(sql), rows)
         return int(cursor.rowcount)
+
+    def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
+        """Once this is committed, the other bots on this database hear of it (`Store.news`). `leader_only`: it is no news
+        where we lead.
+        """
+        self._tell(self._db, topic, str(name), leader_only)
+
+    def queue(self, what: str) -> None:
+        """From here to the commit no other bot's transaction is in such a part: rows that are numbered in it can be read in
+        the order of their numbers.
+        """
+        self._queue(self._db, what)
 
     def parts(self, works: Sequence[Work[Any]], fatal: type[Exception]) -> list[Outcome]:
         """Each work's result, or its exception, which undoes what it did, and only that; one that is `fatal` (the disk, a

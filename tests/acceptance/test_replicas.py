@@ -7,10 +7,13 @@ import os
 import shutil
 import signal
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from bot.workspace import Workspace
@@ -77,9 +80,15 @@ async def takes_clicks(life: Life, times: int = 1, within: float = 60.0) -> None
     assert not life.ended, life.last_words()
 
 
-async def waits(life: Life, times: int = 1) -> None:
-    await until(lambda: life.words().count("another bot leads; this one waits") == times or life.ended)
+async def leads(life: Life, times: int = 1, within: float = 60.0) -> None:
+    await until(lambda: len(when(life, "started")) == times or life.ended, within)
     assert not life.ended, life.last_words()
+
+
+async def follows(life: Life, times: int = 1) -> None:
+    await until(lambda: len(when(life, "follows")) == times or life.ended)
+    assert not life.ended, life.last_words()
+    await takes_clicks(life, len(when(life, "ready for clicks")) or 1)
 
 
 async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
@@ -88,10 +97,10 @@ async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
     first = await replicas.add()
     await takes_clicks(first)
     second = await replicas.add()
-    await waits(second)
+    await follows(second)
     card = await stage.ask()
     first.kill()
-    await takes_clicks(second, within=TAKEOVER + 60)
+    await leads(second, within=TAKEOVER + 60)
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     assert (await stage.reply())["response"] is True
     shown = await stage.now_says(card, f"<@{ADE}>")
@@ -104,11 +113,11 @@ async def test_orderly_stop_hands_over(replicas: Replicas) -> None:
     first = await replicas.add()
     await takes_clicks(first)
     second = await replicas.add()
-    await waits(second)
+    await follows(second)
     assert await first.stop() == 0
-    await takes_clicks(second)
-    (stopped,), (leads,) = when(first, "stopped"), when(second, "leads")
-    assert leads - stopped < timedelta(seconds=TAKEOVER / 2), "it did not wait for the lease to end"
+    await leads(second)
+    (stopped,), (began,) = when(first, "stopped"), when(second, "leads")
+    assert began - stopped < timedelta(seconds=TAKEOVER / 2), "it did not wait for the lease to end"
 
 
 def when(life: Life, event: str) -> list[datetime]:
@@ -123,16 +132,16 @@ async def test_leader_that_stood_still_begins_anew_behind_the_other(stage: World
     card = await stage.ask()
     first.process.send_signal(signal.SIGSTOP)
     second = await replicas.add()
-    await takes_clicks(second, within=TAKEOVER + 60)
+    await leads(second, within=TAKEOVER + 60)
     first.process.send_signal(signal.SIGCONT)
     await until(lambda: "starting again, to wait for its lease to end" in first.words())
-    await waits(first)
+    await follows(first)
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="No")).ok
     assert (await stage.reply())["response"] is False
     await stage.now_says(card, f"<@{ADE}>")
     assert len(stage.cards()) == 1
     assert await second.stop() == 0
-    await takes_clicks(first, times=2)
+    await leads(first, times=2)
 
 
 async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas) -> None:
@@ -187,3 +196,47 @@ async def until_taken(stage: World, card: Message) -> None:
     """Press until it is acknowledged."""
     while not (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok:
         assert not stage.producer.replies
+
+
+async def test_whoever_is_left_takes_clicks_before_it_leads(stage: World, replicas: Replicas) -> None:
+    first = await replicas.add()
+    await leads(first)
+    second = await replicas.add()
+    await follows(second)
+    card = await stage.ask()
+    await stage.until(lambda: len(stage.workspace.link.connections) == 2)
+    first.kill()
+    await stage.until(lambda: len(stage.workspace.link.connections) == 1)
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    assert not when(second, "leads"), "it was answered where it came in"
+    assert (await stage.reply())["decided_by"].endswith(ADE)
+    await stage.now_says(card, f"<@{ADE}>")
+    assert len(stage.cards()) == 1
+
+
+async def test_what_a_bot_took_and_did_not_do_is_done_by_the_one_that_leads(
+    stage: World, replicas: Replicas
+) -> None:
+    """A reply in a thread is stored before it is acknowledged; then whoever stored it ends."""
+    first = await replicas.add()
+    await leads(first)
+    second = await replicas.add(fresh=True)
+    await follows(second)
+    card = await stage.ask(accepted_response_kinds=["freetext"], question="Which port?")
+    with closing(psycopg.connect(stage.database or "", autocommit=True)) as db:
+        with db.transaction():
+            # Whatever decides waits: the reply is stored, and not done.
+            db.execute("select 1 from ledgers for update")
+            for text in ("8080", "8081"):  # one at each of the two
+                await stage.workspace.post(ADE, AGENTS, text, thread_ts=card.ts)
+            await stage.until(lambda: taken(db) == 2)
+            second.kill()
+        await stage.until(lambda: taken(db) == 0)
+    assert (await stage.reply())["response"] in {"8080", "8081"}
+    assert len(stage.producer.replies) == 1
+
+
+def taken(db: psycopg.Connection[Any]) -> int:
+    """How many replies are stored and not done."""
+    row = db.execute("select count(*) from slack_events where state = 'new'").fetchone()
+    return int(row[0]) if row else 0

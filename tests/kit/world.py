@@ -7,11 +7,12 @@ import json
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from starlette.datastructures import State
 from bot.app import Bot
 from bot.demo.producer import DemoProducer
 from bot.settings.load import parse_settings, prepare_folders
+from bot.settings.model import Settings
 from bot.workspace import Options, Workspace
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.controls import find
@@ -110,6 +112,9 @@ def question(token: str, *, session: str = "sess_one", **fields: Any) -> dict[st
 
 new_database: Callable[[], str] | None = None
 """Makes an empty PostgreSQL database for each world of a test, and returns its address; None: SQLite and files."""
+_beside = WeakKeyDictionary[Bot, Bot]()
+with_replica = False
+"""Whether a second bot runs beside each, on the same database: Slack hands it every other click, reply and command."""
 
 _SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
 
@@ -142,6 +147,15 @@ class World:
             environ=environment(self.workspace) | self.environ,
         )
         prepare_folders(settings)
+        async with AsyncExitStack() as running:
+            bot = await running.enter_async_context(self._running(settings, clock, ready=ready))
+            if with_replica:
+                beside = self._running(settings, clock, ready=ready)
+                _beside[bot] = await running.enter_async_context(beside)
+            yield bot
+
+    @asynccontextmanager
+    async def _running(self, settings: Settings, clock: Clock | None, *, ready: bool) -> AsyncIterator[Bot]:
         bot = await Bot.build(settings, clock or self.clock, random.Random(7))  # noqa: S311 - jitter
         bot.http_app = partial(_BuiltOnceAsked, bot, bot.http_app)  # type: ignore[assignment, method-assign]
         await bot.start()
@@ -309,7 +323,8 @@ class _BuiltOnceAsked:
 
 
 def url_of(bot: Bot) -> str:
-    """Where the bot's HTTP server listens."""
+    """Where the bot's HTTP server listens; where two run, the one that follows."""
+    bot = _beside.get(bot, bot)
     assert bot._http is not None
     return bot._http.url
 

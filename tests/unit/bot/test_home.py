@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -108,7 +108,11 @@ class ViewersInMemory(Viewers):
     async def all(self) -> list[Viewer]:
         return list(self.kept.values())
 
-    async def keep(self, viewer: Viewer) -> None:
+    @property
+    def are_ours(self) -> bool:
+        return True
+
+    async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
         self.kept[viewer.user] = viewer
 
     async def forget(self, users: Collection[str]) -> None:

@@ -1,0 +1,143 @@
+"""What the bots on one database tell each other, and what this one does about it.
+
+One of them leads: it posts, pages, delivers and runs the timers. All of them take what people and agents say, and decide
+it where it came in; what the one that leads has to do about that it hears of here, and they from it what they have to
+know. Ledgers have notices of their own (`core.ledger.Ledger.changes`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import aclosing
+from functools import partial
+
+import structlog
+
+from bot.delivery.delivery import Delivery
+from bot.errors import StorageUnavailable
+from bot.home import HomeTabs
+from bot.oncall.incidents import Incidents
+from bot.oncall.pages import Pages
+from bot.producers.inbox import Inbox
+from bot.producers.producers import Producers
+from bot.storage.store import Store, until_stored
+from bot.storage.tx import News, Tx
+from core.clock import Clock
+
+_log = structlog.get_logger("clarify.replicas")
+_LOOK = 5.0  # seconds
+
+
+class Replicas:
+    """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        inbox: Inbox,
+        delivery: Delivery,
+        incidents: Incidents,
+        pages: Pages,
+        home: HomeTabs,
+        producers: Producers,
+        catch_up: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._delivery = delivery
+        self._incidents = incidents
+        self._pages = pages
+        self._home = home
+        self._producers = producers
+        self._catch_up = catch_up
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Act on what is told, and on the end of others, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear(), name="news")
+            group.create_task(self._watch_others(), name="others")
+
+    async def _watch_others(self) -> None:
+        """What a bot has taken and not done when it ends is done by the one that leads."""
+        known: frozenset[str] = frozenset()
+        while True:
+            try:
+                others = await self._store.others()
+            except StorageUnavailable as error:
+                _log.warning("which other bots are alive is not known", reason=str(error))
+            else:
+                if gone := known - others:
+                    _log.info("another bot ended", others=len(others), gone=len(gone))
+                    if self._store.leads:
+                        self._catch_up()
+                known = others
+            await asyncio.sleep(_LOOK)
+
+    async def _hear(self) -> None:
+        async with aclosing(self._store.news()) as told:
+            async for news in told:
+                act = partial(self._act, news)
+                await until_stored(act, self._clock, _log, "what other bots tell has to wait")
+
+    async def tell(self) -> None:
+        """While another bot leads: have it bring the messages about incidents up to date, of which somebody here saw
+        controls that should be gone; until cancelled.
+        """
+        while True:
+            await self._incidents.awake.wait()
+            self._incidents.awake.clear()
+            touched, self._incidents.touched = self._incidents.touched, set()
+            if touched:
+                tell = partial(self._store.write, partial(_tell, touched))
+                await until_stored(tell, self._clock, _log, "the bot that leads has to be told later")
+
+    async def _act(self, news: Sequence[News] | None) -> None:
+        if news is None:
+            await self._look_at_all()
+            return
+        names: dict[str, list[str]] = {}
+        for topic, name in dict.fromkeys(news):
+            names.setdefault(topic, []).append(name)
+        if incidents := {int(each) for each in names.get("incident", ())}:
+            await self._pages.reload(incidents)
+        for producer in names.get("replies", ()):
+            if (push := self._producers.pushing(producer)) is not None:
+                push.look()
+        if self._store.leads:
+            await self._lead(names)
+
+    async def _lead(self, names: dict[str, list[str]]) -> None:
+        self._incidents.changed({int(each) for each in names.get("incident", ())})
+        for key in names.get("message", ()):
+            await self._delivery.send_stored(key)
+        for clarification in names.get("card", ()):
+            await self._delivery.show(clarification)
+        for user in names.get("home", ()):
+            await self._home.looked_elsewhere(user)
+        for producer in names.get("reader", ()):
+            self._producers.note_connected(producer)
+        if "inbox" in names:
+            self._inbox.news.set()
+        if "gap" in names:
+            self._catch_up()
+
+    async def _look_at_all(self) -> None:
+        """Something may have been missed."""
+        await self._pages.reload()
+        self._producers.look()
+        if self._store.leads:
+            self._incidents.changed([each.incident.id for each in self._incidents])
+            await self._delivery.send_all()
+            await self._home.restore()
+            self._home.touch()
+            self._inbox.news.set()
+            self._catch_up()
+
+
+def _tell(incidents: Collection[int], tx: Tx) -> None:
+    for each in incidents:
+        tx.tell("incident", each, leader_only=True)
