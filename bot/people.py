@@ -33,7 +33,15 @@ from bot.settings.problems import Place, dotted
 from bot.slackapi import ask
 from bot.views import inert, phrases
 from core.clarification import ArgumentsChanged, Clarification, Decider, NotOpen, Superseded
-from core.errors import AnswerRejected, BadInput, LedgersAway, LockTimeout, NotCounted, NotFound
+from core.errors import (
+    AnswerRejected,
+    BadInput,
+    LedgerInDoubt,
+    LedgersAway,
+    LockTimeout,
+    NotCounted,
+    NotFound,
+)
 
 _T = TypeVar("_T")
 View = dict[str, Any]
@@ -47,6 +55,14 @@ LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writi
 UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
 NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 _CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
+_SAID: tuple[tuple[type[Exception], str, bool], ...] = (
+    (ArgumentsChanged, phrases.ARGUMENTS_CHANGED, True),
+    (Superseded, phrases.STALE_CARD, True),
+    (LedgerInDoubt, phrases.NOT_SURE, True),
+    (LedgersAway, phrases.LEDGERS_AWAY, False),
+    (LockTimeout, phrases.BUSY, False),
+    (SlackError, PEOPLE_UNKNOWN, False),
+)
 _FACTS = UNKNOWN_USER | NO_GROUP | _CHANNEL_GONE
 _LOOK_UP_TO_ASK = 2.0  # seconds that an agent's question waits for
 _KEEP = 300.0
@@ -105,27 +121,23 @@ class Reaction:
     record: Clarification | None = None
 
 
+def _said(error: Exception) -> tuple[str, bool]:
+    """What is always said of an error, and whether something may have been recorded; no words: that depends."""
+    return next(((text, recorded) for kind, text, recorded in _SAID if isinstance(error, kind)), ("", True))
+
+
 def explained(error: Exception, clarification_id: str) -> Reaction:
     """What a person is told of an error (pure but for the log). Contents never reach the log."""
-    text: str
-    recorded = True
+    text, recorded = _said(error)
     match error:
-        case ArgumentsChanged():
-            text = phrases.ARGUMENTS_CHANGED
-        case Superseded():
-            text = phrases.STALE_CARD
+        case _ if text:
+            pass
         case NotOpen():
             text = phrases.closed(error.record)
         case AnswerRejected() | BadInput() | NotCounted():
             text = inert.escape(str(error))
         case NotFound():
             text = phrases.unknown_clarification(clarification_id)
-        case LedgersAway():
-            text, recorded = phrases.LEDGERS_AWAY, False
-        case LockTimeout():
-            text, recorded = phrases.BUSY, False
-        case SlackError():
-            text, recorded = PEOPLE_UNKNOWN, False
         case _:
             text, recorded = phrases.STORAGE_FAILED, False
     if not recorded:

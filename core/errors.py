@@ -24,6 +24,7 @@
     │   └── LedgersAway         the folder with all ledgers is not there
     ├── LedgerUnreadable    a ledger file did not parse and was quarantined (renamed)
     ├── LedgerUnwritable    the disk refused; nothing was changed
+    │   └── LedgerInDoubt       the database went away in the middle: it may have been changed
     └── StatusUnavailable   the agent-status file cannot be used now; nothing was changed
 
 `code` is the same in every interface (shell, Python, Slack).
@@ -169,6 +170,19 @@ class LedgerUnwritable(ClarifyError):
 
     def __init__(self, issue: int, reason: str) -> None:
         super().__init__(f"The ledger of issue {issue} could not be written ({reason}); nothing was changed.")
+        self.issue = issue
+
+
+class LedgerInDoubt(LedgerUnwritable):
+    """The same code, as callers try again what changes nothing the second time. Once it is known that it was changed, that
+    is news as any other.
+    """
+
+    def __init__(self, issue: int) -> None:
+        ClarifyError.__init__(
+            self,
+            f"Whether the ledger of issue {issue} was written is not known yet: the database went away meanwhile.",
+        )
         self.issue = issue
 
 

@@ -11,22 +11,27 @@ import random
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from bot.errors import StorageUnavailable
+import structlog
+
+from bot.errors import StorageInDoubt, StorageUnavailable
 from bot.storage.postgres import notices
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
 from core.clock import Clock
-from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.ledger import LOCK_TIMEOUT, Loaded, Take, Written
 from core.records import KEY_LENGTH, Book, Raw, Seals, decode, encode, identity, parse, speaks_for_a_person
 
+_log = structlog.get_logger("clarify.storage")
 _T = TypeVar("_T")
 _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
 _SHORTEST, _LONGEST = 0.002, 0.012  # seconds until a locked row is tried again
+_LOOK, _DOUBT = 0.25, 1.0  # seconds between looks, and until who waits is told: Slack waits for three
 _PAGE = 500  # ledgers read at once on a start
 _CHANNEL = "clarify_ledgers"
 
@@ -64,7 +69,14 @@ class DatabaseLedger:
         timeout: float = LOCK_TIMEOUT,
         written: Callable[[], None] | None = None,
     ) -> _T:
-        return await asyncio.shield(asyncio.ensure_future(self._transact(issue, decide, timeout, written)))
+        transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written))
+        while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
+            if (
+                self._store.doubt > _DOUBT
+            ):  # somebody waits for a word; what becomes of it is seen to all the same
+                transaction.add_done_callback(partial(_ended, issue))
+                raise LedgerInDoubt(issue)
+        return transaction.result()
 
     async def _transact(
         self, issue: int, decide: Callable[[Book], _T], timeout: float, written: Callable[[], None] | None
@@ -91,6 +103,8 @@ class DatabaseLedger:
         while True:
             try:
                 return await self._store.write(work)
+            except StorageInDoubt as error:
+                raise LedgerInDoubt(issue) from error
             except StorageUnavailable as error:
                 raise LedgerUnwritable(issue, str(error)) from error
             except _LockedError:
@@ -278,6 +292,14 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
     )
     if not row["archived"]:
         tx.rows("select pg_notify(:channel, :issue)", channel=_CHANNEL, issue=str(issue))
+
+
+def _ended(issue: int, transaction: asyncio.Future[object]) -> None:
+    """A transaction that was in doubt has its end; whoever asked for it has gone on."""
+    if transaction.cancelled() or (error := transaction.exception()) is None:
+        _log.info("what was in doubt is stored, or was refused as it should be", issue=issue)
+    else:
+        _log.warning("what was in doubt is not stored", issue=issue, reason=str(error))
 
 
 class _LockedError(Exception):

@@ -63,6 +63,7 @@ class PostgreSQL:
         self.name = secrets.token_hex(8)
         self._listen_url = listen_url
         self._number = 0
+        self._doubtful: float | None = None  # since when, on the event loop's clock
         self._lease = Lease(Session(url), self.name, SystemClock(), TERMS)
 
     @classmethod
@@ -118,6 +119,10 @@ class PostgreSQL:
             return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])
         except psycopg.Error as error:
             return [_unread(error)] * len(queries)
+
+    @property
+    def doubt(self) -> float:
+        return 0.0 if self._doubtful is None else asyncio.get_running_loop().time() - self._doubtful
 
     async def others(self) -> frozenset[str]:
         alive = "select id from alive where id <> :me and seen_at > clock_timestamp() - :seconds * interval '1 second'"
@@ -218,15 +223,18 @@ class PostgreSQL:
             db.execute("commit")
             return 0 if row is None else int(row["batch"])
 
-        deadline = asyncio.get_running_loop().time() + _IN_DOUBT
-        while True:
-            try:
-                return await self._writer.run(settled, asked) == self._number
-            except psycopg.Error as error:
-                await self._writer.undo()
-                if asyncio.get_running_loop().time() > deadline:
-                    raise StorageInDoubt from error
-            await asyncio.sleep(_RETRY)
+        self._doubtful = asyncio.get_running_loop().time()
+        try:
+            while True:
+                try:
+                    return await self._writer.run(settled, asked) == self._number
+                except psycopg.Error as error:
+                    await self._writer.undo()
+                    if self.doubt > _IN_DOUBT:
+                        raise StorageInDoubt from error
+                await asyncio.sleep(_RETRY)
+        finally:
+            self._doubtful = None
 
 
 @lru_cache(maxsize=1024)

@@ -98,6 +98,10 @@ class SQLite:
     def name(self) -> str:
         return ""
 
+    @property
+    def doubt(self) -> float:
+        return 0.0
+
     async def others(self) -> frozenset[str]:
         return frozenset()
 

@@ -53,6 +53,10 @@ class Database(Protocol):
     def leads(self) -> bool:
         """As `Store.leads`."""
 
+    @property
+    def doubt(self) -> float:
+        """As `Store.doubt`."""
+
     async def others(self) -> frozenset[str]:
         """As `Store.others`."""
 
@@ -155,6 +159,11 @@ class Store:
     def name(self) -> str:
         """Tells this process from others on the same database."""
         return self._database.name
+
+    @property
+    def doubt(self) -> float:
+        """Since how many seconds it is not known whether something was stored, since the database went away; 0: it is."""
+        return self._database.doubt
 
     async def others(self) -> frozenset[str]:
         """The names of the other bots on this database that are alive.

@@ -33,6 +33,7 @@ UNREADABLE_PRESS = (
 )
 NO_OPEN_QUESTION = "No question is open in this thread."
 STORAGE_FAILED = "Your answer could not be stored, so it was not taken. Please try again in a moment."
+NOT_SURE = "Not sure yet whether this was stored: the database went away just then. The card will tell, as soon as it is known."
 FILE_ONLY = "A file alone is no answer. Please write the answer in words."
 NOT_KEPT = (
     "Your reply could not be stored just now, so it does not count yet. I'll read it again as soon as the storage works; "

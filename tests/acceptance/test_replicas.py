@@ -192,6 +192,25 @@ async def test_while_the_database_is_away_nothing_is_acknowledged_and_all_goes_o
         wire.close()
 
 
+async def test_click_whose_commit_gets_no_answer_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
+) -> None:
+    wire = Wire(postgres_server, postgres_server.new())
+    monkeypatch.setattr(worlds, "new_database", lambda: wire.url)
+    try:
+        async with scene(tmp_path) as stage, stage.bot():
+            stage.slack_waits(3.0)
+            card = await stage.ask()
+            wire.blocked, wire.passes, wire.cut_at = True, True, b"commit"
+            assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+            await stage.whisper(ADE, "Not sure yet whether this was stored")
+            wire.blocked = False
+            assert (await stage.reply())["decided_by"].endswith(ADE)
+            await stage.now_says(card, f"<@{ADE}>")
+    finally:
+        wire.close()
+
+
 async def until_taken(stage: World, card: Message) -> None:
     """Press until it is acknowledged."""
     while not (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok:
