@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import httpx
 from pydantic import SecretStr
@@ -66,7 +66,11 @@ from core.locks import PRIVATE, held_markers
 from core.records import Seals, decode, is_unsettled, oddity, parse
 from core.workflow import Scopes
 
+if TYPE_CHECKING:
+    from bot.storage.postgres import Looked
+
 _T = TypeVar("_T")
+_FAR = 0.02  # seconds
 NEEDED_SCOPES = frozenset(
     {
         "app_mentions:read",
@@ -353,27 +357,47 @@ def _database(url: str, listen_url: str) -> Iterator[CheckResult]:
     if found.is_old:
         yield wrong(subject, f"PostgreSQL {found.version} is too old", "use version 14 or newer")
         return
-    yield right(subject, f"PostgreSQL {found.version} answers within {found.seconds * 1e3:.1f} ms")
-    if found.schema is None or found.schema < found.newest:
-        if found.may_create:
-            yield right(subject, "its tables will be made, or brought up to date")
-        else:
-            yield wrong(subject, "this user may not make tables", "grant it `create` on the schema")
-    elif found.schema > found.newest:
-        text = f"its tables are of version {found.schema}; this release knows {found.newest}"
-        yield wrong(subject, text, "update this bot")
-    else:
-        yield right(
-            subject, "a bot leads now" if found.is_led else "its tables are up to date; no bot leads now"
-        )
+    if found.is_read_only:
+        fix = "give the primary's address; of several hosts, target_session_attrs=read-write finds it"
+        yield wrong(subject, f"PostgreSQL {found.version} takes no writes: it is a standby, or set so", fix)
+        return
+    took = f"PostgreSQL {found.version} answers within {found.seconds * 1e3:.1f} ms"
+    far = "each click asks it several times: have the bot nearer to it" if found.seconds > _FAR else None
+    yield right(subject, took, far)
+    if found.encoding != "UTF8":
+        yield wrong(subject, f"its encoding is {found.encoding}", "make a database with encoding UTF8")
+    yield _tables(found)
     if found.synchronous == "off":
         fix = "leave synchronous_commit on for this user and database"
         yield wrong(subject, "synchronous_commit is off: a crash loses answers that were acknowledged", fix)
+    if found.fsync == "off":
+        yield wrong(
+            subject, "fsync is off: a crash may lose everything", "turn it on in the server's settings"
+        )
+    if found.is_pooled:
+        yield right(subject, "a pooling proxy in transaction mode stands in between")
     if found.hears:
         yield right(subject, "its notices get through")
     else:
         fix = "name a direct address in storage.listen_url_env"
         yield right(subject, "its notices do not get through, so that it is asked twice a second", fix)
+
+
+def _tables(found: Looked) -> CheckResult:
+    subject = "storage.url_env"
+    if found.lacks:
+        text = f"this user may not read and write all tables: {', '.join(found.lacks)}"
+        return wrong(subject, text, "have one user make and use them all, or grant it the rights")
+    if found.schema is None or found.schema < found.newest:
+        if not found.may_create:
+            return wrong(subject, "this user may not make tables", "grant it `create` on the schema")
+        return right(subject, "its tables will be made, or brought up to date")
+    if found.schema > found.newest:
+        text = f"its tables are of version {found.schema}; this release knows {found.newest}"
+        return wrong(subject, text, "update this bot")
+    return right(
+        subject, "a bot leads now" if found.is_led else "its tables are up to date; no bot leads now"
+    )
 
 
 def _bot_runs(settings: Settings) -> bool:

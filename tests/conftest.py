@@ -14,7 +14,7 @@ from httpx._transports import default as _default
 
 from bot import people
 from tests.kit import world
-from tests.kit.databases import postgres_server  # noqa: F401 - a fixture of all tests
+from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixtures of all tests
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.

@@ -46,6 +46,9 @@ _PROBE = "probe"
 FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
 _NEWS, _NEWS_KEPT = "clarify_news", 600.0  # seconds
 _OLDEST = 140000  # PostgreSQL 14
+_LOOKS = 5
+SCHEMA_VERSION = "schema_version"
+_MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
 MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
@@ -331,11 +334,18 @@ def migrations() -> dict[int, Traversable]:
     return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}
 
 
+def our_tables() -> list[str]:
+    """The names of all tables that the migrations make."""
+    made = (_MADE.findall(file.read_text(encoding="utf-8")) for file in migrations().values())
+    return sorted({SCHEMA_VERSION, *(name for names in made for name in names)})
+
+
 @dataclass(frozen=True, slots=True)
 class Looked:
     """What a look at a database found. `version`: the server's; `seconds`: that a question took, at best; `schema`: the
-    version of our tables, None where there are none; `may_create`: tables; `hears`: whether notices get through;
-    `is_led`: whether a bot leads.
+    version of our tables, None where there are none; `may_create`: tables; `lacks`: tables of ours that may not be read
+    and written; `synchronous`, `fsync`: the settings; `is_pooled`: whether others have a connection between transactions;
+    `hears`: whether notices get through; `is_led`: whether a bot leads.
     """
 
     version: str
@@ -344,7 +354,12 @@ class Looked:
     schema: int | None
     newest: int
     may_create: bool
+    lacks: Sequence[str]
+    is_read_only: bool
+    encoding: str
     synchronous: str
+    fsync: str
+    is_pooled: bool
     hears: bool
     is_led: bool
 
@@ -359,12 +374,14 @@ def look(url: str, listen_url: str) -> Looked:
         with closing(connect(url)) as db, closing(connect(listen_url)) as listening:
             listening.execute("listen clarify_check")
             took = []
-            for _ in range(5):
+            for _ in range(_LOOKS):
                 began = time.perf_counter()
                 db.execute("select 1")
                 took.append(time.perf_counter() - began)
             row = db.execute(
                 "select current_setting('server_version') as version, current_setting('synchronous_commit') as synchronous,"
+                " current_setting('fsync') as fsync, current_setting('server_encoding') as encoding,"
+                " current_setting('transaction_read_only') = 'on' as is_read_only,"
                 " current_setting('server_version_num')::int < %s as is_old,"
                 " has_schema_privilege(current_schema(), 'create') as may_create,"
                 " to_regclass('schema_version') is not null as has_tables",
@@ -380,11 +397,32 @@ def look(url: str, listen_url: str) -> Looked:
                 seconds=min(took),
                 schema=None if schema is None else schema["version"],
                 newest=max(migrations()),
+                lacks=_lacks(db) if found else [],
+                is_pooled=_is_pooled(db, url),
                 hears=bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
                 is_led=schema is not None and led(db),
             )
     except psycopg.Error as error:
         raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
+
+
+def _lacks(db: Connection) -> list[str]:
+    can = " and ".join(
+        f"has_table_privilege(oid, '{right}')" for right in ("select", "insert", "update", "delete")
+    )
+    rows = db.execute(
+        f"select relname from pg_class where oid = any(select to_regclass(name) from unnest(%s::text[]) as name) and not ({can})"
+        " order by relname".encode(),
+        [our_tables()],
+    )
+    return [row["relname"] for row in rows]
+
+
+def _is_pooled(db: Connection, url: str) -> bool:
+    """Two connections at once have the same session of the server, one after the other."""
+    pid = "select pg_backend_pid() as pid"
+    with closing(connect(url)) as other:
+        return any(db.execute(pid).fetchone() == other.execute(pid).fetchone() for _ in range(_LOOKS))
 
 
 def is_led(url: str) -> bool:
@@ -412,10 +450,8 @@ async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
     while True:
         try:
             async with (
-                await psycopg.AsyncConnection.connect(
-                    url, autocommit=True, prepare_threshold=None, **OPTIONS
-                ) as db,
-                aclosing(_heard(db, channel)) as heard,
+                await _listening(url) as db,
+                aclosing(_heard(db, url, channel)) as heard,
             ):
                 async for each in heard:
                     yield each
@@ -425,9 +461,17 @@ async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
         await asyncio.sleep(_POLL)
 
 
-async def _heard(db: psycopg.AsyncConnection[Any], channel: str) -> AsyncGenerator[list[str] | None]:
+async def _listening(url: str) -> psycopg.AsyncConnection[Any]:
+    return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None, **OPTIONS)
+
+
+async def _heard(
+    db: psycopg.AsyncConnection[Any], url: str, channel: str
+) -> AsyncGenerator[list[str] | None]:
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-    await db.execute("select pg_notify(%s, %s)", [channel, _PROBE])
+    # Told by another connection: a pooling proxy would hand its own notice to this one with the answer, and no other.
+    async with await _listening(url) as other:
+        await other.execute("select pg_notify(%s, %s)", [channel, _PROBE])
     polls = not [each async for each in db.notifies(timeout=_LISTEN, stop_after=1)]
     if polls:
         _log.warning("the database's notices do not get through, so it is asked twice a second")

@@ -7,7 +7,6 @@ columns. What PostgreSQL has besides (ledgers, keys, who leads) is for the calle
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -21,7 +20,7 @@ from psycopg.rows import dict_row, tuple_row
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.connection import Connection, connect, words
 from bot.storage.lease import Terms
-from bot.storage.postgres import FORGOTTEN, MIGRATING, form, led, migrations, prepared
+from bot.storage.postgres import FORGOTTEN, MIGRATING, SCHEMA_VERSION, form, led, our_tables, prepared
 from bot.storage.sqlite import migrate
 from bot.storage.tx import Row, Tx
 from core.files import make_private
@@ -30,10 +29,8 @@ _T = TypeVar("_T")
 _LOCK_TIMEOUT_MS = 10_000
 _TRIES = 3
 _PAGE = 500
-_SCHEMA_VERSION = "schema_version"
 # Rows that are there in a database which was never used.
-_ALWAYS = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", _SCHEMA_VERSION})
-_MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
+_ALWAYS = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", SCHEMA_VERSION})
 
 
 class Tables:
@@ -199,10 +196,8 @@ def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
             is_aside, epoch = False, 0
             if there := _there(db):
                 db.execute("lock table lease in access exclusive mode")  # nobody begins to lead meanwhile
-                if led(db):
-                    raise StorageInUseError(
-                        "A clarify-bot leads on the database: stop all that use it first."
-                    )
+                if led(db) or _has_followers(db):
+                    raise StorageInUseError("A clarify-bot runs on the database: stop all that use it first.")
                 row = db.execute("select max(epoch) as epoch from lease").fetchone()
                 epoch = row["epoch"] if row else 0
                 is_aside = _clear(db, there, aside)
@@ -253,12 +248,9 @@ def _holds_any(db: Connection, table: str) -> bool:
 
 def _there(db: Connection) -> list[str]:
     """Our tables, as far as they are there."""
-    made = {
-        name for file in migrations().values() for name in _MADE.findall(file.read_text(encoding="utf-8"))
-    }
     rows = db.execute(
         "select tablename from pg_tables where schemaname = current_schema() and tablename = any(%s) order by tablename",
-        [sorted(made | {_SCHEMA_VERSION})],
+        [our_tables()],
     )
     return [row["tablename"] for row in rows]
 

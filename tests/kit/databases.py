@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
@@ -17,6 +20,7 @@ from psycopg import sql
 
 from bot.storage.sqlite import SQLite
 from bot.storage.store import Store
+from tests.kit.until import until
 
 
 def sqlite_of(store: Store) -> SQLite:
@@ -80,6 +84,54 @@ def tables_with(url: str, word: str) -> list[str]:
             for name in names
             if db.execute(says.format(sql.Identifier(name)), [f"%{word}%"]).fetchone() == (True,)
         ]
+
+
+class Bouncer:
+    """PgBouncer in transaction mode before a server, for as long as it is open: three sessions for all its clients."""
+
+    def __init__(self, program: str, server: Server, folder: Path) -> None:
+        self._wire = Wire(server, server.new())
+        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+            port = free.getsockname()[1]
+        wire = urlsplit(self._wire.url)
+        self.direct = self._wire.direct
+        self.url = f"postgresql://postgres@127.0.0.1:{port}{wire.path}"
+        config = folder / "pgbouncer.ini"
+        config.write_text(
+            f"[databases]\n* = host={wire.hostname} port={wire.port} user=postgres\n[pgbouncer]\n"
+            f"listen_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+            "pool_mode = transaction\ndefault_pool_size = 3\n"
+        )
+        as_nobody = ["-u", "nobody"] if os.geteuid() == 0 else []
+        self._process = subprocess.Popen([program, "-q", *as_nobody, str(config)], stderr=subprocess.DEVNULL)
+
+    async def ready(self) -> None:
+        def answers() -> bool:
+            assert self._process.poll() is None, "it ended"
+            with suppress(psycopg.OperationalError), closing(psycopg.connect(self.url)):
+                return True
+            return False
+
+        await until(answers)
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(30)
+        self._wire.close()
+
+
+@pytest.fixture
+async def bouncer(postgres_server: Server, tmp_path: Path) -> AsyncIterator[Bouncer]:
+    """Skips where there is no PgBouncer; CLARIFY_PGBOUNCER names it where it is not on the path."""
+    program = os.environ.get("CLARIFY_PGBOUNCER") or shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin")
+    if program is None:
+        pytest.skip("needs pgbouncer, of the package of that name")
+    made = Bouncer(program, postgres_server, tmp_path)
+    try:
+        await made.ready()
+        yield made
+    finally:
+        made.close()
 
 
 class Wire:

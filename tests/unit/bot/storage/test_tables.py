@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from bot.errors import StorageInUseError
 from bot.storage import beside, tables
 from bot.storage.sqlite import newest_version
 from bot.storage.store import Store
@@ -135,6 +136,16 @@ def test_who_led_before_does_not_lead_what_is_new(url: str) -> None:
         assert db.execute("select * from texts").fetchall() == []
         ours = "select count(*) from pg_tables where schemaname = 'kept_aside'"
         assert db.execute(ours).fetchone() == (len(columns(url)),)
+
+
+def test_nothing_is_replaced_where_a_bot_follows(url: str) -> None:
+    with closing(psycopg.connect(url, autocommit=True)) as db:
+        db.execute("insert into alive values ('another', clock_timestamp())")
+        with pytest.raises(StorageInUseError), tables.anew(url, "aside"):
+            pass
+        db.execute("update alive set seen_at = seen_at - interval '1 minute'")
+        with tables.anew(url, "aside") as (_, is_aside):
+            assert not is_aside, "nothing was in use"
 
 
 def test_change_is_tried_again_where_two_waited_for_each_other(url: str) -> None:

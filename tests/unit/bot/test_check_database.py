@@ -1,0 +1,85 @@
+"""`clarify check` of a PostgreSQL: what it needs of a server, a database and a user."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from bot.check import CheckResult, _database
+from bot.storage.store import Store
+from tests.kit.databases import Server
+
+
+@pytest.fixture
+async def url(postgres_server: Server) -> str:
+    url = postgres_server.new()
+    await (await Store.open(url)).close()
+    return url
+
+
+def name_of(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+def run(url: str, *statements: str) -> None:
+    with closing(psycopg.connect(url, autocommit=True)) as db:
+        for each in statements:
+            db.execute(each.encode())
+
+
+def found(url: str) -> list[CheckResult]:
+    return list(_database(url, url))
+
+
+def problems(url: str) -> list[str]:
+    return [each.text for each in found(url) if not each.ok]
+
+
+async def test_database_that_is_as_it_has_to_be(url: str) -> None:
+    texts = [each.text for each in found(url)]
+    assert all(each.ok for each in found(url))
+    assert any("its tables are up to date; no bot leads now" in each for each in texts)
+    assert any("its notices get through" in each for each in texts)
+    assert not any("pooling" in each for each in texts)
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ("synchronous_commit = off", "synchronous_commit is off"),
+        ("default_transaction_read_only = on", "takes no writes"),
+    ],
+)
+async def test_settings_that_lose_or_refuse_answers(url: str, setting: str, problem: str) -> None:
+    run(url, f"alter database {name_of(url)} set {setting}")
+    (said,) = problems(url)
+    assert problem in said
+
+
+async def test_encoding_that_has_not_all_characters(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    name = f"{name_of(url)}_latin"
+    run(url, f"create database {name} encoding 'LATIN1' locale 'C' template template0")
+    (said,) = problems(postgres_server.url(name))
+    assert "its encoding is LATIN1" in said
+
+
+async def test_rights_of_the_user(postgres_server: Server, url: str) -> None:
+    other = name_of(url)
+    mine = url.replace("postgres@", f"{other}@")
+    run(
+        url,
+        f"create role {other} login",
+        f"grant select, insert, update, delete on all tables in schema public to {other}",
+    )
+    assert problems(mine) == []
+    run(url, f"revoke insert on ledgers from {other}")
+    (said,) = problems(mine)
+    assert said == "this user may not read and write all tables: ledgers"
+    empty = postgres_server.new()
+    run(empty, f"revoke create on schema public from public, {other}")
+    (said,) = problems(empty.replace("postgres@", f"{other}@"))
+    assert said == "this user may not make tables"
