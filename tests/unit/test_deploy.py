@@ -9,10 +9,18 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml  # type: ignore[import-untyped]
+
+from bot.settings.load import parse_settings
+from bot.web.callers import Callers
+from bot.web.health import health_routes
+from bot.web.server import build_app
 
 ROOT = Path(__file__).parents[2]
 CONTAINERFILE = (ROOT / "Containerfile").read_text()
@@ -90,3 +98,106 @@ def test_containers_health_is_the_process(status: int, healthy: bool) -> None:
         thread.join()
         server.server_close()
     assert (done.returncode == 0) is healthy
+
+
+IMAGE_USER, _, IMAGE_GROUP = re.findall(r"^USER (.+)$", CONTAINERFILE, re.MULTILINE)[-1].partition(":")
+(IMAGE_PORT,) = re.findall(r"^EXPOSE (\d+)$", CONTAINERFILE, re.MULTILINE)
+(IMAGE_FOLDER,) = set(re.findall(r"^(?:WORKDIR|VOLUME) (/data)$", CONTAINERFILE, re.MULTILINE))
+IMAGE_CONFIG = json.loads(re.findall(r"^CMD (\[.+\])$", CONTAINERFILE, re.MULTILINE)[-1])[-1]
+STOPS_WITHIN = int(re.findall(r"^TimeoutStopSec=(\d+)s$", UNIT.read_text(), re.MULTILINE)[0])
+
+
+@pytest.fixture
+def cluster() -> dict[str, dict[str, Any]]:
+    """What kubernetes.yaml has of each kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text())}
+
+
+@pytest.fixture
+def pod(cluster: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    spec: dict[str, Any] = cluster["Deployment"]["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.fixture
+def compose() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]
+    return services
+
+
+def test_clusters_configuration_is_complete_with_its_secret(cluster: dict[str, dict[str, Any]]) -> None:
+    given = cluster["Secret"]["stringData"]
+    settings = parse_settings(
+        cluster["ConfigMap"]["data"]["clarify.toml"], file=Path(IMAGE_CONFIG), environ=given
+    )
+    assert settings.database_url == given["CLARIFY_DATABASE_URL"]
+    assert settings.secrets.by_variable.keys() == given.keys(), (
+        "and nothing is given that it does not ask for"
+    )
+    assert (settings.http.host, str(settings.http.port)) == ("0.0.0.0", IMAGE_PORT)
+
+
+def test_clusters_probes_are_those_of_the_app(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    ((port,),) = [[each["name"] for each in container["ports"]]]
+    paths = {}
+    for name in ("livenessProbe", "startupProbe", "readinessProbe"):
+        assert container[name]["httpGet"]["port"] == port
+        paths[name] = container[name]["httpGet"]["path"]
+    assert paths == {"livenessProbe": "/livez", "startupProbe": "/livez", "readinessProbe": "/readyz"}
+    assert set(paths.values()) <= build_app([health_routes([])], Callers({})).openapi()["paths"].keys()
+
+
+def test_clusters_pods_are_as_the_image_expects(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    assert [str(each["containerPort"]) for each in container["ports"]] == [IMAGE_PORT]
+    security = pod["securityContext"]
+    assert (str(security["runAsUser"]), str(security["runAsGroup"])) == (IMAGE_USER, IMAGE_GROUP)
+    assert str(security["fsGroup"]) == IMAGE_GROUP
+    mounted = {each["mountPath"]: each for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert "emptyDir" in volumes[mounted[IMAGE_FOLDER]["name"]]
+    config = mounted[IMAGE_CONFIG]
+    assert volumes[config["name"]]["configMap"]["name"] == "clarify"
+    assert config["subPath"] == "clarify.toml"
+
+
+def test_clusters_pods_have_the_time_to_hand_over(pod: dict[str, Any]) -> None:
+    (container,) = pod["containers"]
+    (*_, waits) = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert pod["terminationGracePeriodSeconds"] >= int(waits) + STOPS_WITHIN
+
+
+def test_cluster_keeps_a_replica_whatever_is_drained(cluster: dict[str, dict[str, Any]]) -> None:
+    spec = cluster["Deployment"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert 2 <= spec["replicas"] <= 10, "Slack's connections"
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] < spec["replicas"]
+    assert cluster["PodDisruptionBudget"]["spec"]["maxUnavailable"] < spec["replicas"]
+    (apart,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"].values()
+    selectors = [
+        spec["selector"]["matchLabels"],
+        cluster["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        cluster["Service"]["spec"]["selector"],
+        apart[0]["podAffinityTerm"]["labelSelector"]["matchLabels"],
+    ]
+    assert all(each.items() <= labels.items() for each in selectors)
+
+
+def test_compose_runs_replicas_on_a_database_that_is_ready(compose: dict[str, Any]) -> None:
+    bot, db = compose["bot"], compose["db"]
+    assert bot["deploy"]["replicas"] >= 2
+    assert bot["depends_on"] == {"db": {"condition": "service_healthy"}}
+    assert db["healthcheck"]["test"]
+    assert (
+        ROOT / "deploy" / bot["build"]["context"] / bot["build"]["dockerfile"]
+    ).resolve() == ROOT / "Containerfile"
+    (extra,) = re.findall(r"^\[(\w+)\]$", bot["build"]["args"]["EXTRAS"])
+    assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert f"./clarify.toml:{IMAGE_CONFIG}:ro" in bot["volumes"]
+    (ports,) = bot["ports"]
+    first, last = re.fullmatch(rf"127\.0\.0\.1:(\d+)-(\d+):{IMAGE_PORT}", ports).groups()  # type: ignore[union-attr]
+    assert int(last) - int(first) + 1 == bot["deploy"]["replicas"], "one for each"
+    assert int(bot["stop_grace_period"].removesuffix("s")) >= STOPS_WITHIN
+    (variable,) = bot["environment"]
+    assert variable == "CLARIFY_DATABASE_URL"

@@ -1,0 +1,46 @@
+"""A database with several hosts, by one address: the one that takes writes is found again without a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from bot.errors import StorageUnavailable
+from bot.storage.store import Store
+from tests.kit.databases import Server, Wire
+
+
+@pytest.fixture
+def hosts(postgres_server: Server) -> Iterator[tuple[Wire, Wire]]:
+    """Two ways to one database."""
+    database = postgres_server.new()
+    made = Wire(postgres_server, database), Wire(postgres_server, database)
+    yield made
+    for each in made:
+        each.close()
+
+
+async def test_other_host_is_found_when_the_first_is_gone(hosts: tuple[Wire, Wire]) -> None:
+    first, second = hosts
+    ports = [urlsplit(each.url).port for each in hosts]
+    name = urlsplit(first.url).path
+    url = (
+        f"postgresql://postgres@127.0.0.1:{ports[0]},127.0.0.1:{ports[1]}{name}"
+        "?target_session_attrs=read-write"
+    )
+    second.blocked = True
+    store = await Store.open(url)
+    try:
+        await store.run("insert into texts values ('a', 'before')")
+        first.blocked = True
+        first.cut()
+        with pytest.raises(StorageUnavailable):
+            await store.run("insert into texts values ('b', 'nobody takes it')")
+        second.blocked = False
+        await store.run("insert into texts values ('c', 'after')")
+        rows = await store.read("select id from texts order by id")
+        assert [row["id"] for row in rows] == ["a", "c"]
+    finally:
+        await store.close()
