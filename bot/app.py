@@ -125,7 +125,7 @@ async def run(settings: Settings) -> None:
     # through all of it again and again, and later hold up the event loop for that time.
     gc.disable()
     try:
-        bot = await Bot.build(settings, SystemClock(), random.Random())  # noqa: S311 - jitter, not secrets
+        bot = await Bot.build(settings, None, random.Random())  # noqa: S311 - jitter, not secrets
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
@@ -161,8 +161,8 @@ class Bot:
     """All parts of one bot, on one storage and one clock: `build`, `start`, `until` something happens, `stop`."""
 
     @classmethod
-    async def build(cls, settings: Settings, clock: Clock, rng: random.Random) -> Bot:
-        """Open the storage, read the ledgers, wire the parts. Nothing is sent yet.
+    async def build(cls, settings: Settings, clock: Clock | None, rng: random.Random) -> Bot:
+        """Open the storage, read the ledgers, wire the parts. Nothing is sent yet. `clock`: None: the storage's.
 
         Raises:
             StorageError: the storage is in use or cannot be used.
@@ -178,7 +178,7 @@ class Bot:
         else:
             # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.
             ledger = files(settings, expected=await Messages(store).know_clarifications())
-        return cls(settings, store, ledger, clock, rng)
+        return cls(settings, store, ledger, clock or store.clock, rng)
 
     def __init__(
         self,

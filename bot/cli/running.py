@@ -240,7 +240,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
             settings.status_file,
             _open_ones(ledger),
             settings.roles_of_people,
-            clock := SystemClock(),
+            clock := SystemClock() if store is None else store.clock,
             mode=settings.ledger.mode,
         )
         listeners: list[Callable[[Clarification], None]] = [

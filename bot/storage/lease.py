@@ -28,8 +28,8 @@ import psycopg
 import structlog
 
 from bot.errors import NotLeading
+from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import Connection, Session, words
-from core.clock import Clock
 
 _log = structlog.get_logger("clarify.storage")
 
@@ -63,10 +63,28 @@ class Held:
         return replace(self, since=sent)
 
 
-class Lease:
-    """One bot's part in it. `take` once, then it is renewed until `hand_over`, or until another bot leads (`lost`)."""
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The server's answer. `epoch`: under which the bot leads; `time`: of the answer."""
 
-    def __init__(self, session: Session, name: str, clock: Clock, terms: Terms) -> None:
+    epoch: int | None
+    time: Sample
+
+
+# What follows the change of the lease: this bot is seen. What has not changed for less than a renewal is not written.
+_SEEN = """, seen as (
+  insert into alive (id, seen_at) values (%(name)s, clock_timestamp()) on conflict (id) do update
+  set seen_at = excluded.seen_at where alive.seen_at < excluded.seen_at - %(again)s * interval '1 second')
+select (select epoch from mine) as epoch, extract(epoch from clock_timestamp())::float8 as at"""
+
+
+class Lease:
+    """One bot's part in it. `take` once, then it is renewed until `hand_over`, or until another bot leads (`lost`).
+
+    Whoever asks or renews is seen by the others, and hears what the server's clock says.
+    """
+
+    def __init__(self, session: Session, name: str, clock: ServerClock, terms: Terms) -> None:
         self.lost = asyncio.Event()
         self._session = session
         self._name = name
@@ -94,9 +112,8 @@ class Lease:
         waits = False
         while True:
             try:
-                sent = self._clock.steady()
-                epoch = await self._session.run(partial(_taken, self._name, self._terms.lasts))
-                if epoch is not None:
+                said = self._heard(await self._session.run(self._asking))
+                if said.epoch is not None:
                     break
                 if not wait:
                     return
@@ -106,8 +123,8 @@ class Lease:
             except psycopg.Error as error:
                 _log.warning("whether another bot leads is not known", reason=words(error))
             await self._clock.sleep(self._terms.ask)
-        self._held = Held(epoch, sent, self._terms)
-        _log.info("leads", epoch=epoch)
+        self._held = Held(said.epoch, said.time.sent, self._terms)
+        _log.info("leads", epoch=said.epoch)
         self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
 
     @asynccontextmanager
@@ -139,10 +156,8 @@ class Lease:
 
     async def _renew(self, held: Held) -> None:
         while True:
-            sent = self._clock.steady()
             try:
-                if not await self._session.run(partial(_renewed, held.epoch, self._name)):
-                    break
+                said = self._heard(await self._session.run(partial(self._renewal, held.epoch)))
             except psycopg.Error as error:
                 _log.warning("the lease could not be renewed", reason=words(error))
                 if self.left <= 0 and not self._over:
@@ -150,7 +165,9 @@ class Lease:
                     _log.error("the lease is over: nothing is done as the leader until it can be renewed")
                 await self._clock.sleep(self._terms.ask)
                 continue
-            self._held = held = held.renewed(sent)
+            if said.epoch is None:
+                break
+            self._held = held = held.renewed(said.time.sent)
             self._postpone()
             if self._over:
                 self._over = False
@@ -161,41 +178,49 @@ class Lease:
         for limit in self._acting:
             limit.reschedule(asyncio.get_running_loop().time())
 
+    def _heard(self, said: _Said) -> _Said:
+        self._clock.heard(said.time)
+        return said
+
+    def _asking(self, db: Connection) -> _Said:
+        """No epoch: another bot leads, or is in a transaction that it began as the leader."""
+        return self._said(
+            "with free as (select epoch from lease"
+            " where holder is null or renewed_at < clock_timestamp() - %(lasts)s * interval '1 second'"
+            " for update skip locked),"
+            " mine as (update lease set epoch = lease.epoch + 1, holder = %(name)s, renewed_at = clock_timestamp()"
+            " from free where lease.epoch = free.epoch returning lease.epoch)",
+            {"lasts": self._terms.lasts},
+            db,
+        )
+
+    def _renewal(self, epoch: int, db: Connection) -> _Said:
+        """No epoch: another bot leads. A transaction that locked the row does not hold it up, as the key stays as it is."""
+        return self._said(
+            "with mine as (update lease set renewed_at = clock_timestamp() where epoch = %(epoch)s returning epoch),"
+            " gone as (delete from alive where seen_at < clock_timestamp() - interval '1 day'),"
+            " over as (delete from replicas where at < clock_timestamp() - interval '1 day')",
+            {"epoch": epoch},
+            db,
+        )
+
+    def _said(self, change: str, values: dict[str, object], db: Connection) -> _Said:
+        """What the server says to a change (`with mine as …`) of the row."""
+        sent = self._clock.steady()
+        row = db.execute(
+            (change + _SEEN).encode(),
+            {"name": self._name, "again": self._terms.renew, **values},
+        ).fetchone()
+        if row is None:
+            raise psycopg.OperationalError("the database says nothing")
+        return _Said(row["epoch"], Sample(sent, self._clock.steady(), row["at"]))
+
     def _postpone(self) -> None:
         """What is under way has the new end."""
         end = asyncio.get_running_loop().time() + self.left
         for limit in self._acting:
             if not limit.expired():
                 limit.reschedule(end)
-
-
-def _taken(name: str, lasts: float, db: Connection) -> int | None:
-    """The new epoch; None: another bot leads, or is in a transaction that it began as the leader."""
-    _seen(name, db)
-    row = db.execute(
-        "with free as (select epoch from lease"
-        " where holder is null or renewed_at < clock_timestamp() - %s * interval '1 second' for update skip locked)"
-        " update lease set epoch = lease.epoch + 1, holder = %s, renewed_at = clock_timestamp()"
-        " from free where lease.epoch = free.epoch returning lease.epoch",
-        [lasts, name],
-    ).fetchone()
-    return None if row is None else int(row["epoch"])
-
-
-def _renewed(epoch: int, name: str, db: Connection) -> bool:
-    """Whether it still leads. A transaction that locked the row does not hold it up, since the key stays as it is."""
-    _seen(name, db)
-    renewed = db.execute("update lease set renewed_at = clock_timestamp() where epoch = %s", [epoch])
-    return renewed.rowcount == 1
-
-
-def _seen(name: str, db: Connection) -> None:
-    """This bot is alive."""
-    db.execute(
-        "insert into alive (id, seen_at) values (%s, clock_timestamp())"
-        " on conflict (id) do update set seen_at = excluded.seen_at",
-        [name],
-    )
 
 
 def _handed_over(epoch: int, db: Connection) -> None:

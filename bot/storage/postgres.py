@@ -30,6 +30,7 @@ from psycopg import sql
 
 from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
 from bot.storage import lease
+from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import OPTIONS, Connection, Session, connect, words
 from bot.storage.lease import Lease, Terms
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
@@ -40,6 +41,7 @@ _LOCK_TIMEOUT_MS = 2000
 _IDLE_MS = 5000  # a process that was stopped in the middle of a transaction holds nobody up for longer
 _SETTLE_MS = 10_000
 _IN_DOUBT, _RETRY = 30.0, 0.2  # seconds
+_KEPT = 3600.0  # seconds for which a row of `replicas` is there for sure; it is for a day
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
 TERMS = Terms()
 _PROBE = "probe"
@@ -60,14 +62,14 @@ class PostgreSQL:
         self, writer: Session, reader: Session, installation: str, url: str, listen_url: str
     ) -> None:
         self.installation = installation
-        self._url = url
+        self.clock = ServerClock(SystemClock())
         self._writer = writer
         self._reader = reader
         self.name = secrets.token_hex(8)
         self._listen_url = listen_url
         self._number = 0
         self._doubtful: float | None = None  # since when, on the event loop's clock
-        self._lease = Lease(Session(url), self.name, SystemClock(), TERMS)
+        self._lease = Lease(Session(url), self.name, self.clock, TERMS)
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
@@ -85,7 +87,10 @@ class PostgreSQL:
         except StorageError:
             await writer.close()
             raise
-        return cls(writer, reader, installation, url, listen_url or url)
+        opened = cls(writer, reader, installation, url, listen_url or url)
+        with suppress(psycopg.Error):  # it is heard later, then
+            opened.clock.heard(await reader.run(opened._time))
+        return opened
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
         """Do `works` in one transaction; when this returns, the server has it on its disk.
@@ -96,6 +101,7 @@ class PostgreSQL:
         """
         self._number += 1
         results: list[Outcome] = []
+        began = self.clock.steady()
         try:
             tell = partial(self._tell, self._lease.epoch)
             return await self._writer.run(partial(_done, works, results, self._lease, tell), self._begin())
@@ -104,7 +110,7 @@ class PostgreSQL:
             raise StorageUnavailable(f"Nothing was stored: {error}.") from error
         except psycopg.Error as error:
             await self._writer.undo()
-            if len(results) == len(works) and await self._was_committed():
+            if len(results) == len(works) and await self._was_committed(began):
                 return results
             raise _unavailable(error) from error
 
@@ -209,15 +215,15 @@ class PostgreSQL:
         return (
             f"begin; set local lock_timeout = {_LOCK_TIMEOUT_MS};"
             f" set local idle_in_transaction_session_timeout = {_IDLE_MS};"
-            f" insert into replicas (id, batch) values ('{self.name}', {self._number})"
-            " on conflict (id) do update set batch = excluded.batch"
+            f" insert into replicas (id, batch, at) values ('{self.name}', {self._number}, clock_timestamp())"
+            " on conflict (id) do update set batch = excluded.batch, at = excluded.at"
         )
 
-    async def _was_committed(self) -> bool:
+    async def _was_committed(self, began: float) -> bool:
         """Whether the last transaction was done. The upsert waits for the server to be done with its old connection."""
         asked = (
             f"begin; set local lock_timeout = {_SETTLE_MS};"
-            f" insert into replicas (id, batch) values ('{self.name}', 0)"
+            f" insert into replicas (id, batch, at) values ('{self.name}', 0, clock_timestamp())"
             " on conflict (id) do update set batch = replicas.batch"
         )
 
@@ -230,14 +236,25 @@ class PostgreSQL:
         try:
             while True:
                 try:
-                    return await self._writer.run(settled, asked) == self._number
+                    batch = await self._writer.run(settled, asked)
                 except psycopg.Error as error:
                     await self._writer.undo()
                     if self.doubt > _IN_DOUBT:
                         raise StorageInDoubt from error
+                else:
+                    if batch == 0 and self.clock.steady() - began > _KEPT:
+                        raise StorageInDoubt
+                    return batch == self._number
                 await asyncio.sleep(_RETRY)
         finally:
             self._doubtful = None
+
+    def _time(self, db: Connection) -> Sample:
+        sent = self.clock.steady()
+        row = db.execute("select extract(epoch from clock_timestamp())::float8 as at").fetchone()
+        if row is None:
+            raise psycopg.OperationalError("the database does not say what time it is")
+        return Sample(sent, self.clock.steady(), row["at"])
 
 
 @lru_cache(maxsize=1024)
@@ -252,7 +269,7 @@ class _DeposedError(Exception):
 
 def _gone(name: str, db: Connection) -> None:
     db.execute("delete from replicas where id = %s", [name])
-    db.execute("delete from alive where id = %s or seen_at < clock_timestamp() - interval '1 day'", [name])
+    db.execute("delete from alive where id = %s", [name])
 
 
 def _clear_news(tx: Tx) -> None:

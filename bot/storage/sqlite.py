@@ -22,6 +22,7 @@ from watchfiles import awatch
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
+from core.clock import SystemClock
 from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
@@ -36,6 +37,7 @@ class SQLite:
         self, writer: _Connection, reader: _Connection, lock: FileLock, path: Path, installation: str
     ) -> None:
         self.installation = installation
+        self.clock = SystemClock()
         self._path = path
         self._writer = writer
         self._reader = reader

@@ -46,6 +46,10 @@ class Database(Protocol):
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
 
     @property
+    def clock(self) -> Clock:
+        """As `Store.clock`."""
+
+    @property
     def name(self) -> str:
         """As `Store.name`."""
 
@@ -154,6 +158,11 @@ class Store:
         await self.run(
             "update installation set others = :others, told_at = :at", others=others, at=at.timestamp()
         )
+
+    @property
+    def clock(self) -> Clock:
+        """The time that all bots on this database have: the server's, or the machine's where the storage is a file."""
+        return self._database.clock
 
     @property
     def name(self) -> str:

@@ -6,10 +6,11 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS
 from bot.workspace.state import Message
+from core.clock import SystemClock
 from tests.kit import world as worlds
 from tests.kit.databases import Server, Wire
 from tests.kit.lives import Life
@@ -53,11 +55,11 @@ class Replicas:
         self._stage = stage
         self._lives: list[Life] = []
 
-    async def add(self, *, fresh: bool = False) -> Life:
+    async def add(self, *, fresh: bool = False, first: Callable[[], object] | None = None) -> Life:
         machine = Machine(self._stage.folder / f"replica{len(self._lives)}", self._stage.workspace)
         machine.folder.mkdir()
         shutil.copy(self._stage.file, machine.folder)
-        life = await Life.begin(machine, env=self._stage.environ, fresh=fresh)
+        life = await Life.begin(machine, env=self._stage.environ, fresh=fresh, first=first)
         self._lives.append(life)
         return life
 
@@ -124,6 +126,39 @@ def when(life: Life, event: str) -> list[datetime]:
     """The times at which a process logged that."""
     lines = [json.loads(line) for line in life.words().splitlines() if line.startswith("{")]
     return [datetime.fromisoformat(line["timestamp"]) for line in lines if line["event"] == event]
+
+
+def set_clock(minutes: int) -> None:
+    """In a replica's process: its machine's clock is wrong."""
+
+    def now(_: SystemClock) -> datetime:
+        return datetime.now(UTC) + timedelta(minutes=minutes)
+
+    SystemClock.now = now  # type: ignore[method-assign, assignment]
+
+
+async def test_clock_that_is_ahead_ends_no_question_early(stage: World, replicas: Replicas) -> None:
+    first = await replicas.add()
+    await takes_clicks(first)
+    card = await stage.ask(timeout_seconds=300)
+    first.kill()
+    second = await replicas.add(first=partial(set_clock, 10))
+    await takes_clicks(second, within=TAKEOVER + 60)
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    assert (await stage.reply())["response"] is True
+    shown = await stage.now_says(card, f"<@{ADE}>")
+    assert not controls(shown)
+
+
+async def test_clock_that_is_behind_takes_no_answer_late(stage: World, replicas: Replicas) -> None:
+    first = await replicas.add()
+    await takes_clicks(first)
+    await stage.ask(timeout_seconds=15)
+    first.kill()
+    second = await replicas.add(first=partial(set_clock, -10))
+    await takes_clicks(second, within=TAKEOVER + 60)
+    await stage.until(lambda: not any(controls(each) for each in stage.cards()))
+    assert not stage.producer.replies
 
 
 async def test_leader_that_stood_still_begins_anew_behind_the_other(stage: World, replicas: Replicas) -> None:

@@ -322,5 +322,6 @@ create table alive (             -- the bots on this database: not in `replicas`
 
 create table replicas (          -- the processes that write
   id text primary key,
-  batch bigint not null          -- number of its last transaction, to tell whether a COMMIT without an answer was done
+  batch bigint not null,         -- number of its last transaction, to tell whether a COMMIT without an answer was done
+  at timestamptz not null        -- of that; rows are removed after a day
 );

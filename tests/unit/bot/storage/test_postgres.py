@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.clock import SystemClock
 from tests.kit.databases import Server, Wire
+from tests.kit.until import until
 
 INSERT = "insert into onces (key) values (:key)"
 
@@ -265,4 +267,48 @@ async def test_leader_that_stood_still_looks_at_its_clock_first(
         with pytest.raises(StorageUnavailable, match="lease is over"):
             await store.run(INSERT, key="a")
     monkeypatch.undo()
+    await store.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_bots_that_run_are_seen_until_they_end_or_stand_still(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    first, second, third = [await Store.open(url) for _ in range(3)]
+    assert await first.others() == set()
+    await first.lead()
+    waiting = [asyncio.create_task(each.lead()) for each in (second, third)]
+
+    async def seen(*names: str) -> None:
+        async with asyncio.timeout(20):
+            while await first.others() != set(names):  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.01)
+
+    await seen(second.name, third.name)
+    shell = await Store.open(url)
+    await shell.run(INSERT, key="a")
+    waiting[0].cancel()
+    await second.close()
+    await seen(third.name)
+    waiting[1].cancel()  # it stands still
+    await seen()
+    for each in (shell, third, first):
+        await each.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_what_a_killed_bot_left_is_removed_after_a_day(postgres_server: Server) -> None:
+    url = postgres_server.new()
+    store = await Store.open(url)
+    with closing(psycopg.connect(url, autocommit=True)) as db:
+        for name, hours in {"gone": 25, "away": 23}.items():
+            seen = datetime.now(UTC) - timedelta(hours=hours)
+            db.execute("insert into alive values (%s, %s)", [name, seen])
+            db.execute("insert into replicas values (%s, 1, %s)", [name, seen])
+        await store.lead()
+
+        def known() -> list[str]:
+            said = db.execute("select id from replicas union all select id from alive").fetchall()
+            return [name for (name,) in said if len(name) == 4]
+
+        await until(lambda: known() == ["away", "away"])
     await store.close()
