@@ -538,7 +538,7 @@ class FileLedger:
         if left <= 0:
             raise LockTimeout(issue, timeout, "other work of this process")
         self._require(issue)
-        with self._locks.hold(issue, left) as held:
+        with self._locks.hold(issue, timeout, left) as held:
             check = partial(_check, held, issue, timeout)
             before = self._state(issue)
             book = self._open(issue, check)

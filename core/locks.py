@@ -73,19 +73,19 @@ class Locks:
         return self._private
 
     @contextmanager
-    def hold(self, issue: int, timeout: float) -> Iterator[Held]:
-        """Hold the ledger of `issue`.
+    def hold(self, issue: int, timeout: float, left: float | None = None) -> Iterator[Held]:
+        """Hold the ledger of `issue`. `left`: of the `timeout` seconds, where some were waited elsewhere.
 
         Raises:
             LockTimeout: not had within `timeout` seconds; nothing is held.
         """
-        with self.hold_file(f"issue-{issue}", issue, timeout) as held:
+        with self.hold_file(f"issue-{issue}", issue, timeout, left) as held:
             yield held
 
     @contextmanager
-    def hold_file(self, name: str, issue: int, timeout: float) -> Iterator[Held]:
+    def hold_file(self, name: str, issue: int, timeout: float, left: float | None = None) -> Iterator[Held]:
         """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + (timeout if left is None else left)
         private = f"{self._private}/{name}"
         with _kernel_lock(private, issue, deadline, timeout):
             ours = f"{private}.marker"

@@ -13,6 +13,7 @@ import pytest
 from httpx._transports import default as _default
 
 from bot import people
+from core.router import Router
 from tests.kit import world
 from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixtures of all tests
 
@@ -56,6 +57,8 @@ hypothesis.settings.load_profile("busy machine")
 # Tests call this machine only: the authorities of the world, 40 ms to read, are read once for all their clients.
 vars(_default)["create_ssl_context"] = functools.cache(httpx.create_ssl_context)
 
+PATIENT = 30.0  # seconds
+
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
 _STORAGE_THREADS = ("_connection_worker_thread", "PostgreSQL")
 
@@ -83,6 +86,7 @@ def _storage_threads() -> list[threading.Thread]:
 
 
 @pytest.fixture(autouse=True)
-def _slack_tells_who_people_are_however_busy_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that does nothing for a second is no Slack that does not answer."""
-    monkeypatch.setattr(people, "LOOK_UPS", 30.0)
+def _a_busy_machine_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does nothing for two seconds is no Slack that does not answer, and nobody who holds a ledger."""
+    monkeypatch.setattr(people, "LOOK_UPS", PATIENT)
+    monkeypatch.setattr(Router.__init__, "__defaults__", (PATIENT,))  # the ledger's lock

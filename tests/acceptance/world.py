@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,7 @@ class MinimalAgent(Tapped, MinimalProducer):
 Agent = StandardAgent | MinimalAgent
 AGENTS_BY_DIALECT: dict[str, type[Agent]] = {"standard": StandardAgent, "minimal": MinimalAgent}
 LONG = 300.0  # people have patience while the process dies again and again
+A_WHILE = 10.0
 
 
 class World:
@@ -144,7 +145,8 @@ class World:
         return card
 
     async def press(self, user: str, card: Message, label: str) -> Outcome | None:
-        """As people do, who have seen an error: it returns once another try makes sense, or the card takes none.
+        """As people do, who have seen an error: it returns once another try makes sense, or the card takes none, or a while
+        later: who was not answered in time may be told nothing more.
 
         None: its controls went in this moment, or nothing was recorded, which this person was told: the process could
         not get at the ledger in time, as on a machine that stood still.
@@ -168,7 +170,8 @@ class World:
         except ControlError:
             return None
         if not outcome.ok:
-            await self.until(may_try_again, LONG)
+            with suppress(TimeoutError):
+                await self.until(may_try_again, A_WHILE)
         return None if outcome.ok and was_told() else outcome
 
     async def get_acquainted(self) -> None:

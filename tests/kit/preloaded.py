@@ -26,6 +26,7 @@ import bot.cli.running
 import bot.cli.waiting
 import bot.demo.stage
 import bot.http
+import bot.people
 import bot.responders
 import bot.web.clarifications
 import bot.web.health
@@ -35,8 +36,13 @@ import bot.web.slack
 import bot.web.tools
 import bot.workspace.server
 import core.hub
+import core.router
 import tests.kit.processes
 from bot.views.render import Renderer
+
+# As `tests.conftest` has it in its own process: a machine that stands still refuses nobody.
+bot.people.LOOK_UPS = 30.0
+core.router.Router.__init__.__defaults__ = (30.0,)
 
 Renderer()
 bot.http._ssl_context()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from core.router import Router
 
 
 async def until(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
@@ -13,3 +16,13 @@ async def until(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
         while not (value := predicate()):  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.003)
         return value
+
+
+@contextmanager
+def impatient(router: Router, seconds: float = 0.5) -> Iterator[None]:
+    """Inside, no ledger that somebody holds is waited for as long as elsewhere in tests (`tests.conftest`), or in life."""
+    router._patience, before = seconds, router._patience
+    try:
+        yield
+    finally:
+        router._patience = before

@@ -13,6 +13,7 @@ from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, EVA, FOLAKE, GIO, GONE, ONCALL, PLATFORM, RANDOM, TEAM
 from bot.workspace.state import User
 from tests.kit.clocks import LeapClock
+from tests.kit.until import impatient
 from tests.kit.world import World, config, controls, said, scene
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import (
@@ -149,11 +150,11 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
     doing = {ADE: "answer CLR-42-001 yes", ONCALL: "escalate CLR-42-002", MAX: "abandon CLR-42-003"}
     stage.workspace.add_user(User(MAX, "max", "Max", TEAM))
     stage.workspace.channel(AGENTS).members.append(MAX)
-    async with stage.bot():
+    async with stage.bot() as bot:
         await ask(stage, 4)
         await command(stage, "escalate CLR-42-004")
         row = await command(stage, "CLR-42-004", FOLAKE)
-        with marker(stage, 42) as ledger:
+        with marker(stage, 42) as ledger, impatient(bot.router):
             before = ledger.read_text()
             pressing = asyncio.create_task(stage.workspace.press_ephemeral(FOLAKE, row, "Take"))
             told = await asyncio.gather(*(command(stage, text, user) for user, text in doing.items()))

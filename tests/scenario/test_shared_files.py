@@ -18,7 +18,7 @@ from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import Life, beside
-from tests.kit.until import until
+from tests.kit.until import impatient, until
 from tests.kit.world import TOKEN, World, config, controls, question, said, scene
 from tests.scenario.other_parties import (
     another_writes,
@@ -112,9 +112,9 @@ async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(
 
 
 async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_later(stage: World) -> None:
-    async with stage.bot():
+    async with stage.bot() as bot:
         card = await stage.ask()
-        with marker(stage, 100001):
+        with marker(stage, 100001), impatient(bot.router):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert outcome.ok, outcome  # acknowledged in time, because the person was told
             assert "try again" in (await stage.whisper(FOLAKE, "Busy")).text
@@ -129,12 +129,12 @@ async def test_p4_ledger_held_by_another_process_is_busy_and_nothing_is_applied_
 
 async def test_p4_busy_that_cannot_be_told_is_not_acknowledged(stage: World) -> None:
     """No error shown means nothing lost: without the words, Slack's own error has to say it."""
-    async with stage.bot():
+    async with stage.bot() as bot:
         card = await stage.ask()
         stage.workspace.faults.add("response_url", "5xx:503")
         stage.workspace.faults.add("chat.postEphemeral", "5xx:503")
-        stage.slack_waits(4)
-        with marker(stage, 100001):
+        stage.slack_waits()
+        with marker(stage, 100001), impatient(bot.router):
             outcome = await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert not outcome.ok
         assert stage.record()["status"] == "pending"

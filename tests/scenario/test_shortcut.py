@@ -7,6 +7,7 @@ import pytest
 from bot.views.phrases import BUSY
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANSWER
 from bot.workspace.state import Ephemeral, Message
+from tests.kit.until import impatient
 from tests.kit.world import World, controls
 from tests.scenario.other_parties import marker
 from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
@@ -92,10 +93,10 @@ async def test_p6_who_may_not_answer_is_told_why(stage: World) -> None:
 
 
 async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None:
-    async with stage.bot():
+    async with stage.bot() as bot:
         card = await stage.ask("rpl_1", **FREE)
         message = await talk(stage, "yes", card)
-        with marker(stage, 100001) as ledger:
+        with marker(stage, 100001) as ledger, impatient(bot.router):
             before = ledger.read_text()
             assert words(await use(stage, message)) == BUSY
             assert ledger.read_text() == before

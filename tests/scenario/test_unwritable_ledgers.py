@@ -15,9 +15,10 @@ import pytest
 from bot.app import Bot
 from bot.workspace.seed import AGENTS, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
+from core.router import Router
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
-from tests.kit.until import until
+from tests.kit.until import impatient, until
 from tests.kit.world import World, controls, said, scene
 from tests.scenario.typist import of_issue
 
@@ -138,7 +139,7 @@ async def thread_in_fallback(stage: World, text: str) -> tuple[Message, Message]
 async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: World, trouble: Any) -> None:
     async with stage.bot() as bot:
         first = await stage.ask(question="Before?", **IN_42)
-        with trouble(stage.folder / "ledgers"):
+        with trouble(stage.folder / "ledgers"), impatient(bot.router):
             await stage.emit("rpl_2", session="sess_two", question="Sell the boat?", **IN_42)
             _, told = await thread_in_fallback(stage, "Sell the boat?")
             assert "cannot be recorded" in said(told)
@@ -225,8 +226,11 @@ async def test_check_names_who_keeps_a_ledger(stage: World) -> None:
         assert "is held by" not in (await beside(stage, "check")).out
 
 
-async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(stage: World) -> None:
+async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same outage after a restart: the same thread, and nothing in it twice."""
+    monkeypatch.setattr(Router.__init__, "__defaults__", (0.5,))  # patience with who holds a ledger
     async with stage.bot():
         await stage.ask(question="Before?", **IN_42)
     with held(stage.folder / "ledgers"):

@@ -18,14 +18,14 @@ from bot.monitoring import LedgerWatch, Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
 from core.index import Index, Summary, scan, summarize
-from core.ledger import LOCK_TIMEOUT, FileLedger
+from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.records import Oddity
 from core.router import Router
 from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock
 from tests.kit.files import replace_text
-from tests.kit.until import until
+from tests.kit.until import impatient, until
 
 ORDER = ("architect", "engineer", "reviewer")
 HOUR = START + timedelta(hours=1)
@@ -136,9 +136,8 @@ class World:
         """Another program has a ledger's lock; we do not wait for it as long as in life."""
         marker = self.ledger.directory / f"{name}.lock"
         marker.write_text('{"agent": "rival"}')
-        self.router._patience = 0.8
-        yield
-        self.router._patience = LOCK_TIMEOUT
+        with impatient(self.router, 0.8):
+            yield
         marker.unlink()
 
     def change(self, change: Callable[[dict[str, Any]], None]) -> None:

@@ -31,6 +31,7 @@ from core.clock import SystemClock
 from core.index import summarize
 from core.ledger import FileLedger
 from tests.kit import builders
+from tests.kit.until import impatient
 
 FAST = Options(ack_timeout=30.0, retry_delays=(0.0, 0.05, 0.1), trigger_lifetime=600.0)
 QUICK = Timing(
@@ -243,7 +244,8 @@ async def locked(bot: Bot) -> AsyncIterator[None]:
     work = asyncio.create_task(other.transact(ISSUE, hold))
     await asyncio.to_thread(holding.wait, 10)
     try:
-        yield
+        with impatient(bot.router):
+            yield
     finally:
         done.set()
         await work

@@ -417,7 +417,7 @@ async def test_busy_ledger_is_told_before_the_acknowledgement_or_there_is_none(
     record, ts = await bot.asked(kinds=("freetext",))
     message = await talk(bot, "note: blue", ts)
     if not reached:
-        bot.ws.context.options = replace(bot.ws.context.options, response_uses=0, ack_timeout=4.0)
+        bot.ws.context.options = replace(bot.ws.context.options, response_uses=0, ack_timeout=1.0)
 
     async with locked(bot):
         assert (await bot.ws.shortcut(ADE, CALLBACK, message, AGENTS)).ok is reached
