@@ -1039,7 +1039,7 @@ class Bot:
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
         for part in self._followers:
             part.record_changed(summary)
-        self.replies.record_changed(summary, record if ours else None)
+        self.replies.record_changed(summary, record, ours=ours)
         self.questions.record_changed(record)
         self.home.record_changed(record)
 

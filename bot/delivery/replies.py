@@ -120,20 +120,26 @@ class Replies:
         self._blocked: dict[tuple[str, str], _Blocked] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._again: set[str] = set()
-        self._fresh: dict[str, Clarification] = {}
+        self._fresh: dict[str, tuple[Clarification, bool]] = {}  # and whether we wrote it
+        self._since = clock.now()
         self._tried: set[tuple[str, str | None]] = set()
         self._closing = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def record_changed(self, summary: Summary, written: Clarification | None = None) -> None:
-        """Have the reply of a clarification sent, if it is not settled. `written`: the record as we wrote it just now."""
+    def record_changed(
+        self, summary: Summary, written: Clarification | None = None, *, ours: bool = True
+    ) -> None:
+        """Have the reply of a clarification sent, if it is not settled. `written`: the record as it was written just now,
+        by us, or (unless `ours`) by another process.
+        """
         if summary.reply == "sending":
-            self._put(summary.id, written)
+            self._put(summary.id, written, ours=ours)
 
     async def restore(self, summaries: Iterable[Summary]) -> None:
         """On start: send what was on its way. Killed between a refusal and its page, the page is still owed; sent
         before, it is not sent again.
         """
+        self._since = self._clock.now()
         for summary in summaries:
             self.record_changed(summary)
             if summary.reply == "refused":
@@ -142,12 +148,18 @@ class Replies:
                 except ClarifyError as error:
                     _log.warning("a page goes without its clarification", id=summary.id, reason=str(error))
 
-    def _put(self, clarification: str, answered: Clarification | None = None) -> None:
+    def _put(self, clarification: str, answered: Clarification | None = None, *, ours: bool = True) -> None:
         if clarification in self._tasks:
             self._again.add(clarification)
             return
-        if answered is not None and (clarification, answered.asked.reply_token) not in self._tried:
-            self._fresh[clarification] = answered
+        # What was answered before we sent replies may have been sent by whoever did then.
+        is_news = answered is not None and (ours or (answered.asked.answered_at or self._since) > self._since)
+        if (
+            answered is not None
+            and is_news
+            and (clarification, answered.asked.reply_token) not in self._tried
+        ):
+            self._fresh[clarification] = answered, ours
         task = asyncio.create_task(self._settle(clarification), name=f"reply {clarification}")
         self._tasks[clarification] = task
         task.add_done_callback(lambda done: self._ended(clarification, done))
@@ -192,14 +204,12 @@ class Replies:
 
     async def _try(self, clarification: str) -> tuple[float, str | None] | None:
         """One try; None when it is settled, else how long to wait, and for which producer."""
-        fresh = self._fresh.pop(clarification, None)
+        fresh, ours = self._fresh.pop(clarification, (None, False))
         record = fresh or await self._ledger.find(clarification, parse_id(clarification)[0])
         asked, token = record.asked, record.asked.reply_token
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
-        if fresh is None and not (
-            await self._ledger.is_as_asked(record) and await self._ledger.vouches(record)
-        ):
+        if not ours and not (await self._ledger.is_as_asked(record) and await self._ledger.vouches(record)):
             _log.warning("another program changed a question or who answered it", clarification=clarification)
             await self._on_foreign(clarification)
             return None

@@ -129,7 +129,7 @@ async def replies(folder: Path, size: Size) -> list[Row]:
     async with stage(folder / "replies", past=past) as on, bot(on):
         seconds: list[float] = []
         for number in range(size.rounds):
-            seconds += await _click_through(on, [f"r{number}-{n}" for n in range(size.clicks)])
+            seconds += await click_through(on, [f"r{number}-{n}" for n in range(size.clicks)])
     return [
         Row(
             f"click → reply at the producer, p99 of {len(seconds)}, {size.open} open",
@@ -141,7 +141,8 @@ async def replies(folder: Path, size: Size) -> list[Row]:
     ]
 
 
-async def _click_through(on: Stage, tokens: list[str]) -> list[float]:
+async def click_through(on: Stage, tokens: list[str]) -> list[float]:
+    """Ask, then click the cards one by one: the seconds until the producer has each reply."""
     for number, token in enumerate(tokens):
         await on.ask(token, session=f"ses-{token}", agent=f"clicked-{number // 10}")
     cards = [await on.card(token) for token in tokens]

@@ -20,7 +20,7 @@ from bot.workspace import Options, Workspace
 from bot.workspace.seed import AGENTS
 from bot.workspace.state import Message
 from tests.bench.seeding import Seed, seed
-from tests.kit.world import config, environment, question
+from tests.kit.world import config, environment, on_database, question
 
 UNPACED = 10_000.0
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,12 @@ class Stage:
     folder: Path
     workspace: Workspace
     producer: DemoProducer
+    database: str | None = None  # PostgreSQL's address, in place of SQLite and files
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What the bot's environment holds besides Slack's tokens."""
+        return {} if self.database is None else {"CLARIFY_DATABASE_URL": self.database}
 
     async def ask(self, token: str, *, session: str, agent: str = "agent-0", **fields: Any) -> None:
         """Emit a question whose card says its token."""
@@ -67,7 +73,8 @@ def configured(on: Stage, *, pace: float = UNPACED, more: str = "") -> Path:
     """Write clarify.toml, make the folders; returns the file."""
     (on.folder / "ledgers").mkdir(exist_ok=True)
     file = on.folder / "clarify.toml"
-    file.write_text(config(on.producer.url, dialect="standard", pace=pace, more=more), encoding="utf-8")
+    text = config(on.producer.url, dialect="standard", pace=pace, more=more)
+    file.write_text(text if on.database is None else on_database(text), encoding="utf-8")
     return file
 
 
@@ -95,8 +102,9 @@ async def bot(
     file = configured(on, pace=pace, more=more)
     command = [sys.executable, "-m", "bot.cli", "run", "--config", str(file), "--log-level", "warning"]
     began = time.perf_counter()
-    async with process(command, environment(on.workspace)) as pid:
-        await connected(on.workspace, wait)
+    before = len(on.workspace.link.connections)
+    async with process(command, environment(on.workspace) | on.environ) as pid:
+        await on.workspace.wait_for(lambda: len(on.workspace.link.connections) > before, wait)
         await on.producer.wait_for_subscriber(wait)
         yield Running(pid, time.perf_counter() - began)
 

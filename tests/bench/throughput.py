@@ -37,8 +37,8 @@ async def throughput(folder: Path, size: Size) -> list[Row]:
         _naive(other),
     ):
         for number in range(size.rounds + 1):
-            naive.append(await _round(other, f"t{number}", size.questions))
-            ours.append(await _round(one, f"t{number}", size.questions))
+            naive.append(await one_round(other, f"t{number}", size.questions))
+            ours.append(await one_round(one, f"t{number}", size.questions))
     del ours[0], naive[0]
     late = Row(
         f"{size.questions} clicks at once: acknowledged after Slack's three seconds, and recorded all the same",
@@ -59,7 +59,7 @@ async def _naive(on: Stage) -> AsyncIterator[None]:
         yield
 
 
-async def _round(on: Stage, name: str, questions: int) -> dict[str, float]:
+async def one_round(on: Stage, name: str, questions: int) -> dict[str, float]:
     """How many a second, by what was waited for."""
     messages = on.workspace.channel(AGENTS).messages
     before, replies = len(messages), len(on.producer.replies)

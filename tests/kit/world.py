@@ -119,6 +119,11 @@ with_replica = False
 _SQLITE, _POSTGRES = 'path = "clarify.db"', 'url_env = "CLARIFY_DATABASE_URL"'
 
 
+def on_database(text: str) -> str:
+    """A clarify.toml with PostgreSQL in place of SQLite."""
+    return text.replace(_SQLITE, _POSTGRES)
+
+
 class World:
     """One workspace, one producer, one folder; the bot can be started and stopped in it."""
 
@@ -175,7 +180,7 @@ class World:
         self.file.write_text(self._on_database(text or config(self.producer.url)))
 
     def _on_database(self, text: str) -> str:
-        return text if self.database is None else text.replace(_SQLITE, _POSTGRES)
+        return text if self.database is None else on_database(text)
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
         ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
