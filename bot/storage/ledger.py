@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -44,6 +44,7 @@ class DatabaseLedger:
         self._url = url
         self._seals = seals
         self._seen: dict[int, int] = {}
+        self._writing: dict[int, set[asyncio.Future[None]]] = {}
         self._waiting: dict[asyncio.Event, int] = {}
 
     @classmethod
@@ -87,14 +88,28 @@ class DatabaseLedger:
             result = decide(book)
             return result, _write(tx, book, row) if book.changed else None
 
-        result, version = await self._locking(issue, work, timeout)
-        if version is not None:
-            if self._seen.get(issue, 0) == version - 1:
+        with self._noted_as_ours(issue):
+            result, version = await self._locking(issue, work, timeout)
+            if version is not None and self._seen.get(issue, 0) == version - 1:
                 self._seen[issue] = version  # else somebody else had written before us, which is news
+        if version is not None:
             self._wake(issue)
         if written is not None:
             written()
         return result
+
+    @contextmanager
+    def _noted_as_ours(self, issue: int) -> Iterator[None]:
+        done = asyncio.get_running_loop().create_future()
+        all_of_them = self._writing.setdefault(issue, set())
+        all_of_them.add(done)
+        try:
+            yield
+        finally:
+            done.set_result(None)
+            all_of_them.discard(done)
+            if not all_of_them:
+                self._writing.pop(issue, None)
 
     async def _locking(self, issue: int, work: Callable[[Tx], _T], timeout: float) -> _T:
         """Try until the row is not locked."""
@@ -123,8 +138,10 @@ class DatabaseLedger:
 
     async def news(self, issue: int) -> list[Raw] | None:
         row = await self._row(issue)
+        if issue in self._writing:  # what was read may be what we do not know yet to have written
+            await asyncio.wait(set(self._writing[issue]), timeout=LOCK_TIMEOUT)
         if row is not None:
-            if self._seen.get(issue) == row["version"]:
+            if self._seen.get(issue, 0) >= row["version"]:
                 return None
             self._seen[issue] = row["version"]
         return _records(row, issue)

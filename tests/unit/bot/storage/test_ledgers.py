@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bot.storage.ledger import DatabaseLedger
 from bot.storage.store import Store
+from bot.storage.tx import Work
 from core.clarification import Clarification
 from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import scan
@@ -126,6 +128,32 @@ async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> N
     assert await ledger.news(7) is None
     ledger.forget(7)
     assert len(await ledger.news(7) or []) == 4
+
+
+async def test_own_write_is_no_news_before_it_is_known_to_be_done(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database tells of a COMMIT at once; its answer may come later."""
+    answered = asyncio.Event()
+    write = Store.write
+
+    async def slowly(self: Store, work: Work[Any]) -> Any:
+        result = await write(self, work)
+        await answered.wait()
+        return result
+
+    async with AsyncExitStack() as stack:
+        ledger = await on_rows(postgres_server.new(), stack)
+        other = await on_rows(ledger._url, stack)
+        monkeypatch.setattr(Store, "write", slowly)
+        writing = asyncio.create_task(ledger.transact(7, add))
+        while not await other.read(7):  # noqa: ASYNC110 - committed
+            await asyncio.sleep(0.01)
+        news = asyncio.create_task(ledger.news(7))
+        await asyncio.wait({news}, timeout=0.1)
+        answered.set()
+        await writing
+        assert await news is None
 
 
 async def test_changes_begin_with_what_was_written_before(ledger: Ledger, another: Another) -> None:
