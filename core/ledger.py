@@ -23,12 +23,12 @@ import os
 import re
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from watchfiles import awatch
 
@@ -76,6 +76,7 @@ LOCK_TIMEOUT = 2.0  # seconds
 PATIENCE = 10.0  # seconds for whole files, which are moved and rewritten by hand: a person waits at a prompt
 _NAMED = re.compile(r"issue-[0-9]+.*\.json")
 _RETRY = 1.0  # seconds
+_AT_ONCE = 200  # ledgers read in one visit to a thread
 _STILL_THERE = 2000  # milliseconds
 _QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 ARCHIVE = "archive"
@@ -100,6 +101,15 @@ class Loaded(NamedTuple):
 
     highest: int
     troubles: list[ClarifyError]
+
+
+class Kept(NamedTuple):
+    """All that is kept of one issue. `parts`: the records of each of its files, the live one first, by name; `problems`: in
+    words, what cannot be read.
+    """
+
+    parts: list[tuple[str, list[Any]]]
+    problems: list[str]
 
 
 Take = Callable[[list[Raw]], bool]
@@ -163,6 +173,13 @@ class Ledger(Protocol):
 
     async def latest(self, most: int) -> list[int]:
         """The issues whose live ledgers were written last, the latest first; raises as `live` does."""
+
+    def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[Kept]:
+        """Each issue once, in the order of their numbers, or only `issue`; what moves to the archive meanwhile is not missed.
+
+        Raises:
+            LedgersAway: they are not there.
+        """
 
     async def news(self, issue: int) -> list[Raw] | None:
         """The raw records, or None if the ledger is as this process last wrote or read it here.
@@ -321,6 +338,57 @@ class FileLedger:
         states = ((self._state(issue), issue) for issue in self.issues())
         written = ((state[0], issue) for state, issue in states if state is not None)  # else archived now
         return [issue for _, issue in heapq.nlargest(most, written)]
+
+    async def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[Kept]:
+        there, old, problems = await asyncio.to_thread(self._everywhere, archived=archived)
+        if problems:
+            yield Kept([], problems)
+        numbers = sorted(there | old.keys()) if issue is None else [issue]
+        for at in range(0, len(numbers), _AT_ONCE):
+            some = numbers[at : at + _AT_ONCE]
+            for kept in await asyncio.to_thread(self._read_wholes, some, old, archived=archived):
+                yield kept
+
+    def _everywhere(self, *, archived: bool) -> tuple[set[int], dict[int, list[Path]], list[str]]:
+        """The issues that have a live ledger, the archived files of each issue, and in words what cannot be listed."""
+        live: set[int] = set()
+        old: dict[int, list[Path]] = {}
+        problems: list[str] = []
+        try:
+            live = set(self.issues())
+        except OSError as error:
+            problems.append(f"The folder {self.directory} cannot be read ({error.strerror}).")
+        try:
+            for issue, path in self.archive.listing.ledgers() if archived else ():
+                old.setdefault(issue, []).append(path)
+        except FileNotFoundError:
+            pass  # nothing was archived yet
+        except OSError as error:
+            problems.append(f"The folder {self.archive.folder} cannot be read ({error.strerror}).")
+        return live, old, problems
+
+    def _read_wholes(
+        self, issues: Sequence[int], old: Mapping[int, Sequence[Path]], *, archived: bool
+    ) -> list[Kept]:
+        return [self._read_whole(each, old.get(each, ()), archived=archived) for each in issues]
+
+    def _read_whole(self, issue: int, old: Sequence[Path], *, archived: bool) -> Kept:
+        kept = Kept([], [])
+        try:
+            kept.parts.append((self.path(issue).name, self.read_now(issue)))
+        except ClarifyError as error:
+            kept.problems.append(str(error))
+        usual = self.archive.path(issue)  # it may have moved there since the folder was listed
+        for path in sorted({*old, usual}) if archived else ():
+            name = f"{ARCHIVE}/{path.name}"
+            try:
+                kept.parts.append((name, _records(decode(read_regular(path), issue))))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+                kept.problems.append(f"The archived ledger {name} cannot be read ({why}).")
+        return kept
 
     def claim(self, highest: int) -> None:
         """Take reserved numbers up to `highest` for given out by us. Blocking.

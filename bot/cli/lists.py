@@ -4,12 +4,8 @@ typed to clarifications: an id however spelled, an issue by its number, all ledg
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Collection
 
 from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
@@ -17,13 +13,11 @@ from bot.cli.waiting import answered, seconds_of
 from bot.commands.grammar import id_of
 from bot.views.records import record_json
 from core.clarification import OPEN, TRANSITIONS, Clarification, agent_key, parse_id
-from core.errors import BadInput, ClarifyError, NotFound
-from core.files import read_regular
+from core.errors import BadInput, NotFound
 from core.index import is_late, urgency
-from core.ledger import FileLedger, Ledger
-from core.records import Raw, decode, oddity, parse
+from core.ledger import Ledger
+from core.records import Raw, oddity, parse
 
-_ARCHIVE = "archive"
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
 WHICH = "Which one? Give its id, or the number of its issue: CLR-42-001, or 42. (A shell takes an unquoted #42 for a comment.)"
 
@@ -109,14 +103,6 @@ def _order(record: Clarification) -> tuple[bool, bool, tuple[float, float], str]
     return True, False, (-record.asked_last.timestamp(), 0.0), record.id
 
 
-@dataclass(frozen=True, slots=True)
-class IssueRecords:
-    """What is known of one issue: its records, the live ones first, and in words what of it cannot be read."""
-
-    records: Sequence[Clarification]
-    problems: Sequence[str]
-
-
 def issue_of(name: str) -> int | None:
     """`42`, `#42` → 42; None: no issue's number."""
     match = _ISSUE.fullmatch(name.strip())
@@ -135,10 +121,11 @@ async def by_id(shell: Shell, name: str) -> Clarification:
     try:
         return await shell.ledger.find(found, issue)
     except NotFound:
-        async for kept in ledgers(shell.ledger, issue=issue):
-            for record in kept.records:
-                if record.id == found:
-                    return record
+        records: list[Clarification] = []
+        await each_record(shell.ledger, records.append, issue=issue)
+        for record in records:
+            if record.id == found:
+                return record
         raise
 
 
@@ -186,32 +173,16 @@ async def everywhere(
 
     What cannot be read does not hide the rest: it is told in words.
     """
-    ledger = shell.ledger
     found: list[Clarification] = []
     troubles: list[str] = []
-
-    def take(number: int, items: list[Any]) -> None:
-        """Others write them: not all are objects."""
-        records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
-        found.extend(record for record in records if record is not None)
-        if odd := sum(record is None for record in records):
-            troubles.append(f"{odd} cannot be read in issue-{number}.json.")
-
-    def read(files: FileLedger) -> None:
-        for number in sorted(files.issues() if issue is None else [issue]):
-            try:
-                take(number, files.read_now(number))
-            except ClarifyError as error:
-                troubles.append(str(error))
-
-    if isinstance(ledger, FileLedger):
-        await asyncio.to_thread(read, ledger)
-        return found, troubles
-    for number in await ledger.live() if issue is None else [issue]:
-        try:
-            take(number, await ledger.read(number))
-        except ClarifyError as error:
-            troubles.append(str(error))
+    async for kept in shell.ledger.every(issue=issue, archived=False):
+        troubles += kept.problems
+        for name, items in kept.parts:
+            # Others write them: not all are objects.
+            records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
+            found.extend(record for record in records if record is not None)
+            if odd := sum(record is None for record in records):
+                troubles.append(f"{odd} cannot be read in {name}.")
     return found, troubles
 
 
@@ -236,89 +207,19 @@ async def each_record(
 ) -> list[str]:
     """Give `take` every record, ledger by ledger; returns in words what could not be read."""
     problems: list[str] = []
-    async for each in ledgers(ledger, issue=issue, archived=archived):
-        problems += each.problems
-        for record in each.records:
+    async for kept in ledger.every(issue=issue, archived=archived):
+        problems += kept.problems
+        # The same record in two files counts once. Others number anew in a new file: the same id may be another's.
+        records: dict[tuple[str, object], Clarification] = {}
+        for name, items in kept.parts:
+            for position, item in enumerate(items, 1):
+                if (record := parse(item)) is not None:
+                    records.setdefault((record.id, record.created), record)
+                elif (odd := oddity(0, position, item)) is not None:
+                    fields = ", ".join(odd.fields)
+                    problems.append(
+                        f"{odd.name} in {name} is no clarification that can be read (see {fields})."
+                    )
+        for record in records.values():
             take(record)
     return problems
-
-
-async def ledgers(
-    ledger: Ledger, *, issue: int | None = None, archived: bool = True
-) -> AsyncIterator[IssueRecords]:
-    """Each issue once, in the order of their numbers; a file that moves to the archive meanwhile is not missed."""
-    if not isinstance(ledger, FileLedger):
-        every = {*await ledger.live(), *(await ledger.archived() if archived else ())}
-        for number in sorted(every if issue is None else every & {issue}):
-            try:
-                yield _put_together(number, [(f"issue-{number}", await ledger.read(number))], [])
-            except ClarifyError as error:
-                yield IssueRecords((), [str(error)])
-        return
-    live, kept, problems = await asyncio.to_thread(_there, ledger, archived=archived)
-    if problems:
-        yield IssueRecords((), problems)
-    for number in sorted(live | kept.keys()):
-        if issue is None or number == issue:
-            yield await _read_issue(ledger, number, kept.get(number, ()), archived=archived)
-
-
-async def _read_issue(
-    ledger: FileLedger, issue: int, kept: Sequence[Path], *, archived: bool
-) -> IssueRecords:
-    items: list[tuple[str, list[Raw]]] = []
-    problems: list[str] = []
-    name = ledger.path(issue).name
-    try:
-        items.append((name, await ledger.read(issue)))
-    except ClarifyError as error:
-        problems.append(str(error))
-    usual = ledger.directory / _ARCHIVE / name  # it may have moved there since the folder was listed
-    for path in sorted({*kept, usual}) if archived else ():
-        try:
-            items.append((f"{_ARCHIVE}/{path.name}", await asyncio.to_thread(_kept, path, issue)))
-        except (OSError, ValueError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            problems.append(f"The archived ledger {_ARCHIVE}/{path.name} cannot be read ({reason}).")
-    return _put_together(issue, items, problems)
-
-
-def _put_together(issue: int, files: list[tuple[str, list[Raw]]], problems: list[str]) -> IssueRecords:
-    """The same record in two files counts once. Others number anew in a new file: the same id may be another's."""
-    records: dict[tuple[str, object], Clarification] = {}
-    for name, items in files:
-        for position, item in enumerate(items, 1):
-            if (record := parse(item)) is not None:
-                records.setdefault((record.id, record.created), record)
-            elif (odd := oddity(issue, position, item)) is not None:
-                fields = ", ".join(odd.fields)
-                problems.append(f"{odd.name} in {name} is no clarification that can be read (see {fields}).")
-    return IssueRecords(list(records.values()), problems)
-
-
-def _there(ledger: FileLedger, *, archived: bool) -> tuple[set[int], Mapping[int, Sequence[Path]], list[str]]:
-    """The issues that have a live ledger, the archived files of each issue, and in words what cannot be listed."""
-    live: set[int] = set()
-    kept: dict[int, list[Path]] = {}
-    problems: list[str] = []
-    try:
-        live = set(ledger.issues())
-    except OSError as error:
-        problems.append(f"The folder {ledger.directory} cannot be read ({error.strerror}).")
-    try:
-        for issue, path in ledger.archive.listing.ledgers() if archived else ():
-            kept.setdefault(issue, []).append(path)
-    except FileNotFoundError:
-        pass  # nothing was archived yet
-    except OSError as error:
-        problems.append(f"The folder {ledger.archive.folder} cannot be read ({error.strerror}).")
-    return live, kept, problems
-
-
-def _kept(path: Path, issue: int) -> list[Raw]:
-    try:
-        content = read_regular(path)
-    except FileNotFoundError:
-        return []
-    items: list[Raw] = decode(content, issue)["clarifications"]
-    return items

@@ -24,7 +24,7 @@ from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.ledger import LOCK_TIMEOUT, Loaded, Take, Written
+from core.ledger import LOCK_TIMEOUT, Kept, Loaded, Take, Written
 from core.records import KEY_LENGTH, Book, Raw, Seals, decode, encode, identity, parse, speaks_for_a_person
 
 _log = structlog.get_logger("clarify.storage")
@@ -172,12 +172,26 @@ class DatabaseLedger:
             return Loaded(0, [LedgersAway(None, why=str(error))])
         return Loaded(highest["issue"] if highest else 0, [*troubles])
 
-    async def _page(self, after: int) -> list[Row]:
+    async def _page(self, after: int, *, archived: bool = False) -> list[Row]:
+        live = "select issue, body, version from ledgers where archived = 0 and issue > :after order by issue limit :most"
         return await self._store.read(
-            "select issue, body, version from ledgers where archived = 0 and issue > :after order by issue limit :most",
-            after=after,
-            most=_PAGE,
+            live.replace("archived = 0 and", "") if archived else live, after=after, most=_PAGE
         )
+
+    async def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[Kept]:
+        if issue is not None:
+            row = await self._row(issue)
+            if row is not None:
+                yield _kept(row, issue)
+            return
+        last = 0
+        try:
+            while rows := await self._page(last, archived=archived):
+                for row in rows:
+                    yield _kept(row, row["issue"])
+                last = rows[-1]["issue"]
+        except StorageUnavailable as error:
+            raise LedgersAway(None, why=str(error)) from error
 
     async def live(self) -> list[int]:
         return await self._issues("select issue from ledgers where archived = 0 order by issue")
@@ -282,6 +296,13 @@ class DatabaseLedger:
             )
         except StorageUnavailable as error:
             raise LedgersAway(None, issue, str(error)) from error
+
+
+def _kept(row: Row, issue: int) -> Kept:
+    try:
+        return Kept([(f"issue-{issue}", _records(row, issue))], [])
+    except LedgerUnreadable as error:
+        return Kept([], [str(error)])
 
 
 def hold(tx: Tx, issues: Sequence[int]) -> None:

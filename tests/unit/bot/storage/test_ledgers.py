@@ -202,6 +202,22 @@ async def test_archived_ledgers_are_read_and_come_back(ledger: Ledger, another: 
     assert await ledger.latest(1) == [7]
 
 
+async def test_every_issue_is_read_once_whether_it_is_archived_or_not(ledger: Ledger) -> None:
+    for issue in (9, 7, 8):
+        await ledger.transact(issue, add)
+    await ledger.shelve(8, over)
+
+    async def ids(**which: Any) -> list[str]:
+        found = [kept async for kept in ledger.every(**which)]
+        assert not any(kept.problems for kept in found)
+        return [item["id"] for kept in found for _, items in kept.parts for item in items]
+
+    assert await ids(archived=False) == ["CLR-7-001", "CLR-9-001"]
+    assert set(await ids()) == {"CLR-7-001", "CLR-8-001", "CLR-9-001"}
+    assert set(await ids(issue=8)) == {"CLR-8-001"} == set(await ids(issue=8, archived=False))
+    assert await ids(issue=10) == []
+
+
 async def test_nothing_is_the_matter(ledger: Ledger) -> None:
     assert await ledger.are_there()
     assert [await ledger.trouble(), await ledger.trouble(thorough=True)] == [None, None]
