@@ -21,9 +21,6 @@ from tests.kit.lives import Life
 IDLE = 1100
 DESCRIPTORS = 1024
 MORE = """
-[http]
-listen = "127.0.0.1:0"
-
 [[producers]]
 name = "mailer"
 token_env = "MAILER_TOKEN"

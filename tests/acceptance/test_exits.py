@@ -36,17 +36,16 @@ async def test_signal_ends_it_with_0(world: World, number: signal.Signals) -> No
 
 
 async def test_busy_port_ends_with_1_so_that_it_is_started_again(world: World) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        listen = f"127.0.0.1:{other.getsockname()[1]}"
-        world.file.write_text(f'{world.file.read_text()}\n[http]\nlisten = "{listen}"\n')
+    with socket.create_server(("127.0.0.1", world.port)):
         life = await Life.begin(world)
         try:
             assert await asyncio.wait_for(life.process.wait(), 60) == 1
         finally:
             await life.end()
-        assert f"{world.file}: http.listen: {listen}: the address is in use" in world.log.read_text()
+        assert (
+            f"{world.file}: http.listen: 127.0.0.1:{world.port}: the address is in use"
+            in world.log.read_text()
+        )
     async with Life.of(world) as life:
         assert await life.stop() == 0
 

@@ -12,7 +12,6 @@ from bot.workspace import Options
 from tests.acceptance.dying import Doomed
 from tests.acceptance.exchanges import DirectExchange, Exchange, McpExchange, check_all
 from tests.acceptance.world import World, a_world
-from tests.kit.world import ANY_PORT
 
 IMPATIENT = Options(ack_timeout=1.5)
 SIDE_BY_SIDE = 4
@@ -92,8 +91,6 @@ async def test_kill_at_every_step_from_question_to_updated_card(
         folder = tmp_path / str(number)
         await asyncio.to_thread(folder.mkdir)
         async with a_world(folder, "standard" if dialect in direct else dialect, IMPATIENT) as world:
-            if dialect in direct:
-                world.file.write_text(ANY_PORT + world.file.read_text())
             return await sweep(world, number, SIDE_BY_SIDE * every, kind)
 
     async with asyncio.TaskGroup() as group:

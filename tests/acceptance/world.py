@@ -20,7 +20,8 @@ from bot.workspace.interactions import Outcome
 from bot.workspace.state import Message
 from tests.kit import world
 from tests.kit.minimal import MinimalProducer
-from tests.kit.world import ANY_PORT, config, said
+from tests.kit.served import reserved_port
+from tests.kit.world import config, said
 
 
 class Tap:
@@ -116,14 +117,17 @@ A_WHILE = 10.0
 class World:
     """One workspace, one agent, one folder, in which processes live and die one after the other."""
 
-    def __init__(self, folder: Path, workspace: Workspace, agent: Agent, tap: Tap) -> None:
+    def __init__(self, folder: Path, workspace: Workspace, agent: Agent, tap: Tap, port: int) -> None:
+        """`port`: where each process listens."""
         self.folder = folder
+        self.port = port
         self.workspace = workspace
         self.agent = agent
         self.tap = tap
         workspace.context.faults = TappedFaults(tap)
         self.file = folder / "clarify.toml"
-        self.file.write_text(config(agent.url, dialect=agent.dialect).removeprefix(ANY_PORT))
+        listen = f'[http]\nlisten = "127.0.0.1:{port}"\n'
+        self.file.write_text(config(agent.url, dialect=agent.dialect, more=listen))
 
     @property
     def log(self) -> Path:
@@ -242,8 +246,9 @@ async def a_world(
 ) -> AsyncIterator[World]:
     """A workspace and an agent; the process is each test's to start."""
     tap = Tap()
-    async with Workspace(options=options) as workspace, AGENTS_BY_DIALECT[dialect](tap) as agent:
-        yield World(folder, workspace, agent, tap)
+    with reserved_port() as port:
+        async with Workspace(options=options) as workspace, AGENTS_BY_DIALECT[dialect](tap) as agent:
+            yield World(folder, workspace, agent, tap, port)
 
 
 def has_controls(message: Message) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import sys
 import time
 from pathlib import Path
@@ -23,28 +22,27 @@ from bot.telemetry import Telemetry
 from core.clock import SystemClock
 from tests.bench.stage import process
 from tests.bench.table import Row, median, spread
+from tests.kit.served import reserved_port
 
 _MEGABYTE = 1 << 20
 
 
 async def skimmed(_folder: Path, rounds: int, events: int) -> list[Row]:
     """The same stream, read to its end by either, in turn."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     ours, bare, grown = [], [], []
     memory = psutil.Process().memory_info
-    async with process([sys.executable, "-m", "tests.bench.streaming", str(port), str(events)], {}):
-        url = f"http://127.0.0.1:{port}"
-        await _listens(url)
-        for number in range(-1, rounds):
-            theirs = await _bare(url, events)
-            before = memory().rss
-            mine = await _ours(url, events)
-            if number >= 0:
-                ours.append(events / mine)
-                bare.append(events / theirs)
-                grown.append((memory().rss - before) / _MEGABYTE)
+    with reserved_port() as port:
+        async with process([sys.executable, "-m", "tests.bench.streaming", str(port), str(events)], {}):
+            url = f"http://127.0.0.1:{port}"
+            await _listens(url)
+            for number in range(-1, rounds):
+                theirs = await _bare(url, events)
+                before = memory().rss
+                mine = await _ours(url, events)
+                if number >= 0:
+                    ours.append(events / mine)
+                    bare.append(events / theirs)
+                    grown.append((memory().rss - before) / _MEGABYTE)
     ratios = [mine / theirs for mine, theirs in zip(ours, bare, strict=True)]
     return [
         Row(

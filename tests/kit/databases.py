@@ -20,6 +20,7 @@ from psycopg import sql
 
 from bot.storage.sqlite import SQLite
 from bot.storage.store import Store
+from tests.kit.served import reserved_port
 from tests.kit.until import until
 
 
@@ -89,10 +90,8 @@ def tables_with(url: str, word: str) -> list[str]:
 class Bouncer:
     """PgBouncer in transaction mode before a server, for as long as it is open: three sessions for all its clients."""
 
-    def __init__(self, program: str, server: Server, folder: Path) -> None:
+    def __init__(self, program: str, server: Server, folder: Path, port: int) -> None:
         self._wire = Wire(server, server.new())
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
-            port = free.getsockname()[1]
         wire = urlsplit(self._wire.url)
         self.direct = self._wire.direct
         self.url = f"postgresql://postgres@127.0.0.1:{port}{wire.path}"
@@ -126,12 +125,13 @@ async def bouncer(postgres_server: Server, tmp_path: Path) -> AsyncIterator[Boun
     program = os.environ.get("CLARIFY_PGBOUNCER") or shutil.which("pgbouncer", path=f"{os.defpath}:/usr/sbin")
     if program is None:
         pytest.skip("needs pgbouncer, of the package of that name")
-    made = Bouncer(program, postgres_server, tmp_path)
-    try:
-        await made.ready()
-        yield made
-    finally:
-        made.close()
+    with reserved_port() as port:
+        made = Bouncer(program, postgres_server, tmp_path, port)
+        try:
+            await made.ready()
+            yield made
+        finally:
+            made.close()
 
 
 class Wire:

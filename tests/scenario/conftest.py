@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from bot.producers import subscriber
 from tests.kit.clocks import LeapClock
+from tests.kit.served import reserved_port
 from tests.kit.world import World, scene
 
 
@@ -21,6 +22,13 @@ async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
     speed = request.node.get_closest_marker("speed")
     async with scene(tmp_path, clock=LeapClock(*speed.args) if speed else None) as made:
         yield made
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """See `reserved_port`."""
+    with reserved_port() as reserved:
+        yield reserved
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,6 @@ from mcp_types import TextContent
 from bot.workspace.seed import AGENTS, FOLAKE
 from tests.kit.world import World, config, said, url_of
 from tests.scenario.test_hooks import event
-from tests.scenario.test_python_client import free_port
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -136,8 +135,10 @@ async def test_shell_script_exits_as_people_decide(
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-async def test_shell_script_waits_on_while_the_bot_starts_anew(stage: World, environ: dict[str, str]) -> None:
-    listen = f'[http]\nlisten = "127.0.0.1:{free_port()}"\n'
+async def test_shell_script_waits_on_while_the_bot_starts_anew(
+    stage: World, port: int, environ: dict[str, str]
+) -> None:
+    listen = f'[http]\nlisten = "127.0.0.1:{port}"\n'
     stage.configure(config(stage.producer.url, more=listen))
     async with stage.bot() as bot:
         process = await start(f"sh {EXAMPLES / 'ask.sh'}", environ | {"CLARIFY_URL": url_of(bot)})

@@ -28,7 +28,6 @@ from tests.kit.lives import Life
 from tests.kit.processes import ROOT
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, scene, url_of
-from tests.scenario.test_python_client import free_port
 
 DOORS = [(door, version) for door in ("http", "stdio") for version in ("2025-06-18", "2026-07-28")]
 
@@ -292,8 +291,7 @@ async def test_process_is_a_session(stage: World, url: str) -> None:
     assert {state["agent"] for state in states} == {"test-agent"}
 
 
-async def test_stdio_lives_through_a_restart_of_the_bot(stage: World) -> None:
-    port = free_port()
+async def test_stdio_lives_through_a_restart_of_the_bot(stage: World, port: int) -> None:
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     async with Life.of(stage) as life, called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
         asking = asyncio.create_task(caller.call("ask_human", question="Which?", choices=["a", "b"], wait=55))
@@ -322,8 +320,8 @@ async def test_bot_that_stops_ends_the_calls(
     assert "[error" not in capsys.readouterr().out
 
 
-async def test_bot_away_is_a_mistake_that_the_model_can_read() -> None:
-    async with called("stdio", "2026-07-28", f"http://127.0.0.1:{free_port()}") as caller:
+async def test_bot_away_is_a_mistake_that_the_model_can_read(port: int) -> None:
+    async with called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
         state = await caller.call("ask_human", question="Anybody?", wait=0, is_error=True)
         assert "cannot be reached" in state["said"]
 

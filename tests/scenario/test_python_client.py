@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -32,12 +31,6 @@ async def url(stage: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[st
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # for this machine, there is none
         yield url_of(bot)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 async def test_answer_says_who_chose_what(stage: World, url: str) -> None:
@@ -201,8 +194,7 @@ async def test_ctrl_c_withdraws(stage: World, url: str) -> None:
     assert not controls(await stage.now_says(card, "Withdrawn"))
 
 
-async def test_bot_is_away_at_first(stage: World, caplog: pytest.LogCaptureFixture) -> None:
-    port = free_port()
+async def test_bot_is_away_at_first(stage: World, port: int, caplog: pytest.LogCaptureFixture) -> None:
     asking = asyncio.create_task(clarify.aio.ask("Anybody?", url=f"http://127.0.0.1:{port}"))
     await until(lambda: "cannot be reached" in caplog.text)
     text = config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n')
@@ -211,8 +203,8 @@ async def test_bot_is_away_at_first(stage: World, caplog: pytest.LogCaptureFixtu
         assert (await asking).value == "yes, me"
 
 
-async def test_bot_is_away_until_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    nowhere = f"http://127.0.0.1:{free_port()}"
+async def test_bot_is_away_until_the_end(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    nowhere = f"http://127.0.0.1:{port}"
     with pytest.raises(clarify.Unreachable, match="cannot be reached"):
         await clarify.aio.ask("Anybody?", timeout=0.1, url=nowhere)
     answer = await clarify.aio.ask("Anybody?", timeout=0.1, default="nobody", url=nowhere)
@@ -250,8 +242,7 @@ async def test_question_whose_response_is_lost_is_asked_once(stage: World, url: 
 
 
 @pytest.mark.parametrize("how", ["sync", "asyncio"])
-async def test_bot_is_killed_while_the_question_waits(stage: World, how: str) -> None:
-    port = free_port()
+async def test_bot_is_killed_while_the_question_waits(stage: World, port: int, how: str) -> None:
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     more: dict[str, Any] = {"choices": ["a", "b"], "url": f"http://127.0.0.1:{port}"}
     async with Life.of(stage) as life:
