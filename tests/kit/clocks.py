@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import threading
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 _TURNS = 20
+_BEAT, _LATEST_BEAT = 0.01, 0.03  # seconds
 
 
 class ManualClock:
@@ -80,14 +82,21 @@ class LeapClock:
 
     Also the workspace's and the producer's clock in a world of it, so that all of them agree. `ahead` sets it: nobody
     wakes, and its steady time stays, as when the machine's clock is changed.
+
+    A fast one stands still while the event loop does: a second in which a busy machine does nothing would be minutes.
     """
 
     def __init__(self, speed: float = 1.0) -> None:
         self.ahead = timedelta(0)
         self._speed = speed
-        self._began = time.time()
+        self._began = self._seen = time.time()
+        self._stood = 0.0  # seconds in which the event loop did
+        self._reading = threading.Lock()
         self._past = 0.0  # seconds that were leapt over
         self._leapt = asyncio.Event()
+        self._is_fast = speed > 1
+        if self._is_fast:
+            self._beat(asyncio.get_running_loop())
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._began + self.steady(), UTC) + self.ahead
@@ -97,7 +106,20 @@ class LeapClock:
         return self.now().timestamp()
 
     def steady(self) -> float:
-        return (time.time() - self._began) * self._speed + self._past
+        return (self._ran() - self._began) * self._speed + self._past
+
+    def _ran(self) -> float:
+        if not self._is_fast:
+            return time.time()
+        with self._reading:
+            now = time.time()
+            self._stood += max(0.0, now - self._seen - _LATEST_BEAT)
+            self._seen = now
+            return now - self._stood
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ran()
+        loop.call_later(_BEAT, self._beat, loop)
 
     def leap(self, by: timedelta) -> None:
         self._past += by.total_seconds()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import timedelta
 from math import inf
 
@@ -121,6 +122,13 @@ async def test_time_beside_an_event_counts_from_the_call() -> None:
     clock.leap(timedelta(seconds=61))
     async with asyncio.timeout(30):
         await waiting
+
+
+async def test_fast_clock_of_tests_stands_still_while_nothing_runs() -> None:
+    clock = LeapClock(1000)
+    before = clock.steady()
+    time.sleep(0.3)  # noqa: ASYNC251 - that is what is tested
+    assert clock.steady() - before <= 30
 
 
 class Crowd:

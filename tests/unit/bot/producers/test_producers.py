@@ -242,8 +242,8 @@ async def test_producers_estimates_a_clock_from_live_events(agent: Agent) -> Non
         await until(lambda: party.box.got)
         (incoming,) = party.box.got
         assert incoming.live
-        assert 420 <= party.state()["offset_seconds"] < 425
-        assert timedelta(0) <= clock.now() - incoming.at < timedelta(seconds=5)
+        assert 420 <= party.state()["offset_seconds"] < 480
+        assert timedelta(0) <= clock.now() - incoming.at < timedelta(seconds=60)
         assert incoming.expires_at == incoming.at + timedelta(seconds=600)
 
 

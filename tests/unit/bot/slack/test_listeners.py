@@ -64,16 +64,23 @@ def said(bot: Bot, user: str = ADE) -> str:
     return f"{last.text}\n{shown(blocks)}" if blocks else last.text
 
 
-async def test_reading_that_takes_long_is_acknowledged_at_once(bot: Bot) -> None:
+async def test_reading_that_takes_long_is_acknowledged_at_once(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record, _ = await bot.asked()
-    bot.ws.faults.add("conversations.members", "delay:1.2")
+    members, slack_tells = bot.people.members, asyncio.Event()
 
-    told = await command(bot, "")
+    async def slow(channel: str, **more: Any) -> Any:
+        await slack_tells.wait()
+        return await members(channel, **more)
 
-    assert record.id in told
-    (ack,) = [ack for ack in bot.ws.acks if ack.kind == "slash_commands"]
-    assert ack.seconds is not None
-    assert ack.seconds < 1.0
+    monkeypatch.setattr(bot.people, "members", slow)
+    assert (await bot.ws.command(ADE, AGENTS, "/clarify", "")).ok  # acknowledged
+    assert not bot.ws.ephemerals(ADE)
+
+    slack_tells.set()
+    await bot.ws.wait_for(lambda: bot.ws.ephemerals(ADE), 60)
+    assert record.id in said(bot)
 
 
 async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> None:
