@@ -42,6 +42,7 @@ class Producers:
     ) -> None:
         """`report_trouble` gets what a human has to know. Opens nothing yet."""
         self._telemetry = telemetry
+        self._store = store
         self._parties: dict[str, Subscriber | Push] = {}
         self._clients: dict[str, ReplyClient | Push] = {}
         self._opened: dict[str, asyncio.Event] = {}
@@ -156,8 +157,12 @@ class Producers:
                 self.note_connected(name)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Per producer: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""
-        return {name: party.status() for name, party in self._parties.items()}
+        """Per producer that this bot is connected with, or that pushes to it: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""
+        return {
+            name: party.status()
+            for name, party in self._parties.items()
+            if self._store.leads or isinstance(party, Push)
+        }
 
     def note_connected(self, producer: str) -> None:
         """A producer connected, or somebody reads its replies here or at another bot."""

@@ -86,11 +86,13 @@ class Readiness(BaseModel):
 
 
 def producer_checks(names: Sequence[str], status: ProducersStatus) -> list[Check]:
-    """One check per producer of the configuration. One that pushes to us counts as well: it comes when it has something."""
+    """One check per producer of the configuration. One that pushes to us counts as well: it comes when it has something.
+    Of one without a status another bot knows, which is connected with it.
+    """
 
     def look(name: str) -> str | None:
-        now = status().get(name, {})
-        if now.get("connected") or now.get("dialect") == "push":
+        now = status().get(name)
+        if now is None or now.get("connected") or now.get("dialect") == "push":
             return None
         return f"not connected: {now.get('last_error') or 'no answer yet'}"
 
