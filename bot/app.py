@@ -767,6 +767,7 @@ class Bot:
             incidents=self.incidents,
             pages=self.pages,
             home=self.home,
+            people=self.people,
             producers=self.producers,
             catch_up=self.slack.schedule_catch_up,
             clock=self.clock,
@@ -814,6 +815,7 @@ class Bot:
             page_actions=self.page_actions,
             people=self.people,
             home=self.home,
+            tell_others=self.store.tell,
         )
 
     def _commands(self) -> Commands:

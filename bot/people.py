@@ -45,6 +45,7 @@ from core.errors import (
 
 _T = TypeVar("_T")
 View = dict[str, Any]
+Fact = Literal["user", "channel", "group"]
 Reason = Literal[
     "deactivated", "bot", "external", "guest", "not in the channel", "not listed", "asked of another"
 ]
@@ -315,9 +316,13 @@ class People:
             return "deactivated" if kept.value.is_deleted else None
         return None if kept.value else "no members"
 
-    def forget(self, kind: Literal["user", "channel", "group"], name: str) -> None:
+    def forget(self, kind: Fact, name: str) -> None:
         """What is kept of one of them is out of date."""
         self._kept.pop((kind, name), None)
+
+    def forget_all(self) -> None:
+        """What is kept of any of them may be out of date."""
+        self._kept.clear()
 
     def ask_again(self, group: str) -> None:
         """A user group that was asked about may have been disabled or enabled: look, and tell if it has."""

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import cast
 
 import structlog
 
@@ -19,6 +20,7 @@ from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
+from bot.people import Fact, People
 from bot.producers.inbox import Inbox
 from bot.producers.producers import Producers
 from bot.storage.store import Store, until_stored
@@ -41,6 +43,7 @@ class Replicas:
         incidents: Incidents,
         pages: Pages,
         home: HomeTabs,
+        people: People,
         producers: Producers,
         catch_up: Callable[[], None],
         clock: Clock,
@@ -51,6 +54,7 @@ class Replicas:
         self._incidents = incidents
         self._pages = pages
         self._home = home
+        self._people = people
         self._producers = producers
         self._catch_up = catch_up
         self._clock = clock
@@ -107,6 +111,9 @@ class Replicas:
         for producer in names.get("replies", ()):
             if (push := self._producers.pushing(producer)) is not None:
                 push.look()
+        for words in names.get("people", ()):
+            fact, _, name = words.partition(" ")
+            self._people.forget(cast("Fact", fact), name)
         if self._store.leads:
             await self._lead(names)
 
@@ -129,6 +136,7 @@ class Replicas:
         """Something may have been missed."""
         await self._pages.reload()
         self._producers.look()
+        self._people.forget_all()
         if self._store.leads:
             self._incidents.changed([each.incident.id for each in self._incidents])
             await self._delivery.send_all()

@@ -42,7 +42,7 @@ class SlackMemory:
 
     async def tell_gap(self) -> None:
         """Something from Slack may have been missed here: have the bot that leads look for it."""
-        await self._store.write(lambda tx: tx.tell("gap", leader_only=True))
+        await self._store.tell("gap", leader_only=True)
 
     @property
     def is_ours_to_look(self) -> bool:

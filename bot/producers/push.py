@@ -221,8 +221,7 @@ class PushedReplies:
 
     async def opened(self, producer: str) -> None:
         """Somebody begins to read: a bot that leads elsewhere tries again what is to be read."""
-        if not self._store.leads:
-            await self._store.write(lambda tx: tx.tell("reader", producer, leader_only=True))
+        await self._store.tell("reader", producer, leader_only=True)
 
     async def had(self, producer: str, position: int, now: datetime) -> None:
         """Record that a reader has everything up to `position`."""

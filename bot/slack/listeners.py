@@ -18,7 +18,7 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from bot.errors import BadPress
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
-from bot.people import People, Reaction
+from bot.people import Fact, People, Reaction
 from bot.slack.answering import Answering, Interactions
 from bot.slack.binding import AnyPress
 from bot.slack.conversation import Conversation
@@ -34,6 +34,7 @@ from bot.slack.payloads import (
 )
 from bot.slack.socket import Unacknowledged
 from bot.slack.typed import TypedMessages
+from bot.storage.tx import Topic
 from bot.views import phrases
 from bot.views.codec import (
     ANSWER_CALLBACK,
@@ -55,7 +56,7 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, kw_only=True)
 class Handlers:
-    """The services that the listeners call."""
+    """The services that the listeners call. `tell_others`: the other bots on the same database."""
 
     answering: Answering
     interactions: Interactions
@@ -64,6 +65,7 @@ class Handlers:
     conversation: Conversation
     people: People
     home: HomeTabs
+    tell_others: Callable[[Topic, str], Awaitable[None]]
 
 
 def register(app: AsyncApp, to: Handlers) -> None:
@@ -236,22 +238,25 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
 def _people(app: AsyncApp, to: Handlers) -> None:
     """Events after which cached facts about people are out of date."""
 
-    async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:
-        to.people.forget("channel", str(event.get("channel")))
+    async def out_of_date(ack: AsyncAck, fact: Fact, name: str) -> None:
+        to.people.forget(fact, name)
+        await to.tell_others("people", f"{fact} {name}")
         await ack()
+
+    async def membership(ack: AsyncAck, event: dict[str, Any]) -> None:
+        await out_of_date(ack, "channel", str(event.get("channel")))
 
     async def person(ack: AsyncAck, event: dict[str, Any]) -> None:
         user = event.get("user")
-        to.people.forget("user", str(user.get("id") if isinstance(user, dict) else user))
-        await ack()
+        await out_of_date(ack, "user", str(user.get("id") if isinstance(user, dict) else user))
 
     async def group(ack: AsyncAck, event: dict[str, Any]) -> None:
-        to.people.forget("group", str(event.get("subteam_id")))
-        await ack()
+        await out_of_date(ack, "group", str(event.get("subteam_id")))
 
     async def group_itself(ack: AsyncAck, event: dict[str, Any]) -> None:
-        to.people.ask_again(str((event.get("subteam") or {}).get("id")))
-        await ack()
+        name = str((event.get("subteam") or {}).get("id"))
+        to.people.ask_again(name)
+        await out_of_date(ack, "group", name)
 
     for kind in ("member_joined_channel", "member_left_channel"):
         app.event(kind)(membership)

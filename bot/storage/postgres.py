@@ -130,6 +130,10 @@ class PostgreSQL:
             return [_unread(error)] * len(queries)
 
     @property
+    def is_shared(self) -> bool:
+        return True
+
+    @property
     def doubt(self) -> float:
         return 0.0 if self._doubtful is None else asyncio.get_running_loop().time() - self._doubtful
 

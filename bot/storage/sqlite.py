@@ -97,6 +97,10 @@ class SQLite:
         return await self._reader.run(partial(_fetch_all, queries))
 
     @property
+    def is_shared(self) -> bool:
+        return False
+
+    @property
     def name(self) -> str:
         return ""
 

@@ -18,7 +18,7 @@ from structlog.typing import FilteringBoundLogger
 
 from bot.errors import StorageUnavailable
 from bot.storage.sqlite import SQLite
-from bot.storage.tx import News, Outcome, Query, Row, Work, bound
+from bot.storage.tx import News, Outcome, Query, Row, Topic, Work, bound
 from core.clock import Clock
 
 _T = TypeVar("_T")
@@ -48,6 +48,10 @@ class Database(Protocol):
     @property
     def clock(self) -> Clock:
         """As `Store.clock`."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other bots may work on it."""
 
     @property
     def name(self) -> str:
@@ -210,6 +214,15 @@ class Store:
     async def give_back(self) -> None:
         """Return disk space that is not needed any more."""
         await self._database.give_back()
+
+    async def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
+        """`Tx.tell`, of what is stored nowhere.
+
+        Raises:
+            StorageUnavailable: they do not hear of it.
+        """
+        if self._database.is_shared:
+            await self.write(lambda tx: tx.tell(topic, name, leader_only=leader_only))
 
     def news(self) -> AsyncGenerator[list[News] | None]:
         """What other bots tell (`Tx.tell`), each with its topic and name; None where some of it may have been missed, as at

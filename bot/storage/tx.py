@@ -15,10 +15,10 @@ _T = TypeVar("_T")
 LONGEST_LIST = 512
 _LIST = re.compile(r"\bin :(\w+)")
 Query = tuple[str, Mapping[str, object]]
-Topic = Literal["inbox", "message", "card", "incident", "home", "gap", "replies", "reader"]
+Topic = Literal["inbox", "message", "card", "incident", "home", "gap", "people", "replies", "reader"]
 """What other bots hear of: events came; a message, by its key, or a clarification's cards have to be brought up to date;
-something happened to an incident; a person (or none) looks at a Home tab; something from Slack was missed; replies of a
-producer are to be read; somebody reads them.
+something happened to an incident; a person (or none) looks at a Home tab; something from Slack was missed; what was known
+of a person, channel or group is out of date; replies of a producer are to be read; somebody reads them.
 """
 
 News = tuple[Topic, str]
