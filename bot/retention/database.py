@@ -5,7 +5,7 @@ To back it up is one snapshot, to restore it or to forget something in it one tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -63,8 +63,8 @@ class InDatabase:
             with tables.anew(self._url, name if replace else None) as (new, is_aside):
                 if file.exists():
                     new.from_file(file)
-                for issue in sorted({each.issue or 0 for each in manifest.ledgers}):
-                    left += _put_ledger(new.tx, folder, issue, manifest)
+                for issue, files in sorted(_by_issue(manifest.ledgers).items()):
+                    left += _put_ledger(new.tx, folder, issue, files, manifest.numbers.get(issue, 0))
                 if (folder / KEY).exists():  # backups of earlier releases have none
                     sealing = (folder / KEY).read_bytes()
                     new.tx.run("insert into keys (name, value) values ('seal', :value)", value=sealing)
@@ -110,12 +110,23 @@ class InDatabase:
         return []
 
 
-def _put_ledger(tx: Tx, folder: Path, issue: int, manifest: Manifest) -> list[str]:
-    """Put all that a backup holds of an issue into one row; returns the files, or parts of them, that had no place in it."""
-    files = sorted((file for file in manifest.ledgers if file.issue == issue), key=_live_first)
-    contents = [(PurePosixPath(file.path), (folder / file.path).read_bytes()) for file in files]
+def _by_issue(files: Iterable[File]) -> dict[int, list[File]]:
+    found: dict[int, list[File]] = {}
+    for file in files:
+        found.setdefault(file.issue or 0, []).append(file)
+    return found
+
+
+def _put_ledger(tx: Tx, folder: Path, issue: int, files: Sequence[File], highest: int) -> list[str]:
+    """Put all that a backup holds of an issue into one row; returns the files, or parts of them, that had no place in it.
+    `highest`: the number of a record that was given out last.
+    """
+    contents = [
+        (PurePosixPath(file.path), (folder / file.path).read_bytes())
+        for file in sorted(files, key=_live_first)
+    ]
     body, left = _joined(issue, contents)
-    given_out = max(manifest.numbers.get(issue, 0), *(highest_in(issue, content) for _, content in contents))
+    given_out = max(highest, *(highest_in(issue, content) for _, content in contents))
     tx.run(
         "insert into ledgers (issue, body, highest, version, written, archived)"
         " values (:issue, :body, :highest, 1, pg_current_xact_id()::text::bigint, :archived)",
