@@ -29,6 +29,7 @@ from tests.kit.processes import ROOT
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, scene, url_of
 
+CLARIFY = ["-m", "bot.cli"]
 DOORS = [(door, version) for door in ("http", "stdio") for version in ("2025-06-18", "2026-07-28")]
 
 
@@ -60,7 +61,7 @@ def over(door: str, version: str, url: str, **more: str) -> Client:
     if door == "http":
         return Client(f"{url}/mcp", mode=mode, client_info=name)
     environ = {"CLARIFY_URL": url, "PYTHONPATH": str(ROOT)} | more
-    server = StdioServerParameters(command=sys.executable, args=["-m", "bot.cli", "mcp"], env=environ)
+    server = StdioServerParameters(command=sys.executable, args=[*CLARIFY, "mcp"], env=environ)
     return Client(server, mode=mode, client_info=name)
 
 
@@ -320,7 +321,12 @@ async def test_bot_that_stops_ends_the_calls(
     assert "[error" not in capsys.readouterr().out
 
 
-async def test_bot_away_is_a_mistake_that_the_model_can_read(port: int) -> None:
+async def test_bot_away_is_a_mistake_that_the_model_can_read(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is waited for shorter than in life."""
+    program = "import bot.cli.stdio, bot.cli; bot.cli.stdio._PATIENCE = 0.5; bot.cli.main()"
+    monkeypatch.setattr(f"{__name__}.CLARIFY", ["-c", program])
     async with called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
         state = await caller.call("ask_human", question="Anybody?", wait=0, is_error=True)
         assert "cannot be reached" in state["said"]

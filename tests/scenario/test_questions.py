@@ -180,17 +180,21 @@ async def test_question_outlives_a_restart(stage: World) -> None:
 
 
 async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Path) -> None:
+    clock = LeapClock()
     async with (
-        scene(tmp_path, clock=LeapClock(600)) as stage,
+        scene(tmp_path, clock=clock) as stage,
         stage.bot() as bot,
         httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
     ):
         asked = await Asker(http).ask(question="Go on?", kind="yes_no")
         card = await stage.card("Go on?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        told = await stage.message("never picked up the answer")
         asked_until = datetime.fromisoformat(asked["expires_at"])  # until then its asker may come
-        assert stage.clock.now() >= asked_until + timedelta(hours=1)
+        clock.leap(asked_until + timedelta(minutes=59) - clock.now())
+        await stage.ask(session="another", question="Meanwhile?")
+        assert not [m for m in stage.workspace.messages(AGENTS) if "never picked up" in m.text]
+        clock.leap(timedelta(minutes=1))
+        told = await stage.message("never picked up the answer")
         assert told.thread_ts == card.ts
         await stage.now_says(card, "The agent never picked it up")
         assert (await Asker(http).look(asked))["answer"] is True
@@ -218,13 +222,18 @@ async def test_session_is_one_thread_and_its_first_card_is_in_the_channel(stage:
 
 
 async def test_question_that_may_not_escalate_pages_nobody(tmp_path: Path) -> None:
+    clock = LeapClock()
     async with (
-        scene(tmp_path, clock=LeapClock(600)) as stage,
+        scene(tmp_path, clock=clock) as stage,
         stage.bot() as bot,
         httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
     ):
-        await Asker(http).ask(question="Quietly?", escalate=False)
-        await stage.now_says(await stage.card("Quietly?"), "Expired")
+        asked = await Asker(http).ask(question="Quietly?", escalate=False)
+        card = await stage.card("Quietly?")
+        clock.leap(timedelta(minutes=31))
+        await stage.until(lambda: len(stage.workspace.thread(AGENTS, card.ts)) == 2)  # a reminder
+        clock.leap(datetime.fromisoformat(asked["expires_at"]) - clock.now())
+        await stage.now_says(card, "Expired")
         assert stage.record()["aaep"]["nudges"] == 1
         assert not stage.workspace.direct(ONCALL)
 
