@@ -7,6 +7,7 @@
     │   ├── StorageInUseError   another instance holds it
     │   ├── LeaseLost           another bot on the same database leads now
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
+    │       ├── StorageSilent   the database does not answer at all
     │       └── StorageInDoubt  it may have been stored: the database went away in the middle of it
     ├── NotLeading              only the leader may do that, and this bot's lease is over
     ├── BackupError             a backup cannot be made, or is none that can be restored
@@ -71,6 +72,10 @@ class NotLeading(ClarifyBotError, TimeoutError):
 
 class StorageUnavailable(StorageError):
     """Nothing was stored; try again."""
+
+
+class StorageSilent(StorageUnavailable):
+    """The database does not answer; nothing was stored."""
 
 
 class StorageInDoubt(StorageUnavailable):

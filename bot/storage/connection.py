@@ -1,11 +1,18 @@
-"""Connections to PostgreSQL: as all of ours are, each with a thread of its own, replaced where one broke."""
+"""Connections to PostgreSQL: as all of ours are, each with a thread of its own, replaced where one broke.
+
+A server may hang without closing anything: packets are dropped, its processes stand still. A statement without a sign of
+it for `Connection.limit` seconds ends its connection, unless the server answers on another one: then it is only slow.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
 from typing import Any, TypeVar
 
 import psycopg
@@ -14,8 +21,8 @@ from psycopg.rows import dict_row
 from psycopg.types.string import StrDumperUnknown
 
 _T = TypeVar("_T")
-Connection = psycopg.Connection[dict[str, Any]]
-_CONNECT = 3  # seconds
+_CONNECT = 2  # seconds
+_SLOW = 10.0  # seconds: the most for a statement of which nothing is heard
 OPTIONS: dict[str, Any] = {
     "connect_timeout": _CONNECT,
     "keepalives_idle": 5,
@@ -27,10 +34,51 @@ OPTIONS: dict[str, Any] = {
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
-class Session:
-    """A connection and its thread; a new connection where the last one broke."""
+class ServerSilent(psycopg.OperationalError):
+    """The database does not answer."""
 
-    def __init__(self, url: str) -> None:
+
+@dataclass(slots=True)
+class Server:
+    """What several connections know of their server. `heard`: when it last said something, on `time.monotonic`."""
+
+    heard: float = -inf
+
+
+class Connection(psycopg.Connection[dict[str, Any]]):
+    """A connection that breaks where the server is silent for longer than `limit` seconds."""
+
+    limit = inf
+    server = Server()
+
+    def wait(self, gen: Generator[Any, Any, _T], *args: Any, **kwargs: Any) -> _T:
+        return super().wait(self._listening(gen), *args, **kwargs)
+
+    def _listening(self, gen: Generator[Any, Any, _T]) -> Generator[Any, Any, _T]:
+        """`gen`, which is told every tenth of a second that nothing came."""
+        since = time.monotonic()
+        try:
+            wanted = next(gen)
+            while True:
+                ready = yield wanted
+                now = time.monotonic()
+                if ready:
+                    self.server.heard = since = now
+                elif now - max(since, self.server.heard) > self.limit or now - since > max(self.limit, _SLOW):
+                    self.pgconn.finish()
+                    raise ServerSilent("it does not answer")
+                wanted = gen.send(ready)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
+
+
+class Session:
+    """A connection and its thread; a new connection where the last one broke. `limit`: see `Connection`."""
+
+    def __init__(self, url: str, server: Server, limit: float = inf) -> None:
+        self.limit = limit
+        self._server = server
         self._url = url
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="PostgreSQL")
         self._db: Connection | None = None
@@ -42,7 +90,7 @@ class Session:
     async def undo(self) -> None:
         """What was begun is not done; without a connection it is not anyway."""
         with suppress(psycopg.Error):
-            await self.run(_rollback)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._undo)
 
     async def close(self) -> None:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
@@ -53,6 +101,8 @@ class Session:
         if begin is not None:
             try:
                 db.execute(begin)
+            except ServerSilent:
+                raise
             except _LOST:
                 if not db.closed:
                     raise
@@ -64,7 +114,12 @@ class Session:
         if self._db is None or self._db.closed:
             self._drop()
             self._db = connect(self._url)
+        self._db.server, self._db.limit = self._server, self.limit
         return self._db
+
+    def _undo(self) -> None:
+        if self._db is not None and not self._db.closed:
+            self._db.execute("rollback")
 
     def _drop(self) -> None:
         if self._db is not None:
@@ -78,13 +133,16 @@ def connect(url: str) -> Connection:
     Raises:
         psycopg.Error: it cannot be had.
     """
-    db = psycopg.connect(
-        url,
-        autocommit=True,
-        prepare_threshold=None,
-        row_factory=dict_row,
-        **OPTIONS,
-    )
+    try:
+        db = Connection.connect(
+            url,
+            autocommit=True,
+            prepare_threshold=None,
+            row_factory=dict_row,
+            **OPTIONS,
+        )
+    except psycopg.errors.ConnectionTimeout as error:
+        raise ServerSilent("it does not answer") from error
     db.adapters.register_dumper(bool, _Flag)
     db.adapters.register_dumper(str, _Text)
     return db
@@ -104,10 +162,6 @@ class _Text(StrDumperUnknown):
 
     def dump(self, obj: str) -> Buffer | None:
         return super().dump(obj.replace("\x00", "\ufffd"))
-
-
-def _rollback(db: Connection) -> None:
-    db.execute("rollback")
 
 
 def words(error: psycopg.Error) -> str:

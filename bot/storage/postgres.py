@@ -6,7 +6,9 @@ stand in between.
 
 A connection that dies in COMMIT leaves open whether it was done. Each transaction therefore notes its number in this
 process's row of `replicas`. A new connection reads it back once the server is done with the old one, which holds that row
-for as long as it lives. Until then who waits goes on waiting, and other work is refused.
+for as long as it lives. Until then who waits goes on waiting, and other work is refused. So it is with a COMMIT that a
+server which hangs does not answer; whatever else it does not answer was not done, as its transaction ends with our
+connection.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -28,16 +30,17 @@ import psycopg
 import structlog
 from psycopg import sql
 
-from bot.errors import StorageError, StorageInDoubt, StorageUnavailable
+from bot.errors import StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import lease
 from bot.storage.clock import Sample, ServerClock
-from bot.storage.connection import OPTIONS, Connection, Session, connect, words
+from bot.storage.connection import OPTIONS, Connection, Server, ServerSilent, Session, connect, words
 from bot.storage.lease import Lease, Terms
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
-_LOCK_TIMEOUT_MS = 2000
+_SILENCE = 2.0  # seconds without a sign of the server, after which nothing is expected any more: Slack waits for three
+_LOCK_TIMEOUT_MS = 1500
 _IDLE_MS = 5000  # a process that was stopped in the middle of a transaction holds nobody up for longer
 _SETTLE_MS = 10_000
 _IN_DOUBT, _RETRY = 30.0, 0.2  # seconds
@@ -59,7 +62,7 @@ class PostgreSQL:
     """An open database."""
 
     def __init__(
-        self, writer: Session, reader: Session, installation: str, url: str, listen_url: str
+        self, writer: Session, reader: Session, asking: Session, installation: str, listen_url: str
     ) -> None:
         self.installation = installation
         self.clock = ServerClock(SystemClock())
@@ -68,8 +71,8 @@ class PostgreSQL:
         self.name = secrets.token_hex(8)
         self._listen_url = listen_url
         self._number = 0
-        self._doubtful: float | None = None  # since when, on the event loop's clock
-        self._lease = Lease(Session(url), self.name, self.clock, TERMS)
+        self._doubtful: float | None = None  # since when, on `time.monotonic`
+        self._lease = Lease(asking, self.name, self.clock, TERMS)
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
@@ -78,7 +81,9 @@ class PostgreSQL:
         Raises:
             StorageError: it cannot be used, or was written by a newer version.
         """
-        writer, reader = Session(url), Session(url)
+        server = Server()
+        writer = Session(url, server)
+        reader, asking = (Session(url, server, _SILENCE) for _ in range(2))
         try:
             installation = await writer.run(prepared)
         except psycopg.Error as error:
@@ -87,7 +92,8 @@ class PostgreSQL:
         except StorageError:
             await writer.close()
             raise
-        opened = cls(writer, reader, installation, url, listen_url or url)
+        writer.limit = _SILENCE
+        opened = cls(writer, reader, asking, installation, listen_url or url)
         with suppress(psycopg.Error):  # it is heard later, then
             opened.clock.heard(await reader.run(opened._time))
         return opened
@@ -103,8 +109,7 @@ class PostgreSQL:
         results: list[Outcome] = []
         began = self.clock.steady()
         try:
-            tell = partial(self._tell, self._lease.epoch)
-            return await self._writer.run(partial(_done, works, results, self._lease, tell), self._begin())
+            return await self._writer.run(partial(self._do, works, results), self._begin())
         except _DeposedError as error:
             await self._writer.undo()
             raise StorageUnavailable(f"Nothing was stored: {error}.") from error
@@ -118,7 +123,11 @@ class PostgreSQL:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
         found = await self._fetch(queries)
         again = [at for at, each in enumerate(found) if isinstance(each, StorageUnavailable)]
-        if again:  # the connection may have been an old one
+        silent = next((each for each in found if isinstance(each, StorageSilent)), None)
+        if silent is not None:
+            for at in again:
+                found[at] = silent
+        elif again:  # the connection may have been an old one
             for at, each in zip(again, await self._fetch([queries[at] for at in again]), strict=True):
                 found[at] = each
         return found
@@ -135,7 +144,8 @@ class PostgreSQL:
 
     @property
     def doubt(self) -> float:
-        return 0.0 if self._doubtful is None else asyncio.get_running_loop().time() - self._doubtful
+        since = self._doubtful
+        return 0.0 if since is None else time.monotonic() - since
 
     async def others(self) -> frozenset[str]:
         alive = "select id from alive where id <> :me and seen_at > clock_timestamp() - :seconds * interval '1 second'"
@@ -214,6 +224,24 @@ class PostgreSQL:
                 [self.name, topic, name, _NEWS],
             )
 
+    def _do(self, works: Sequence[Work[Any]], results: list[Outcome], db: Connection) -> list[Outcome]:
+        """All of `results`, once they are committed; they are complete before that.
+
+        Raises:
+            _DeposedError: the lease is over, or may be; nothing was done.
+        """
+        if (epoch := self._lease.epoch) is not None:
+            if self._lease.left <= 0 and not self._lease.lost.is_set():
+                raise _DeposedError("this bot's lease is over")
+            if not lease.begins(epoch, db):
+                raise _DeposedError("another bot leads")
+        tell = partial(self._tell, epoch)
+        results += Tx(db, form, tell=tell, queue=_queue).parts(works, psycopg.OperationalError)
+        self._doubtful = time.monotonic()
+        db.execute("commit")
+        self._doubtful = None
+        return results
+
     def _begin(self) -> str:
         """In one string, since each is a way to the server and back; what is put into it is ours alone."""
         return (
@@ -236,7 +264,7 @@ class PostgreSQL:
             db.execute("commit")
             return 0 if row is None else int(row["batch"])
 
-        self._doubtful = asyncio.get_running_loop().time()
+        self._writer.limit = _SETTLE_MS / 1000 + 1
         try:
             while True:
                 try:
@@ -251,7 +279,7 @@ class PostgreSQL:
                     return batch == self._number
                 await asyncio.sleep(_RETRY)
         finally:
-            self._doubtful = None
+            self._doubtful, self._writer.limit = None, _SILENCE
 
     def _time(self, db: Connection) -> Sample:
         sent = self.clock.steady()
@@ -287,28 +315,6 @@ def _queue(db: Connection, what: str) -> None:
     db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
 
 
-def _done(
-    works: Sequence[Work[Any]],
-    results: list[Outcome],
-    leads: Lease,
-    tell: Callable[[Connection, Topic, str, bool], None],
-    db: Connection,
-) -> list[Outcome]:
-    """All of `results`, once they are committed; they are complete before that.
-
-    Raises:
-        _DeposedError: the lease is over, or may be; nothing was done.
-    """
-    if (epoch := leads.epoch) is not None:
-        if leads.left <= 0 and not leads.lost.is_set():
-            raise _DeposedError("this bot's lease is over")
-        if not lease.begins(epoch, db):
-            raise _DeposedError("another bot leads")
-    results += Tx(db, form, tell=tell, queue=_queue).parts(works, psycopg.OperationalError)
-    db.execute("commit")
-    return results
-
-
 def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
     text, values = query
     try:
@@ -319,11 +325,13 @@ def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
 
 
 def _unavailable(error: psycopg.Error) -> StorageUnavailable:
-    return StorageUnavailable(f"Nothing was stored: {words(error)}.")
+    kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
+    return kind(f"Nothing was stored: {words(error)}.")
 
 
 def _unread(error: psycopg.Error) -> StorageUnavailable:
-    return StorageUnavailable(f"The storage could not be read: {words(error)}.")
+    kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
+    return kind(f"The storage could not be read: {words(error)}.")
 
 
 def prepared(db: Connection) -> str:

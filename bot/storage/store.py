@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
-from bot.errors import StorageUnavailable
+from bot.errors import StorageSilent, StorageUnavailable
 from bot.storage.sqlite import SQLite
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Work, bound
 from core.clock import Clock
@@ -27,6 +27,7 @@ Acting = Callable[[], AbstractAsyncContextManager[None]]
 _BATCH = 256
 _RETRY = 0.5  # seconds
 _PATIENCE = 2.0  # seconds
+_LOOK = 0.5  # seconds between looks at a commit that takes long
 
 
 class Database(Protocol):
@@ -253,6 +254,12 @@ class Store:
                 results = await self._database.fetch([query for query, _ in batch])
             except Exception as error:  # noqa: BLE001 - of the connection: handed to all who wait
                 results = [error] * len(batch)
+            if any(
+                isinstance(each, StorageSilent) for each in results
+            ):  # to others it would say nothing, either
+                batch += self._unread
+                results += [StorageSilent()] * len(self._unread)
+                self._unread.clear()
             for (_, found), result in zip(batch, results, strict=True):
                 if found.done():
                     continue
@@ -269,7 +276,10 @@ class Store:
                 batch.append(self._queue.get_nowait())
             commit = asyncio.ensure_future(self._commit(batch))
             try:
-                await asyncio.shield(commit)
+                while not (await asyncio.wait({commit}, timeout=_LOOK))[0]:
+                    if self._database.doubt > _PATIENCE:
+                        self._refuse()
+                commit.result()
             except asyncio.CancelledError:
                 await commit
                 raise
@@ -280,6 +290,18 @@ class Store:
             results = await self._database.commit([work for work, _ in batch])
         except StorageUnavailable as error:
             results = [(None, error)] * len(batch)
+            if isinstance(error, StorageSilent):
+                self._refuse()
+        self._settle(batch, results)
+
+    def _refuse(self) -> None:
+        """Nothing of what waits is begun: the database does not answer."""
+        waiting = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        self._settle(waiting, [(None, StorageSilent())] * len(waiting))
+
+    def _settle(
+        self, batch: Sequence[tuple[Work[Any], asyncio.Future[Any]]], results: Sequence[Outcome]
+    ) -> None:
         for (_, done), (result, problem) in zip(batch, results, strict=True):
             self._queue.task_done()
             if done.cancelled():

@@ -139,6 +139,8 @@ class Wire:
 
     `cut_at`: the statement (its beginning, as it is sent) at which the next connection to send it breaks; `passes`:
     whether the server gets it all the same, and only its answer is lost. `blocked`: no new connection is let through.
+    `stalled`: connections stay open, new ones too, and nothing gets through, until `go_on`; `stall_at`: from the moment at
+    which that statement is sent.
     `direct`: the address without it.
     """
 
@@ -147,6 +149,9 @@ class Wire:
         self.cut_at: bytes | None = None
         self.passes = False
         self.blocked = False
+        self.stall_at: bytes | None = None
+        self._flows = threading.Event()
+        self._flows.set()
         self._path = str(server.socket / ".s.PGSQL.5432")
         self._name = url.partition("@/")[2].partition("?")[0]
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -157,6 +162,16 @@ class Wire:
     def url(self) -> str:
         return f"postgresql://postgres@127.0.0.1:{self._listening.getsockname()[1]}/{self._name}"
 
+    @property
+    def stalled(self) -> bool:
+        return not self._flows.is_set()
+
+    def stall(self) -> None:
+        self._flows.clear()
+
+    def go_on(self) -> None:
+        self._flows.set()
+
     def cut(self) -> None:
         """Break every connection."""
         for pair in list(self._pairs):
@@ -164,6 +179,7 @@ class Wire:
 
     def close(self) -> None:
         self._listening.close()
+        self.go_on()
         self.cut()
 
     def _accept(self) -> None:
@@ -193,6 +209,10 @@ class Wire:
                         while to.recv(65536):  # until the server is done with it
                             pair[1].shutdown(socket.SHUT_WR)
                     break
+                if source is pair[0] and self.stall_at is not None and self.stall_at in data:
+                    self.stall_at = None
+                    self.stall()
+                self._flows.wait()
                 to.sendall(data)
         self._end(pair)
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageUnavailable
+from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
 from bot.storage.lease import Terms
 from bot.storage.store import Store
@@ -311,4 +311,75 @@ async def test_what_a_killed_bot_left_is_removed_after_a_day(postgres_server: Se
             return [name for (name,) in said if len(name) == 4]
 
         await until(lambda: known() == ["away", "away"])
+    await store.close()
+
+
+SLACKS_PATIENCE = 3.0  # seconds
+
+
+async def test_server_that_hangs_is_not_waited_for(wire: Wire) -> None:
+    store = await Store.open(wire.url)
+    await store.run(INSERT, key="a")
+    assert await keys(store) == {"a"}
+    wire.stall()
+    for _ in range(2):  # on connections that were there, and on new ones
+        began = time.monotonic()
+        reading = [asyncio.create_task(keys(store)) for _ in range(3)]
+        writing = [asyncio.create_task(store.run(INSERT, key="b"))]
+        await asyncio.sleep(1)  # while it is found out
+        reading.append(asyncio.create_task(keys(store)))
+        writing.append(asyncio.create_task(store.run(INSERT, key="c")))
+        for each in await asyncio.gather(*reading, *writing, return_exceptions=True):
+            assert isinstance(each, StorageSilent)
+        assert time.monotonic() - began < SLACKS_PATIENCE
+        assert store.doubt == 0
+    wire.go_on()
+    await store.run(INSERT, key="d")
+    assert await keys(store) == {"a", "d"}
+    await store.close()
+
+
+async def test_commit_that_a_server_which_hangs_does_not_answer_is_in_doubt_until_it_does(wire: Wire) -> None:
+    store = await Store.open(wire.url)
+    wire.stall_at = b"commit"
+    began = time.monotonic()
+    first = asyncio.create_task(store.run(INSERT, key="a"))
+    await until(lambda: wire.stalled)
+    second = asyncio.create_task(store.run(INSERT, key="b"))
+    await until(lambda: store.doubt > 1)
+    assert time.monotonic() - began < SLACKS_PATIENCE
+    with pytest.raises(StorageSilent):
+        await second
+    assert time.monotonic() - began < SLACKS_PATIENCE
+    assert not first.done()
+    wire.go_on()
+    assert await first == 1
+    assert store.doubt == 0
+    await store.run(INSERT, key="c")
+    assert await keys(store) == {"a", "c"}
+    await store.close()
+
+
+async def test_statement_that_takes_long_is_waited_for_while_the_server_lives(
+    postgres_server: Server,
+) -> None:
+    store = await Store.open(postgres_server.new())
+    await store.lead()  # it is heard of
+    await store.read("select pg_sleep(3)")
+    await store.write(lambda tx: tx.rows("select pg_sleep(3)"))
+    await store.close()
+
+
+@pytest.mark.usefixtures("short")
+async def test_leader_of_a_server_that_hangs_stops_in_time(wire: Wire) -> None:
+    store = await Store.open(wire.url)
+    await store.lead()
+    wire.stall()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        async with store.acting():
+            await asyncio.Event().wait()
+    assert time.monotonic() - began < 1, "a lease less its margin"
+    wire.go_on()
+    await until(lambda: store._database._lease.left > 0)  # type: ignore[attr-defined]
     await store.close()
