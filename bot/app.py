@@ -756,6 +756,7 @@ class Bot:
             acts=self.acts,
             counted=lambda others: self.store.note_connections(others, self.clock.now()),
             passed=self.monitoring.trigger,
+            replicas=lambda: self.replicas.others,  # built later
             clock=self.clock,
             rng=self.rng,
         )

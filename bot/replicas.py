@@ -57,6 +57,7 @@ class Replicas:
         self._people = people
         self._producers = producers
         self._catch_up = catch_up
+        self.others = 0  # that are alive, as of the last look
         self._clock = clock
 
     async def run(self) -> None:
@@ -78,7 +79,7 @@ class Replicas:
                     _log.info("another bot ended", others=len(others), gone=len(gone))
                     if self._store.leads:
                         self._catch_up()
-                known = others
+                known, self.others = others, len(others)
             await asyncio.sleep(_LOOK)
 
     async def _hear(self) -> None:

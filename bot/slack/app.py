@@ -56,7 +56,8 @@ class SlackApp:
 
     `ready` is set when clicks are taken. `pulse`: whether Slack answers. `later` runs what follows an acknowledgement.
     `acts`: of people who wait for one. All at once they would all be late, and their look-ups, too.
-    `passed` is called for each request from Slack, `counted` with the number of other bots' connections.
+    `passed` is called for each request from Slack, `counted` with the number of other bots' connections, `replicas` of
+    this bot not among them: it tells how many others of those there are.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class SlackApp:
         acts: Turns,
         counted: Callable[[int], Coroutine[Any, Any, None]],
         passed: Callable[[], None],
+        replicas: Callable[[], int],
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -105,6 +107,7 @@ class SlackApp:
                 clock=clock,
                 jitter=rng.random,
                 counted=counted,
+                replicas=replicas,
                 on_return=self.schedule_catch_up,
                 pulse=pulse,
             )

@@ -238,7 +238,7 @@ class SlackSocket:
     `dispatch`: `SlackApp.dispatch`.
     `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `pulse`
     tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` gets the number of connections of the
-    app that are not ours, each time it is known.
+    app that are not ours, each time it is known; `replicas` tells how many others are bots on the same database.
     """
 
     def __init__(
@@ -252,6 +252,7 @@ class SlackSocket:
         on_return: Callable[[], None] = lambda: None,
         pulse: Pulse,
         counted: Callable[[int], Coroutine[Any, Any, None]],
+        replicas: Callable[[], int] = lambda: 0,
         timing: Timing | None = None,
     ) -> None:
         self._web = web
@@ -262,6 +263,7 @@ class SlackSocket:
         self._on_return = on_return
         self._pulse = pulse
         self._counted = counted
+        self._replicas = replicas
         self._others = 0
         self._suspected: datetime | None = None
         self._recount: asyncio.Task[None] | None = None
@@ -388,7 +390,8 @@ class SlackSocket:
         self._update_connected()
         _log.info("connected to Slack")
         if connection.count is not None:
-            self._compare(connection.count - sum(each.stands for each in self._live))
+            ours = sum(each.stands for each in self._live)
+            self._compare(connection.count - ours - self._replicas())
 
     def _compare(self, others: int) -> None:
         """Slack counted so many connections besides ours."""

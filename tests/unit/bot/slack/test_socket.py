@@ -47,7 +47,9 @@ class Desk:
 
 
 @asynccontextmanager
-async def connected(ws: Workspace, desk: Desk, timing: Timing = QUICK) -> AsyncIterator[SlackSocket]:
+async def connected(
+    ws: Workspace, desk: Desk, timing: Timing = QUICK, replicas: int = 0
+) -> AsyncIterator[SlackSocket]:
     socket = SlackSocket(
         web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
         app_token=APP_TOKEN,
@@ -56,6 +58,7 @@ async def connected(ws: Workspace, desk: Desk, timing: Timing = QUICK) -> AsyncI
         jitter=lambda: 0.5,
         on_return=desk.returned,
         counted=desk.counted,
+        replicas=lambda: replicas,
         pulse=Pulse(SystemClock()),
         timing=timing,
     )
@@ -246,6 +249,19 @@ async def test_another_bot_on_the_app_is_noticed_once_it_stays_and_when_it_leave
             await until(lambda: socket.others == 0 and desk.counts[-1] == 0)
             await heard(ws, desk, "alone again")
     assert max(desk.counts) == 1
+
+
+async def test_bots_on_the_same_database_are_expected_and_one_more_is_noticed(
+    ws: Workspace, desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick = replace(QUICK, count_again=0.2, count_others=0.2)
+    async with connected(ws, Desk()), connected(ws, desk, quick, replicas=1) as socket:
+        await until(lambda: desk.counts)
+        assert desk.counts == [0]
+        assert "ANOTHER BOT" not in caplog.text
+        async with connected(ws, Desk()):
+            socket.suspect()
+            await until(lambda: socket.others == 1)
 
 
 def _reopened(ws: Workspace, socket: SlackSocket, before: int) -> bool:
