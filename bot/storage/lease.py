@@ -42,7 +42,7 @@ class Terms:
 
     lasts: float = 10.0
     margin: float = 3.0
-    renew: float = 2.0
+    renew: float = 1.0  # well within the time after which a server counts as silent
     ask: float = 0.5
 
 

@@ -361,8 +361,9 @@ async def test_commit_that_a_server_which_hangs_does_not_answer_is_in_doubt_unti
 
 
 async def test_statement_that_takes_long_is_waited_for_while_the_server_lives(
-    postgres_server: Server,
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres, "TERMS", Terms(renew=0.1))
     store = await Store.open(postgres_server.new())
     await store.lead()  # it is heard of
     await store.read("select pg_sleep(3)")
