@@ -54,7 +54,7 @@ from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
 from bot.people import AccessControl, People
-from bot.producers.inbox import Inbox, Incoming
+from bot.producers.inbox import Inbox, Item
 from bot.producers.producers import Producers
 from bot.producers.questions import Questions
 from bot.replicas import Replicas
@@ -631,12 +631,13 @@ class Bot:
             index=self.index,
             notices=self.notices,
             replies_settled=self.replies.settled,
+            seen=self._event_seen,
             clock=self.clock,
             outage=self.ledger_outage,
         )
 
     def _build_producers(self) -> None:
-        self.inbox = Inbox(self.store, on_put=self._events_arrived)
+        self.inbox = Inbox(self.store, on_put=self.monitoring.trigger)
         self.questions = Questions(
             {each.name: each for each in self.settings.producers},
             inbox=self.inbox,
@@ -1055,11 +1056,9 @@ class Bot:
         """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""
         self.home.touch()
 
-    def _events_arrived(self, incoming: Sequence[Incoming]) -> None:
-        """Events arrived from a producer."""
-        for each in incoming:
-            self.sessions.note(each)
-        self.monitoring.trigger()
+    def _event_seen(self, item: Item) -> None:
+        """An event is about to be worked off, wherever it came in."""
+        self.sessions.note(item)
         self.home.touch()
 
     def _group_of(self, clarification: str) -> Group | None:

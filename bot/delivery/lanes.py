@@ -83,9 +83,8 @@ class Lanes:
         self._later: set[asyncio.Task[None]] = set()
         self._count = 0
         self._closed = False
-        self.active = (
-            True  # else what has to be sent is for another bot, or for later: it is found in the storage
-        )
+        # Where this is not set, what has to be sent is for another bot, or for later: it is found in the storage.
+        self.active = True
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(self, channel: str, key: str, *, post: bool, priority: Priority | None = None) -> None:

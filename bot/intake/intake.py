@@ -18,7 +18,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
-from bot.producers.inbox import Inbox, Incoming, Item, declared_issue, seen_sessions
+from bot.producers.inbox import Inbox, Item, declared_issue, seen_sessions
 from bot.routing import Audience, Audiences
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
@@ -56,7 +56,8 @@ _MOST_REMEMBERED = 5_000
 class Intake:
     """Processes the inbox: questions go to the router, everything else to `notices`.
 
-    `replies_settled` waits, up to some seconds, until the outcome of the given clarifications' replies is known.
+    `replies_settled` waits, up to some seconds, until the outcome of the given clarifications' replies is known. `seen` is
+    called with each event that is read, before it is processed.
     `failed` gets the exception if processing a session dies.
     """
 
@@ -71,6 +72,7 @@ class Intake:
         notices: Notices,
         outage: LedgerOutage,
         replies_settled: Callable[[list[str], float], Awaitable[None]],
+        seen: Callable[[Item], None],
         clock: Clock,
     ) -> None:
         self._inbox = inbox
@@ -81,6 +83,7 @@ class Intake:
         self._notices = notices
         self._outage = outage
         self._replies_settled = replies_settled
+        self._seen = seen
         self._clock = clock
         self._idle = asyncio.Event()
         self._looking = False
@@ -106,6 +109,7 @@ class Intake:
             while items := await self._stored(partial(self._inbox.waiting, last), "the inbox has to wait"):
                 last = items[-1].id
                 for item in items:
+                    self._seen(item)
                     self._queue(item)
             self._looking = False
             self._note_idle()
@@ -370,10 +374,10 @@ class Sessions:
         for fact in await seen_sessions(self._store, self._clock.now() - _REMEMBERED, _MOST_REMEMBERED):
             self._known[fact.producer, fact.session_id] = fact
 
-    def note(self, incoming: Incoming | Item) -> None:
+    def note(self, item: Item) -> None:
         """Take in an event."""
-        event = incoming.event
-        key = (incoming.producer, event.session_id)
+        event = item.event
+        key = (item.producer, event.session_id)
         before = self._known.pop(key, None)
         self._known[key] = SessionFact(
             *key,
@@ -381,7 +385,7 @@ class Sessions:
             agent_name=event.agent_name or (before.agent_name if before else None),
             issue=before.issue if before else 0,
             ended=event.type in aaep.SESSION_ENDS,
-            last_event_at=incoming.received_at,
+            last_event_at=item.received_at,
         )
         if len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,8 +87,8 @@ class Inbox:
     cannot be used now.
     """
 
-    def __init__(self, store: Store, on_put: Callable[[Sequence[Incoming]], None] | None = None) -> None:
-        """`on_put` is called with incoming events before they are stored: it triggers the monitor and tracks sessions."""
+    def __init__(self, store: Store, on_put: Callable[[], object] | None = None) -> None:
+        """`on_put` is called when events come in, before they are stored."""
         self.news = asyncio.Event()
         self._store = store
         self._on_put = on_put
@@ -99,7 +99,7 @@ class Inbox:
         Events whose id or token is used are not stored.
         """
         if self._on_put is not None:
-            self._on_put(incoming)
+            self._on_put()
         arrived = await self._store.write(lambda tx: [take(tx, each) for each in incoming])
         if "new" in arrived:
             self.news.set()
@@ -108,10 +108,10 @@ class Inbox:
                 _log.info(how, producer=each.producer, event_id=each.event.event_id)
         return arrived
 
-    def announce(self, incoming: Incoming) -> None:
+    def announce(self) -> None:
         """A question was stored by `take` in a transaction of its own: have it processed."""
         if self._on_put is not None:
-            self._on_put([incoming])
+            self._on_put()
         self.news.set()
 
     async def reserve_above(self, issue: int) -> None:

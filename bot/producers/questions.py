@@ -372,7 +372,7 @@ class Questions:
 
         place = await self._store.write(work)
         if place.is_new:
-            self._inbox.announce(incoming)
+            self._inbox.announce()
         return place
 
     @contextmanager

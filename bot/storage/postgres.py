@@ -176,14 +176,15 @@ class PostgreSQL:
     async def news(self) -> AsyncGenerator[list[News] | None]:
         since, seen, looked, cleared = 0, set[int](), -inf, -inf
         async with aclosing(notices(self._listen_url, _NEWS)) as told:
-            async for _ in told:
+            async for heard in told:
                 began = time.monotonic()
                 try:
                     rows, since = await self._told(since)
                 except StorageUnavailable as error:
                     _log.warning("what other bots tell is not known", reason=str(error))
                     continue
-                if began - looked > _NEWS_KEPT / 2:
+                # Where notices come, quiet minutes were quiet; after a new connection, anything may have been missed.
+                if heard is None and began - looked > _NEWS_KEPT / 2:
                     yield None
                 elif news := [(row["topic"], row["name"]) for row in rows if row["id"] not in seen]:
                     yield news

@@ -63,6 +63,14 @@ class Replicas:
         self._lives.append(life)
         return life
 
+    async def two(self, *, fresh: bool = False) -> tuple[Life, Life]:
+        """One that leads and one that follows; `fresh`: the latter, as in `add`."""
+        first = await self.add()
+        await leads(first)
+        second = await self.add(fresh=fresh)
+        await follows(second)
+        return first, second
+
     async def end(self) -> None:
         for life in self._lives:
             life.kill()
@@ -96,10 +104,7 @@ async def follows(life: Life, times: int = 1) -> None:
 async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
     stage: World, replicas: Replicas
 ) -> None:
-    first = await replicas.add()
-    await takes_clicks(first)
-    second = await replicas.add()
-    await follows(second)
+    first, second = await replicas.two()
     card = await stage.ask()
     first.kill()
     await leads(second, within=TAKEOVER + 60)
@@ -112,10 +117,7 @@ async def test_another_takes_over_and_nothing_is_asked_or_answered_twice(
 
 
 async def test_orderly_stop_hands_over(replicas: Replicas) -> None:
-    first = await replicas.add()
-    await takes_clicks(first)
-    second = await replicas.add()
-    await follows(second)
+    first, second = await replicas.two()
     assert await first.stop() == 0
     await leads(second)
     (stopped,), (began,) = when(first, "stopped"), when(second, "leads")
@@ -253,10 +255,7 @@ async def until_taken(stage: World, card: Message) -> None:
 
 
 async def test_whoever_is_left_takes_clicks_before_it_leads(stage: World, replicas: Replicas) -> None:
-    first = await replicas.add()
-    await leads(first)
-    second = await replicas.add()
-    await follows(second)
+    first, second = await replicas.two()
     card = await stage.ask()
     await stage.until(lambda: len(stage.workspace.link.connections) == 2)
     first.kill()
@@ -272,10 +271,7 @@ async def test_what_a_bot_took_and_did_not_do_is_done_by_the_one_that_leads(
     stage: World, replicas: Replicas
 ) -> None:
     """A reply in a thread is stored before it is acknowledged; then whoever stored it ends."""
-    first = await replicas.add()
-    await leads(first)
-    second = await replicas.add(fresh=True)
-    await follows(second)
+    _, second = await replicas.two(fresh=True)
     card = await stage.ask(accepted_response_kinds=["freetext"], question="Which port?")
     with closing(psycopg.connect(stage.database or "", autocommit=True)) as db:
         with db.transaction():

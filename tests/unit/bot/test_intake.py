@@ -13,7 +13,7 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.intake.intake import Intake
-from bot.producers.inbox import Inbox, Item
+from bot.producers.inbox import Inbox, Item, take
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
@@ -37,6 +37,7 @@ class Told:
 
     events: list[str] = field(default_factory=list)
     paged: list[str] = field(default_factory=list)
+    seen: list[Item] = field(default_factory=list)
     troubles: list[Exception] = field(default_factory=list)
 
     async def event(self, item: Item) -> None:
@@ -60,6 +61,7 @@ class World:
     router: Router
     notices: Told
     clock: ManualClock
+    store: Store
     inbox: Inbox
 
     async def put(self, event: dict[str, Any], **how: Any) -> None:
@@ -105,11 +107,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         index=index,
         notices=notices,  # type: ignore[arg-type]
         replies_settled=settled,
+        seen=notices.seen.append,
         clock=clock,
         outage=Untold(),  # type: ignore[arg-type]
     )
     task = asyncio.create_task(intake.run())
-    yield World(intake, ledger, router, notices, clock, inbox)
+    yield World(intake, ledger, router, notices, clock, store, inbox)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await intake.close()
@@ -177,6 +180,14 @@ async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
     await world.put(other("tool.completed"), at=START + timedelta(seconds=1))
     await world.worked_off()
     assert await world.records() == [("CLR-42-001", "resolved")]
+
+
+async def test_event_that_another_bot_stored_is_seen_when_it_is_read(world: World) -> None:
+    await world.store.write(lambda tx: take(tx, incoming(other("session.errored"))))
+    assert not world.notices.seen
+    world.inbox.news.set()
+    await world.worked_off()
+    assert [item.event.event_id for item in world.notices.seen] == ["evt_session.errored"]
 
 
 async def test_event_waits_for_what_is_not_there_now(world: World) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -14,7 +14,7 @@ import pytest
 
 from bot.errors import NotLeading, StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import postgres
-from bot.storage.lease import Terms
+from bot.storage.lease import Lease, Terms
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from core.clock import SystemClock
@@ -259,6 +259,7 @@ async def test_leader_that_stood_still_looks_at_its_clock_first(
     postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was ready before its timer runs first."""
+    monkeypatch.setattr(Lease, "_renew", lambda *_: asyncio.sleep(600))  # it has not got to that yet
     store = await Store.open(postgres_server.new())
     await store.lead()
     async with store.acting():
@@ -384,3 +385,19 @@ async def test_leader_of_a_server_that_hangs_stops_in_time(wire: Wire) -> None:
     wire.go_on()
     await until(lambda: store._database._lease.left > 0)  # type: ignore[attr-defined]
     await store.close()
+
+
+async def test_news_are_what_other_bots_tell_and_long_silence_is_no_gap(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_NEWS_KEPT", 0.0)  # any silence is a long one
+    url = postgres_server.new()
+    store, other = await Store.open(url), await Store.open(url)
+    async with aclosing(store.news()) as news:
+        assert await anext(news) is None, "at first anything may have been missed"
+        await store.write(lambda tx: tx.tell("message", "ours"))
+        for name in ("a", "b"):
+            await other.write(lambda tx, name=name: tx.tell("message", name))  # type: ignore[misc]
+            assert await anext(news) == [("message", name)]
+    await store.close()
+    await other.close()
