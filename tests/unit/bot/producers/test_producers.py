@@ -177,7 +177,7 @@ async def test_producers_goes_down_with_a_task_that_dies() -> None:
         Party(planner(demo.url, "standard"), planner(demo.url, "minimal", name="other"), box=Broken) as party,
         asyncio.timeout(60),
     ):
-        with pytest.raises(TaskDiedError, match="producer (planner|other): read"):
+        with pytest.raises(TaskDiedError, match=r"producer (planner|other): read"):
             await party.producers.failed()
 
 
