@@ -46,6 +46,7 @@ from bot.logs import log_trouble
 from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.actions import Admission, Announcer, PageActions
 from bot.oncall.escalations import Escalations
+from bot.oncall.feeds import Feeds
 from bot.oncall.incidents import Incidents
 from bot.oncall.outside import Heartbeat, Outside, SlackOutageAlert, outside_pagers
 from bot.oncall.pager import Pager
@@ -72,7 +73,7 @@ from bot.slack.listeners import Handlers
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slack.typed import TypedMessages
-from bot.slackapi import Gateway, Pulse, SlackClient, ask, permalink
+from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
@@ -198,6 +199,7 @@ class Bot:
         self._build_producers()
         self._build_delivery()
         self._build_pager()
+        self._build_feeds()
         self._build_home()
         self._build_intake()
         self._build_agents()
@@ -342,6 +344,8 @@ class Bot:
         yield "nudges", self.nudges.run()
         yield "quorum", self.quorum.run()
         yield "paging", self.pager.run()
+        if any(each.feed is not None for each in self.settings.on_call):
+            yield "who is on call", self.feeds.run()
         yield "Slack outage alert", self.slack_outage.run()
         yield "home", self._run_home()
         if self.heartbeat is not None:
@@ -576,6 +580,17 @@ class Bot:
             audiences=self.audiences,
             notify=self.delivery.notify,
             clock=clock,
+        )
+
+    def _build_feeds(self) -> None:
+        fallback = self.settings.slack.fallback_channel or self.settings.route_for("").channel
+        self.feeds = Feeds(
+            self.settings,
+            self.people,
+            self.store,
+            self.clock,
+            tell=lambda key, said: self.delivery.say(Place(fallback), key, said),
+            on_change=self._on_call_changed,
         )
 
     def _build_home(self) -> None:

@@ -203,14 +203,14 @@ async def post(client: httpx.AsyncClient, url: httpx.URL, body: bytes) -> HttpAn
         await response.aclose()
 
 
-async def bounded_body(response: httpx.Response) -> bytes:
-    """At most MAX_BODY of the body, as sent: what is compressed unasked could grow without bound."""
+async def bounded_body(response: httpx.Response, most: int = MAX_BODY) -> bytes:
+    """At most `most` bytes of the body, as sent: what is compressed unasked could grow without bound."""
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
-        if len(body) >= MAX_BODY:
+        if len(body) >= most:
             break
-    return bytes(body[:MAX_BODY])
+    return bytes(body[:most])
 
 
 def words(error: BaseException) -> str:

@@ -30,7 +30,7 @@ from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackU
 from bot.routing import Audience
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
 from bot.settings.problems import Place, dotted
-from bot.slackapi import ask
+from bot.slackapi import SlackBusyError, ask
 from bot.views import inert, phrases
 from core.clarification import ArgumentsChanged, Clarification, Decider, NotOpen, Superseded
 from core.errors import (
@@ -67,6 +67,7 @@ _SAID: tuple[tuple[type[Exception], str, bool], ...] = (
 _FACTS = UNKNOWN_USER | NO_GROUP | _CHANNEL_GONE
 _LOOK_UP_TO_ASK = 2.0  # seconds that an agent's question waits for
 _KEEP = 300.0
+_KEEP_EVERYBODY = 3600.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
 _PAGE = 1000
@@ -150,7 +151,7 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
 class Profile:
     """What Slack says of a person (users.info). `team` is where they are at home, `enterprise` the organization
     (Enterprise Grid) that this belongs to; `global_id` what they are called in all of its workspaces; empty if Slack does
-    not say.
+    not say. `name` is what is shown of `names`, the display and the real name.
     """
 
     id: str
@@ -158,6 +159,7 @@ class Profile:
     enterprise: str = ""
     global_id: str = ""
     name: str = ""
+    names: tuple[str, ...] = ()
     email: str | None = None
     is_bot: bool = False
     is_deleted: bool = False
@@ -293,6 +295,14 @@ class People:
     async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
         return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
 
+    async def by_email(self, email: str) -> Profile:
+        """The active person with an e-mail address; needs the scope users:read.email."""
+        return await self._look_up(("email", email), lambda: self._by_email(email), fresh=False)
+
+    async def everybody(self) -> tuple[Profile, ...]:
+        """All people, bots and deactivated accounts of the workspace, as of the last hour."""
+        return await self._look_up(("everybody", ""), self._everybody, fresh=False, keep=_KEEP_EVERYBODY)
+
     async def present(self, user: str) -> bool:
         """Whether somebody is at their screen, as of the last seconds."""
         return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
@@ -330,9 +340,11 @@ class People:
         if self._kept.pop(key, None) is not None or key in self._refused:
             self._asked(key, lambda: self._group(group))
 
-    async def _look_up(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool) -> _T:
+    async def _look_up(
+        self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool, keep: float = _KEEP
+    ) -> _T:
         kept = self._kept.get(key)
-        if kept is not None and self._seconds() - kept.at < (self._again if fresh else _KEEP):
+        if kept is not None and self._seconds() - kept.at < (self._again if fresh else keep):
             if isinstance(kept.value, SlackRefusedError):
                 raise SlackRefusedError(str(kept.value), code=kept.value.code)
             value: _T = kept.value
@@ -388,6 +400,36 @@ class People:
         response = await ask("users.info", lambda: self._web.users_info(user=user))
         return profile_of(response["user"])
 
+    async def _by_email(self, email: str) -> Profile:
+        response = await ask("users.lookupByEmail", lambda: self._web.users_lookupByEmail(email=email))
+        return profile_of(response["user"])
+
+    async def _everybody(self) -> tuple[Profile, ...]:
+        try:
+            return tuple(await self._everybody_in(None))
+        except SlackRefusedError as error:
+            if error.code != "missing_argument":
+                raise
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        teams = await self._look_up(("teams", ""), self._teams, fresh=False)
+        found = [person for team in teams for person in await self._everybody_in(team)]
+        return tuple({person.id: person for person in found}.values())
+
+    async def _everybody_in(self, team: str | None) -> list[Profile]:
+        """Slack allows twenty of these calls a minute; where there are that many pages, it takes minutes."""
+        found: list[Profile] = []
+        page: dict[str, Any] = {"limit": _PAGE} | ({"team_id": team} if team else {})
+        while True:
+            try:
+                response = await ask("users.list", partial(self._web.users_list, **page))
+            except SlackBusyError as error:
+                await asyncio.sleep(error.after)
+                continue
+            found += map(profile_of, response["members"])
+            page["cursor"] = (response.get("response_metadata") or {}).get("next_cursor")
+            if not page["cursor"]:
+                return found
+
     async def _present(self, user: str) -> bool:
         response = await ask("users.getPresence", lambda: self._web.users_getPresence(user=user))
         return bool(response["presence"] == "active")
@@ -437,6 +479,13 @@ def profile_of(user: dict[str, Any]) -> Profile:
         enterprise=str((user.get("enterprise_user") or {}).get("enterprise_id") or ""),
         global_id=str((user.get("enterprise_user") or {}).get("id") or ""),
         name=str(shown.get("display_name") or shown.get("real_name") or user.get("name") or ""),
+        names=tuple(
+            dict.fromkeys(
+                str(name)
+                for name in (shown.get("display_name"), shown.get("real_name"), user.get("real_name"))
+                if name
+            )
+        ),
         email=shown.get("email") or None,
         is_bot=bool(user.get("is_bot")) or user["id"] == "USLACKBOT",
         is_deleted=bool(user.get("deleted")),

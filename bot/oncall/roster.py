@@ -1,7 +1,7 @@
 """Who is on call now, what the configured policies want, and where their steps lead.
 
-The first of these sources that has somebody holds: the override in force; the policy's users, rotation or user
-group; the other users that the policy names. Deactivated people are left out wherever they stand. Slack is asked, with
+The first of these sources that has somebody holds: the override in force; the policy's users, rotation, user group,
+calendar or PagerDuty schedule; the other users that the policy names. Deactivated people are left out wherever they stand. Slack is asked, with
 a limit; what it does not tell is taken as last known.
 """
 
@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 import structlog
 
 from bot.errors import SlackError, SlackRefusedError, StorageError
+from bot.oncall.calendars import next_change, users_at
+from bot.oncall.feeds import TOO_OLD, Copies, why_nobody
 from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
 from bot.people import NO_GROUP, UNKNOWN_USER, People
@@ -45,12 +47,16 @@ _NOBODY = Policy((), timedelta(minutes=15))
 
 @dataclass(frozen=True, slots=True)
 class OnDuty:
-    """Who is on call, why (`source`, in words), until when if known, and who arranged it if a person did."""
+    """Who is on call, why (`source`, in words), until when if known, and who arranged it if a person did.
+
+    `note`: why it is not who the policy's calendar or PagerDuty names; empty: it is.
+    """
 
     users: tuple[str, ...]
     source: str
     until: datetime | None = None
     by: str | None = None
+    note: str = ""
 
 
 class Roster:
@@ -72,6 +78,7 @@ class Roster:
         self._policies = {policy.name: policy for policy in settings.on_call}
         self._people = people
         self._store = store
+        self._copies = Copies(settings, store)
         self._clock = clock
         self._on_change = on_change
         self._patience = patience
@@ -118,7 +125,8 @@ class Roster:
         planned = await self._planned(policy)
         if planned.users:
             return planned
-        return OnDuty(await self._others(policy), "stands in")
+        until = planned.until if planned.note else None
+        return OnDuty(await self._others(policy), "stands in", until, note=planned.note)
 
     async def members(self, group: str) -> tuple[str, ...]:
         """The active members of a user group, sorted; as last known while Slack does not tell."""
@@ -185,7 +193,24 @@ class Roster:
             return OnDuty(members, "user group")
         if policy.rotation is not None:
             return await self._on_shift(policy.rotation)
+        if policy.feed is not None:
+            return await self._named_by(policy, policy.feed)
         return OnDuty(await self.active(policy.users or ()), "fixed list")
+
+    async def _named_by(self, policy: OnCallSettings, feed: str) -> OnDuty:
+        """By what a calendar or PagerDuty says; of overlapping shifts those of the highest level of which somebody is
+        there.
+        """
+        now, copy = self._clock.now(), await self._copies.of(policy.name)
+        known = copy.shifts if copy is not None and now - copy.read_at <= TOO_OLD else ()
+        there = await self.active(
+            each.user for each in known if each.user is not None and each.begins <= now < each.ends
+        )
+        shifts = [each for each in known if each.user in there or each.begins > now]
+        if users := users_at(shifts, now):
+            return OnDuty(users, feed, next_change(shifts, now))
+        note = why_nobody(policy, copy, now)
+        return OnDuty((), feed, next_change(shifts, now), note=note)
 
     async def _on_shift(self, plan: RotationSettings) -> OnDuty:
         now = self._clock.now()

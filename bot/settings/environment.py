@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from bot.settings.model import PAGERS, Secrets, http_url, is_loopback, is_web_address, parse_target, url_host
+from bot.settings.model import (
+    PAGERS,
+    Secrets,
+    feed_url,
+    http_url,
+    is_loopback,
+    is_web_address,
+    parse_target,
+    url_host,
+)
 from bot.settings.problems import Place, Problem, tables
 
 SLACK_API_URL = "https://slack.com/api/"
@@ -115,6 +124,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
             yield from _named(table.get("token_env"), ("responders", role, "token_env"))
     for index, table in tables(document, "on_call"):
         yield from _pager_variables(table, ("on_call", index))
+        yield from _feed_variables(table, ("on_call", index))
 
 
 def _database_variables(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
@@ -147,6 +157,17 @@ def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[Wante
             for want in _named(name, (*place, "steps", index, "notify")) if kind in PAGERS else ():
                 fits = partial(_is_address, kind)
                 yield want._replace(fits=fits, expected=f"be a URL that {kind} can notify")
+
+
+def _feed_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[WantedVariable]:
+    for want in _named(on_call.get("ical_env"), (*place, "ical_env")):
+        yield want._replace(
+            fits=lambda value: feed_url(value) is not None,
+            expected="be the address of an iCalendar feed: https:// or webcal://, or http:// on a loopback host",
+        )
+    pagerduty = on_call.get("pagerduty")
+    if isinstance(pagerduty, dict):
+        yield from _named(pagerduty.get("token_env"), (*place, "pagerduty", "token_env"))
 
 
 def _named(variable: object, place: Place) -> Iterator[WantedVariable]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from fnmatch import fnmatchcase
@@ -84,6 +85,12 @@ def user_id(value: str) -> str:
 def user_group_id(value: str) -> str:
     if not re.fullmatch(r"S[A-Z0-9]+", value):
         raise ValueError(f'"{value}" is no user group id; expected S…')
+    return value
+
+
+def pagerduty_id(value: str) -> str:
+    if not re.fullmatch(r"[A-Z0-9]{1,40}", value):
+        raise ValueError(f'"{value}" is no schedule id; expected P… (the end of the schedule\'s web address)')
     return value
 
 
@@ -201,6 +208,19 @@ def is_web_address(value: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def name_key(name: str) -> str:
+    """The same for a name however its letters are stored, in any case and spacing. Accents count: they tell people apart."""
+    return unicodedata.normalize("NFC", " ".join(unicodedata.normalize("NFC", name).split()).lower())
+
+
+def feed_url(value: str) -> str | None:
+    """The address to fetch a calendar's feed from; None: it is none, or what it says would be read by others on its way."""
+    url = re.sub(r"^webcals?://", "https://", value)
+    if not is_web_address(url) or re.search(r"\s", url):
+        return None
+    return url if url.startswith("https://") or is_loopback(url_host(url)) else None
 
 
 def hook_url(value: str) -> str:
@@ -540,30 +560,64 @@ class RotationSettings(Table):
         return start
 
 
+_SOURCES = ("users", "group", "rotation", "ical_env", "pagerduty")
+
+
+class PagerDutySettings(Table):
+    """A schedule there. `token_env` names the variable with a token that may read it; `api_url` is another one in Europe."""
+
+    schedule: Annotated[str, AfterValidator(pagerduty_id)]
+    token_env: EnvironmentName
+    api_url: HttpUrl = "https://api.pagerduty.com"
+
+    @model_validator(mode="after")
+    def _token_stays_private(self) -> PagerDutySettings:
+        _keep_token_private("api_url", self.api_url, self.token_env)
+        return self
+
+
 class OnCallSettings(Table):
     """Whose turn it is, from exactly one source, and the steps.
 
-    `pick`: of a group, everybody or the first who is present. `take_timeout`: taken, but neither answered
-    nor handed over for this long, paging resumes.
+    `ical_env` names the variable with the address of an iCalendar feed; with it, or with `pagerduty`, `users` stand in
+    while the source names nobody, and `people` says who in Slack somebody is whom e-mail address and name do not find.
+    `timezone`: of what the source says without one. `pick`: of a group, everybody or the first who is present.
+    `take_timeout`: taken, but neither answered nor handed over for this long, paging resumes.
     """
 
     name: Name
     users: Annotated[tuple[UserId, ...], Field(min_length=1)] | None = None
     group: UserGroupId | None = None
     rotation: RotationSettings | None = None
+    ical_env: EnvironmentName | None = None
+    pagerduty: PagerDutySettings | None = None
+    people: dict[Annotated[str, Field(min_length=1)], UserId] = Field(default_factory=dict)
+    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
     pick: Literal["all", "first_present"] = "all"
     take_timeout: LongerThanNothing = timedelta(minutes=15)
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
 
+    @field_validator("people")
+    @classmethod
+    def _told_apart(cls, people: dict[str, str]) -> dict[str, str]:
+        seen: dict[str, str] = {}
+        for name in people:
+            if (earlier := seen.setdefault(name_key(name), name)) != name:
+                raise ValueError(f'"{name}" is the same name as "{earlier}"; expected each once')
+        return people
+
     @model_validator(mode="after")
     def _one_source_and_ordered_steps(self) -> OnCallSettings:
-        given = [key for key in ("users", "group", "rotation") if getattr(self, key) is not None]
-        if len(given) != 1:
+        given = [key for key in _SOURCES if getattr(self, key) is not None]
+        others = [key for key in given if key != "users"] if self.feed is not None else given
+        if len(others) != 1:
             raise ValueError(
-                f"expected exactly one of users, group, rotation; got {', '.join(given) or 'none'}"
+                f"expected exactly one of {', '.join(_SOURCES)}; got {', '.join(given) or 'none'}"
             )
+        if self.people and self.feed is None:
+            raise ValueError("people: only used with ical_env or pagerduty; leave it out")
         if self.group is None and self.pick != "all":
             raise ValueError(f'pick: only used with group; "{self.pick}" picks among its members')
         for index, (earlier, later) in enumerate(zip(self.steps, self.steps[1:], strict=False), start=1):
@@ -572,8 +626,20 @@ class OnCallSettings(Table):
         return self
 
     @property
+    def feed(self) -> Literal["calendar", "PagerDuty"] | None:
+        """Where it is kept who is on call, if somewhere else; None: it is in the file, or in Slack."""
+        if self.ical_env is not None:
+            return "calendar"
+        return "PagerDuty" if self.pagerduty is not None else None
+
+    @property
+    def feed_env(self) -> str | None:
+        """The variable with the feed's address, or with the token for it."""
+        return self.pagerduty.token_env if self.pagerduty is not None else self.ical_env
+
+    @property
     def named_users(self) -> tuple[str, ...]:
-        """The users that the file names, without those of a user group."""
+        """The users that the file names, without those of a user group. With a feed they stand in."""
         return self.rotation.users if self.rotation is not None else self.users or ()
 
     @property

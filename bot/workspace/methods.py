@@ -505,6 +505,28 @@ def users_info(call: ApiCall) -> Json:
     return {"user": user_json(call.state, user, email="users:read.email" in call.scopes)}
 
 
+@method("users.lookupByEmail", "users:read.email", "tier3")
+def lookup_by_email(call: ApiCall) -> Json:
+    """Of deactivated people nothing is told."""
+    email = call.text("email").lower()
+    for user in call.state.users.values():
+        if user.email and user.email.lower() == email and not (user.deleted or user.hidden):
+            return {"user": user_json(call.state, user, email=True)}
+    raise ApiError("users_not_found")
+
+
+@method("users.list", "users:read", "tier2")
+def users_list(call: ApiCall) -> Json:
+    """Everybody, bots and deactivated accounts too, in pages. A token of an org-wide installation has to say of which
+    workspace.
+    """
+    if call.state.org_wide and call.text("team_id", "") != call.state.team["id"]:
+        raise ApiError("invalid_team" if "team_id" in call else "missing_argument")
+    email = "users:read.email" in call.scopes
+    users = [user for user in call.state.users.values() if not user.hidden]
+    return call.page("members", [user_json(call.state, user, email=email) for user in users])
+
+
 @method("users.getPresence", "users:read")
 def get_presence(call: ApiCall) -> Json:
     """Of others: `presence`, and no more."""

@@ -1,0 +1,474 @@
+"""Keeps what calendars and PagerDuty say about who is on call, and finds out who in Slack that is.
+
+The bot that leads asks each source every few minutes, and keeps what it said in the storage, with the users that it means:
+whoever pages somebody reads that, and waits for nobody. A source that is away, or says what cannot be read, changes
+nothing for a day; then its copy is too old to go by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import httpx
+import structlog
+
+from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
+from bot.http import NETWORK, bounded_body, clean, open_client, words
+from bot.oncall.calendars import (
+    NoFeed,
+    Shift,
+    at,
+    in_calendar,
+    in_pagerduty,
+)
+from bot.people import UNKNOWN_USER, People, Profile
+from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
+from bot.storage.store import Store
+from bot.storage.tx import Tx
+from bot.views import inert
+from core.clock import Clock
+
+_log = structlog.get_logger("clarify.oncall")
+EVERY = 180.0  # seconds
+_AGAIN = 60.0
+_STORAGE_RETRY = 5.0
+TRIES = 3
+"""After so many in a row that failed people are told."""
+TOO_OLD = timedelta(days=1)
+_NEVER = datetime.fromtimestamp(0, UTC)
+_BEHIND, AHEAD = timedelta(days=1), timedelta(days=31)
+_ANEW = timedelta(days=1)
+_PATIENCE = 30.0  # seconds
+_MOST_BYTES = 20 * 1024 * 1024
+_MOST_REDIRECTS = 5
+_PAGE, _MOST_PAGES = 100, 20
+Tell = Callable[[str, str], Awaitable[None]]
+"""Says something (a key that makes it unique, the words) in the fallback channel; durable when it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What a source said last, at `read_at`."""
+
+    origin: str
+    etag: str | None
+    digest: str
+    shifts: tuple[Shift, ...]
+    worked_out_at: datetime
+    read_at: datetime
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a source says now; `shifts` None: the same as before."""
+
+    shifts: tuple[Shift, ...] | None
+    etag: str | None
+    digest: str
+
+
+def origin(policy: OnCallSettings, settings: Settings) -> str:
+    """The same as long as a policy's source is. What it is made of may be a secret."""
+    if policy.pagerduty is not None:
+        parts = [policy.pagerduty.api_url, policy.pagerduty.schedule]
+    else:
+        parts = [_secret(policy, settings), policy.timezone]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _secret(policy: OnCallSettings, settings: Settings) -> str:
+    """The address of a calendar, or the token for PagerDuty."""
+    return settings.secrets.by_variable[policy.feed_env or ""].get_secret_value()
+
+
+class Copies:
+    """Reads what is kept of each policy's source; as last read while the storage is away."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._origins = {
+            each.name: origin(each, settings) for each in settings.on_call if each.feed is not None
+        }
+        self._store = store
+        self._known: dict[str, Copy | None] = {}
+
+    async def of(self, policy: str) -> Copy | None:
+        """None: nothing is known of it."""
+        try:
+            row = await self._store.read_one("select * from feeds where policy = :policy", policy=policy)
+        except StorageError as error:
+            _log.error("who is on call cannot be read from the storage", policy=policy, reason=str(error))
+            return self._known.get(policy)
+        copy = None
+        if row is not None and row["origin"] == self._origins[policy]:
+            copy = Copy(
+                row["origin"],
+                row["etag"],
+                row["digest"],
+                tuple(map(Shift.from_json, json.loads(row["shifts"]))),
+                datetime.fromtimestamp(row["worked_out_at"], UTC),
+                datetime.fromtimestamp(row["read_at"], UTC),
+                row["trouble"],
+            )
+        self._known[policy] = copy
+        return copy
+
+
+class Matching:
+    """Finds the Slack users of a policy's shifts: by `people` of the policy, by e-mail address, by name.
+
+    A name has to be one person's alone, accents included, and that person an active, full member: who is paged may
+    answer, and anybody can give themselves a name.
+    """
+
+    def __init__(self, policy: OnCallSettings, people: People) -> None:
+        self._named = {name_key(name): user for name, user in policy.people.items()}
+        self._people = people
+
+    async def all(self, shifts: Iterable[Shift], known: Mapping[Any, Shift]) -> tuple[list[Shift], bool]:
+        """The shifts with their users, and whether Slack told of all of them; of whom it does not tell now, it is as in
+        `known` (by person).
+        """
+        found: dict[Any, tuple[str | None, str]] = {}
+        told = True
+        listed = list(shifts)
+        for shift in listed:
+            if shift.person in found:
+                continue
+            try:
+                found[shift.person] = await self._find(shift)
+            except SlackUnreachableError as error:
+                told = False
+                before = known.get(shift.person)
+                why = "Slack does not tell now who that is"
+                found[shift.person] = (None, why) if before is None else (before.user, before.why)
+                _log.warning("who is on call is not known", reason=str(error))
+        matched = []
+        for shift in listed:
+            user, why = found[shift.person]
+            matched.append(replace(shift, user=user, why=why))
+        return matched, told
+
+    async def _find(self, shift: Shift) -> tuple[str | None, str]:
+        """The user; or None, and why."""
+        if not (shift.email or shift.names):
+            return None, "there is neither an e-mail address nor a name"
+        for name in (shift.email, *shift.names):
+            if (user := self._named.get(name_key(name))) is not None:
+                return user, ""
+        if shift.email and (person := await self._by_email(shift.email)) is not None:
+            return _usable(person, "has that e-mail address")
+        return await self._find_by_name(shift)
+
+    async def _find_by_name(self, shift: Shift) -> tuple[str | None, str]:
+        everybody = [person for person in await self._everybody() if not person.is_bot]
+        if shift.email and any((person.email or "").lower() == shift.email for person in everybody):
+            return None, "their account in Slack is deactivated"
+        for name in shift.names:
+            key = name_key(name)
+            called = [person for person in everybody if key in map(name_key, person.names)]
+            if len(called) > 1:
+                return None, f"{len(called)} people in Slack are called “{name}”"
+            if called:
+                return _usable(called[0], f"is called “{name}”", by_name=True)
+        return None, "nobody in Slack has that e-mail address or name"
+
+    async def _by_email(self, email: str) -> Profile | None:
+        try:
+            return await self._people.by_email(email)
+        except SlackRefusedError as error:
+            if error.code not in UNKNOWN_USER:
+                _log.warning("Slack does not tell who has an e-mail address", reason=error.code)
+            return None
+
+    async def _everybody(self) -> Sequence[Profile]:
+        try:
+            return await self._people.everybody()
+        except SlackRefusedError as error:
+            raise SlackUnreachableError(f"users.list: {error.code}") from error
+
+
+def _usable(person: Profile, who: str, *, by_name: bool = False) -> tuple[str | None, str]:
+    if person.is_deleted:
+        return None, "their account in Slack is deactivated"
+    if person.is_bot:
+        return None, f"a bot {who}"
+    if person.is_stranger:
+        return None, f"somebody of another company {who}"
+    if by_name and person.is_guest:
+        return None, f"a guest {who}: only `people` can say that it is they"
+    return person.id, ""
+
+
+async def read(
+    policy: OnCallSettings, settings: Settings, kept: Copy | None, now: datetime, client: httpx.AsyncClient
+) -> Reading:
+    """Ask a policy's source.
+
+    Raises:
+        NoFeed: it is away, or what it says cannot be read. The words do not repeat its address.
+    """
+    since, until = now - _BEHIND, now + AHEAD
+    if kept is not None and now - kept.worked_out_at >= _ANEW:
+        kept = None  # what it said reaches less far each day
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            if policy.pagerduty is not None:
+                return await _read_pagerduty(policy, settings, kept, (since, until), client)
+            url = feed_url(_secret(policy, settings))
+            if url is None:
+                raise NoFeed(f"{policy.ical_env} holds no address of a feed")
+            status, etag, body = await _get(client, url, kept.etag if kept is not None else None)
+    except TimeoutError:
+        raise NoFeed(f"no answer within {_PATIENCE:g} s") from None
+    except NETWORK as error:
+        raise NoFeed(words(error)) from error
+    if status == httpx.codes.NOT_MODIFIED and kept is not None:
+        return Reading(None, kept.etag, kept.digest)
+    digest = hashlib.sha256(body).hexdigest()
+    if kept is not None and kept.digest == digest:
+        return Reading(None, etag, digest)
+    shifts = await asyncio.to_thread(in_calendar, body, ZoneInfo(policy.timezone), since, until)
+    return Reading(tuple(shifts), etag, digest)
+
+
+async def _get(client: httpx.AsyncClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:
+    """A calendar's feed. Redirects lead to https alone; on loopback, where no feed of the world comes from, elsewhere too."""
+    headers = {"Accept": "text/calendar, */*;q=0.1"} | ({"If-None-Match": etag} if etag else {})
+    for _ in range(_MOST_REDIRECTS + 1):
+        async with client.stream("GET", url, headers=headers) as response:
+            if response.has_redirect_location:
+                target = str(httpx.URL(url).join(response.headers.get("location", "")))
+                here, there = is_loopback(url_host(url)), is_loopback(url_host(target))
+                if feed_url(target) is None or (there and not here):
+                    raise NoFeed("it redirects to an address without https, or to this machine")
+                url = target
+                continue
+            if response.status_code == httpx.codes.NOT_MODIFIED and etag is not None:
+                return response.status_code, etag, b""
+            return (
+                response.status_code,
+                response.headers.get("etag"),
+                await _whole(response, "the address may be out of date"),
+            )
+    raise NoFeed("it redirects again and again")
+
+
+async def _whole(response: httpx.Response, fix: str) -> bytes:
+    """The body of an answer that is one."""
+    status = response.status_code
+    if status != httpx.codes.OK:
+        hint = f": {fix}" if status in {401, 403, 404, 410} else ""
+        raise NoFeed(f"it answers with HTTP {status}{hint}")
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise NoFeed("it answers compressed, though it was asked not to")
+    body = await bounded_body(response, _MOST_BYTES + 1)
+    if len(body) > _MOST_BYTES:
+        raise NoFeed(f"it is larger than {_MOST_BYTES // 1024**2} MB")
+    return body
+
+
+async def _read_pagerduty(
+    policy: OnCallSettings,
+    settings: Settings,
+    kept: Copy | None,
+    span: tuple[datetime, datetime],
+    client: httpx.AsyncClient,
+) -> Reading:
+    """`GET /oncalls` of its REST API. The token does not follow redirects."""
+    plan = policy.pagerduty
+    assert plan is not None  # noqa: S101 - by whoever called
+    headers = {
+        "Authorization": f"Token token={_secret(policy, settings)}",
+        "Accept": "application/vnd.pagerduty+json;version=2",
+    }
+    pages: list[Any] = []
+    for number in range(_MOST_PAGES):
+        query: dict[str, str | int] = {
+            "schedule_ids[]": plan.schedule,
+            "include[]": "users",
+            "since": span[0].isoformat(timespec="seconds"),
+            "until": span[1].isoformat(timespec="seconds"),
+            "limit": _PAGE,
+            "offset": number * _PAGE,
+        }
+        url = f"{plan.api_url}/oncalls"
+        async with client.stream("GET", url, params=query, headers=headers) as response:
+            body = await _whole(response, f"the token of {plan.token_env} may not read the schedule")
+        try:
+            pages.append(json.loads(body))
+        except ValueError:
+            raise NoFeed("what it gives is no JSON") from None
+        if not isinstance(pages[-1], dict) or not pages[-1].get("more"):
+            break
+    shifts = tuple(in_pagerduty(pages, *span))
+    said = json.dumps([each.as_json() for each in shifts])
+    digest = hashlib.sha256(said.encode()).hexdigest()
+    return Reading(None if kept is not None and kept.digest == digest else shifts, None, digest)
+
+
+class Feeds:
+    """Asks the sources of all policies that have one, again and again: `run` on the bot that leads.
+
+    `tell` says in the fallback channel that a source is broken, once; `on_change` is called when others are on call.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        people: People,
+        store: Store,
+        clock: Clock,
+        *,
+        tell: Tell,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._settings = settings
+        self._policies = [each for each in settings.on_call if each.feed is not None]
+        self._people = people
+        self._store = store
+        self._clock = clock
+        self._copies = Copies(settings, store)
+        self._tell = tell
+        self._on_change = on_change
+        self._failed: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for policy in self._policies:
+                group.create_task(self._keep(policy), name=f"who is on call for {policy.name}")
+
+    async def _keep(self, policy: OnCallSettings) -> None:
+        matching = Matching(policy, self._people)
+        async with open_client(None) as client:
+            while True:
+                try:
+                    is_well = await self.look(policy, matching, client)
+                    seconds = EVERY if is_well else _AGAIN
+                except StorageUnavailable as error:
+                    _log.warning("who is on call cannot be kept", policy=policy.name, reason=str(error))
+                    seconds = _STORAGE_RETRY
+                await self._clock.sleep(seconds)
+
+    async def look(self, policy: OnCallSettings, matching: Matching, client: httpx.AsyncClient) -> bool:
+        """Ask a source once, and keep what it says; whether all is known now.
+
+        Raises:
+            StorageUnavailable: nothing was kept.
+        """
+        kept = await self._copies.of(policy.name)
+        now = self._clock.now()
+        try:
+            reading = await read(policy, self._settings, kept, now, client)
+        except NoFeed as error:
+            await self._away(policy, kept, str(error))
+            return False
+        if self._failed.pop(policy.name, 0):
+            _log.info("who is on call can be read again", policy=policy.name)
+        new = kept is None or reading.shifts is not None
+        shifts = reading.shifts if reading.shifts is not None else kept.shifts if kept is not None else ()
+        known = {each.person: each for each in kept.shifts} if kept is not None else {}
+        matched, told = await matching.all(shifts, known)
+        copy = Copy(
+            origin(policy, self._settings),
+            reading.etag,
+            reading.digest,
+            tuple(matched),
+            now if new or kept is None else kept.worked_out_at,
+            now,
+            kept.trouble if kept is not None else None,
+        )
+        trouble, said = _trouble_of(policy, copy, now) if told else (copy.trouble, "")
+        if trouble is not None and trouble != copy.trouble:
+            _log.warning("nobody is on call by what the source says", policy=policy.name, reason=trouble)
+            await self._tell(f"feed:{policy.name}:{now.timestamp():.0f}", said)
+        await self._store.write(lambda tx: _put(tx, policy.name, replace(copy, trouble=trouble)))
+        if kept is None or kept.shifts != copy.shifts:
+            self._on_change()
+        return told
+
+    async def _away(self, policy: OnCallSettings, kept: Copy | None, reason: str) -> None:
+        self._failed[policy.name] += 1
+        tries = self._failed[policy.name]
+        if tries == 1:
+            _log.warning("who is on call cannot be read", policy=policy.name, reason=reason)
+        trouble = "away"
+        if tries < TRIES or (kept is not None and kept.trouble == trouble):
+            return
+        now = self._clock.now()
+        said = f"{_subject(policy)} cannot be read: {_inert(reason)}."
+        if kept is not None and kept.read_at > _NEVER:
+            said += f" What it said last holds for a day from {kept.read_at:%Y-%m-%d %H:%M} UTC; then {_stand_in(policy)}."
+        else:
+            said += f" Until it can be, {_stand_in(policy)}."
+        await self._tell(f"feed:{policy.name}:{now.timestamp():.0f}", said)
+        empty = Copy(origin(policy, self._settings), None, "", (), _NEVER, _NEVER)
+        await self._store.write(lambda tx: _put(tx, policy.name, replace(kept or empty, trouble=trouble)))
+
+
+def _put(tx: Tx, policy: str, copy: Copy) -> None:
+    tx.run(
+        """insert into feeds (policy, origin, etag, digest, shifts, worked_out_at, read_at, trouble)
+           values (:policy, :origin, :etag, :digest, :shifts, :worked_out_at, :read_at, :trouble)
+           on conflict (policy) do update set origin = excluded.origin, etag = excluded.etag,
+             digest = excluded.digest, shifts = excluded.shifts, worked_out_at = excluded.worked_out_at,
+             read_at = excluded.read_at, trouble = excluded.trouble""",
+        policy=policy,
+        origin=copy.origin,
+        etag=copy.etag,
+        digest=copy.digest,
+        shifts=json.dumps([each.as_json() for each in copy.shifts]),
+        worked_out_at=copy.worked_out_at.timestamp(),
+        read_at=copy.read_at.timestamp(),
+        trouble=copy.trouble,
+    )
+
+
+def _subject(policy: OnCallSettings) -> str:
+    return f"The {policy.feed} that says who is on call for {policy.name}"
+
+
+def _stand_in(policy: OnCallSettings) -> str:
+    users = ", ".join(f"<@{user}>" for user in policy.users or ())
+    return f"{users} stand in" if users else "nobody is on call: name `users` to stand in"
+
+
+def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
+    """What is wrong with what a source says, in a word that is the same while it is, and in words for people."""
+    if not any(each.ends > now for each in copy.shifts):
+        return "empty", f"{_subject(policy)} names nobody for the next month. {_stand_in(policy)}."
+    unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
+    if unknown and not at(copy.shifts, now):
+        who = "; ".join(f"{_inert(each.label)}: {_inert(each.why)}" for each in unknown[:5])
+        said = f"{_subject(policy)} names somebody who cannot be found in Slack ({who}). Meanwhile {_stand_in(policy)}."
+        return f"unknown: {who}", said
+    return None, ""
+
+
+def _inert(theirs: str) -> str:
+    """Somebody else's words, as part of a message."""
+    return inert.escape(clean(theirs))
+
+
+def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
+    """Why a source tells nobody who is on call now, in words for people."""
+    feed = f"the {policy.feed}"
+    if copy is None or copy.read_at == _NEVER:
+        return f"{feed} has not been read yet"
+    if now - copy.read_at > TOO_OLD:
+        return f"{feed} cannot be read since {copy.read_at:%Y-%m-%d %H:%M} UTC"
+    current = [each for each in copy.shifts if each.begins <= now < each.ends]
+    if not current:
+        return f"{feed} names nobody now"
+    unknown = [each.label for each in current if each.user is None]
+    named = ", ".join(clean(each, 80) for each in unknown[:3])
+    return f"{feed} names {named}, who is not found in Slack" if unknown else f"who {feed} names has left"
