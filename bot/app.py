@@ -115,6 +115,9 @@ _SLACK_HEAD_START = 60.0
 # before cards and replies, for so many seconds.
 _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
+_DATABASE_RETRY = 1.0  # seconds
+_SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
+
 
 async def run(settings: Settings) -> None:
     """Run until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup.
@@ -137,9 +140,9 @@ async def run(settings: Settings) -> None:
             gc.freeze()
             gc.enable()
             await bot.until(stop)
-        except LeaseLost:
+        except LeaseLost as error:
             # Whatever this one is about to do, the other one does. Nothing stops as fast as this; it begins anew, waiting.
-            _log.error("another bot leads: starting again, to wait for its lease to end")
+            _log.error("starting again, to wait for its lease to end", reason=str(error))
             logging.shutdown()  # its last lines are told
             os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
         finally:
@@ -285,8 +288,15 @@ class Bot:
             await asyncio.gather(telling, return_exceptions=True)
         self.messenger.lanes.active = True
         found.summaries = list(self.index)
-        await self._restore(found)
-        await self._lead(found)
+        try:
+            await self._restore(found)
+            await self._lead(found)
+        except StorageUnavailable as error:
+            # What was taken up so far is begun anew, here or by another bot, once there is something to begin with.
+            _log.warning("what the bot that led left cannot be taken up", reason=str(error))
+            while await self.store.trouble() is not None:
+                await self.clock.sleep(_DATABASE_RETRY)
+            raise LeaseLost("the database was away") from error
         await self._until_deposed()
 
     async def _restore(self, found: Scan) -> None:
@@ -381,7 +391,7 @@ class Bot:
 
     async def _until_deposed(self) -> None:
         await self.store.deposed()
-        raise LeaseLost
+        raise LeaseLost("another bot leads")
 
     async def stop(self) -> None:
         """Accept nothing more, finish what is running, close. What is left is found again on the next start."""
@@ -527,9 +537,8 @@ class Bot:
             clock=clock,
             seconds=time.monotonic,
         )
-        beat, is_well = settings.heartbeat_url, lambda: not self.slack_outage.is_raised
-        every = settings.monitor.heartbeat_every
-        self.heartbeat = Heartbeat(beat, every, clock, is_well) if beat is not None else None
+        beat, every = settings.heartbeat_url, settings.monitor.heartbeat_every
+        self.heartbeat = Heartbeat(beat, every, clock, self._is_well) if beat is not None else None
 
     def _build_delivery(self) -> None:
         settings, clock = self.settings, self.clock
@@ -978,6 +987,7 @@ class Bot:
         ]
         others = [
             health.Check("slack app", lambda: self.slack.other_bots),
+            health.Check("slack connection", lambda: _SPARE if self.slack.is_spare else None),
             health.Check("slack history", lambda: self.backfill.trouble),
             health.Check("answerers", lambda: "; ".join(self.access.troubles()) or None),
             health.Check("log", log_trouble),
@@ -1020,6 +1030,9 @@ class Bot:
     async def _storage_trouble(self) -> str | None:
         """What is wrong with where events are kept, or with where decisions are."""
         return await self.store.trouble() or await self.ledger_outage.trouble()
+
+    async def _is_well(self) -> bool:
+        return not self.slack_outage.is_raised and await self.store.trouble() is None
 
     def _held(self, clarification: str) -> datetime | None:
         """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does

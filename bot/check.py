@@ -162,16 +162,18 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
 def check_machine(settings: Settings) -> Iterator[CheckResult]:
     """Look at this machine: folders that must be writable, a storage that must be free, variables that are set."""
     yield right("configuration", f"{settings.file} is complete")
+    has_socket = settings.slack.mode == "socket"
     if settings.database_url is not None:
-        yield from _database(settings.database_url, settings.listen_url or settings.database_url)
+        yield from _database(
+            settings.database_url, settings.listen_url or settings.database_url, has_socket=has_socket
+        )
     else:
         yield from _ledgers(settings)
         yield from _ignored(settings)
         yield from _odd(settings)
         yield from _open_to_others(settings)
         yield _storage(settings.storage.path)
-        if settings.slack.mode == "socket":
-            yield from _slack_app(settings.storage.path)
+        yield from _slack_app(beside.connections(settings.storage.path) if has_socket else None)
     yield from _pagers(settings)
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
@@ -312,9 +314,8 @@ def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
         yield right(_LEDGERS, text, f"unless that is meant: chmod o-r {folder}/issue-*.json")
 
 
-def _slack_app(path: Path) -> Iterator[CheckResult]:
+def _slack_app(seen: beside.Connections | None) -> Iterator[CheckResult]:
     """What Slack reported when the bot last connected: a connection of our own would take clicks away from it."""
-    seen = beside.connections(path)
     if seen is None:
         return
     subject, since = "slack app", f"when this bot last connected, at {seen.at:%Y-%m-%d %H:%M} UTC"
@@ -344,7 +345,7 @@ def _storage(path: Path) -> CheckResult:
     return right(subject, f"{path} {'opens, and is free' if is_there else 'is free; it will be created'}")
 
 
-def _database(url: str, listen_url: str) -> Iterator[CheckResult]:
+def _database(url: str, listen_url: str, *, has_socket: bool) -> Iterator[CheckResult]:
     """PostgreSQL as a bot needs it."""
     from bot.storage.postgres import look  # noqa: PLC0415 - an extra: psycopg need not be there
 
@@ -381,6 +382,7 @@ def _database(url: str, listen_url: str) -> Iterator[CheckResult]:
     else:
         fix = "name a direct address in storage.listen_url_env"
         yield right(subject, "its notices do not get through, so that it is asked twice a second", fix)
+    yield from _slack_app(found.connections if has_socket else None)
 
 
 def _tables(found: Looked) -> CheckResult:

@@ -29,6 +29,9 @@ from core.clock import Clock
 
 _log = structlog.get_logger("clarify.replicas")
 _LOOK = 5.0  # seconds
+_CONNECTED = (
+    600.0  # seconds for which a bot that is not seen any more may still have its connection with Slack
+)
 
 
 class Replicas:
@@ -57,8 +60,14 @@ class Replicas:
         self._people = people
         self._producers = producers
         self._catch_up = catch_up
-        self.others = 0  # that are alive, as of the last look
+        self._seen: dict[str, float] = {}  # others, by name; when, on the steady clock
         self._clock = clock
+
+    @property
+    def others(self) -> int:
+        """How many others may be connected with Slack: one that cannot reach the database still is."""
+        since = self._clock.steady() - _CONNECTED
+        return sum(at > since for at in self._seen.values())
 
     async def run(self) -> None:
         """Act on what is told, and on the end of others, until cancelled."""
@@ -79,7 +88,10 @@ class Replicas:
                     _log.info("another bot ended", others=len(others), gone=len(gone))
                     if self._store.leads:
                         self._catch_up()
-                known, self.others = others, len(others)
+                known = others
+                now = self._clock.steady()
+                kept = {name: at for name, at in self._seen.items() if at > now - _CONNECTED}
+                self._seen = kept | dict.fromkeys(others, now)
             await asyncio.sleep(_LOOK)
 
     async def _hear(self) -> None:

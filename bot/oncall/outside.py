@@ -250,7 +250,7 @@ def outside_pagers(settings: Settings) -> dict[str, str]:
 class Heartbeat:
     """Sends a sign of life to a monitoring service: a GET of a configured address while all is well.
 
-    `healthy()` says whether all is well; while it is not, nothing is sent, so that the other side raises alarm.
+    `is_well` says whether all is well; while it is not, nothing is sent, so that the other side raises alarm.
 
     The address is a secret: monitoring services put their key into it.
     """
@@ -260,19 +260,19 @@ class Heartbeat:
         url: SecretStr,
         every: timedelta,
         clock: Clock,
-        healthy: Callable[[], bool],
+        is_well: Callable[[], Awaitable[bool]],
     ) -> None:
         self._url = url
         self._every = every
         self._clock = clock
-        self._healthy = healthy
+        self._is_well = is_well
         self._trouble: str | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
         async with open_client(None) as http:
             while True:
-                if self._healthy():
+                if await self._is_well():
                     self._note(await self._beat(http))
                 await self._clock.sleep(self._every.total_seconds())
 

@@ -119,8 +119,13 @@ class SlackApp:
 
     @property
     def connected(self) -> bool:
-        """Whether clicks reach us now."""
-        return self._transport.connected
+        """Whether clicks reach us now, or other replicas."""
+        return self._transport.connected or self.is_spare
+
+    @property
+    def is_spare(self) -> bool:
+        """Whether other replicas have all connections that Slack gives the app."""
+        return isinstance(self._transport, SlackSocket) and self._transport.spare
 
     @property
     def deaf_since(self) -> datetime | None:

@@ -13,6 +13,9 @@ Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over a
 Slack's hello counts the app's connections. With more than ours another bot shares the app, and Slack hands it clicks
 that are meant for us. Ours may be counted for some moments after their end, so it is counted again before it is said.
 An acknowledgement goes over any connection that is open when it is ready, as Slack allows.
+
+Slack gives an app ten connections. A bot on a database that gets none, since its replicas have them, does without: what
+people do reaches the others. It goes on trying.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ _log = logging.getLogger("clarify.slack.socket")
 Json = dict[str, Any]
 _T = TypeVar("_T")
 _MOST_REMEMBERED = 100
+_TOO_MANY = "too_many_websockets"  # Slack's word for it
 
 
 class Unacknowledged(Exception):
@@ -45,6 +49,10 @@ class Unacknowledged(Exception):
 
 class HelloMissing(Exception):
     """Slack accepted the connection and did not say hello."""
+
+
+class TooManyConnections(HelloMissing):
+    """The app has ten connections, as many as Slack gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +120,7 @@ class Connection:
         self._leaving = leaving
         self._hello = asyncio.Event()
         self._left = False
+        self._why = ""  # it is leaving, in Slack's word
         self._sent: deque[tuple[float, str]] = deque(maxlen=_MOST_REMEMBERED)
         # Of all connections of the app, this one among them, as Slack's hello says.
         self.count: int | None = None
@@ -135,7 +144,7 @@ class Connection:
         """Returns when Slack said hello, or sent something else, or kept the connection `patience` seconds without.
 
         Raises:
-            HelloMissing: it ended the connection first.
+            TooManyConnections, HelloMissing: it ended the connection first.
         """
         hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
         try:
@@ -145,6 +154,8 @@ class Connection:
         if not self._hello.is_set() and not self._socket.closed:
             _log.warning("no hello within %g s; taking the open connection as it is", patience)
             self._hello.set()
+        if self._why == _TOO_MANY:
+            raise TooManyConnections("the Slack app has as many connections as it may have")
         if not self.usable:
             raise HelloMissing("Slack ended a new connection before its hello")
 
@@ -188,8 +199,8 @@ class Connection:
             self._hello.set()
         elif message.get("type") == "disconnect":
             if not self._left:
-                self._left = True
-                self._leaving(self, str(message.get("reason")))
+                self._left, self._why = True, str(message.get("reason"))
+                self._leaving(self, self._why)
         elif (envelope := _envelope(message)) is not None:
             self._hello.set()
             self._received(envelope)
@@ -233,7 +244,7 @@ class Timing:
 
 
 class SlackSocket:
-    """Keeps Socket Mode connected from `start` to `stop`.
+    """Keeps Socket Mode connected from `start` to `stop`, if Slack has a connection for us.
 
     `dispatch`: `SlackApp.dispatch`.
     `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `pulse`
@@ -277,12 +288,18 @@ class SlackSocket:
         self._was_up = False
         self._up = asyncio.Event()
         self._down = asyncio.Event()
+        self._spare = asyncio.Event()
         self._since = clock.now()
 
     @property
     def connected(self) -> bool:
         """Whether Slack can reach us now."""
         return self._up.is_set()
+
+    @property
+    def spare(self) -> bool:
+        """Whether the bot's replicas have all connections that Slack gives the app: it hands them what people do."""
+        return self._spare.is_set()
 
     @property
     def since(self) -> datetime:
@@ -300,17 +317,20 @@ class SlackSocket:
             self._count_in(self._timing.count_again)
 
     async def start(self) -> None:
-        """Returns when the first connection stands. Until then it keeps trying, and logs why it fails.
+        """Returns when the first connection stands, or replicas have all that there are. Until then it keeps trying, and
+        logs why it fails.
 
         Raises:
             SlackRefusedError: the app token is not good; trying again would not help.
         """
         self._supervisor = asyncio.create_task(self._supervise(), name="slack socket")
         up = asyncio.create_task(self._up.wait(), name="slack socket up")
+        spare = asyncio.create_task(self._spare.wait(), name="slack socket to spare")
         try:
-            await asyncio.wait({self._supervisor, up}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self._supervisor, up, spare}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             up.cancel()
+            spare.cancel()
         if self._supervisor.done():
             self._supervisor.result()
 
@@ -349,16 +369,29 @@ class SlackSocket:
                     raise SlackRefusedError(
                         f"apps.connections.open: {reason(error)}", code=reason(error)
                     ) from error
+                self._note_spare(is_spare=isinstance(error, TooManyConnections) and self._replicas() > 0)
                 told = retry_after(error)
                 delay = max(self._backoff(failures), told or 0.0)
                 failures += 1
                 missed = missed or not self._live
-                _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
+                if not self.spare:
+                    _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
                 await (self._clock.sleep(delay) if told else self._pulse.rest(delay))
                 continue
+            self._note_spare(is_spare=False)
             if missed:
                 self._on_return()
             self._was_up = True
+
+    def _note_spare(self, *, is_spare: bool) -> None:
+        if is_spare and not self.spare:
+            _log.warning(
+                "Slack gives an app no more than ten connections, and other replicas have them: this one runs without,"
+                " and goes on trying"
+            )
+            self._spare.set()
+        elif not is_spare:
+            self._spare.clear()
 
     def _backoff(self, failures: int) -> float:
         first, longest = self._timing.first_retry, self._timing.longest_retry

@@ -15,12 +15,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Self
 
 from filelock import FileLock, Timeout
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.sqlite import bell, migrate, newest_version
-from bot.storage.tx import Tx
+from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync_folder
 
 _LOOK_SECONDS, _BUSY_SECONDS = 2.0, 10.0
@@ -92,12 +93,20 @@ def trouble(path: Path) -> str | None:
     return None
 
 
+NOTED = "select others, told_at from installation where told_at is not null"
+
+
 @dataclass(frozen=True, slots=True)
 class Connections:
     """How many of the Slack app's connections were not the bot's, when Slack last reported them."""
 
     others: int
     at: datetime
+
+    @classmethod
+    def noted(cls, row: Row | None) -> Self | None:
+        """From the row of `installation`."""
+        return None if row is None else cls(row["others"], datetime.fromtimestamp(row["told_at"], UTC))
 
 
 def connections(path: Path) -> Connections | None:
@@ -106,10 +115,9 @@ def connections(path: Path) -> Connections | None:
         return None
     try:
         with looking(path) as tx:
-            row = tx.one("select others, told_at from installation where told_at is not null")
+            return Connections.noted(tx.one(NOTED))
     except StorageUnavailable:
         return None  # `clarify check` says so on another line
-    return None if row is None else Connections(row["others"], datetime.fromtimestamp(row["told_at"], UTC))
 
 
 def is_in_use(path: Path) -> bool:

@@ -32,6 +32,7 @@ from psycopg import sql
 
 from bot.errors import StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import lease
+from bot.storage.beside import NOTED, Connections
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import OPTIONS, Connection, Server, ServerSilent, Session, connect, words
 from bot.storage.lease import Lease, Terms
@@ -375,7 +376,7 @@ class Looked:
     """What a look at a database found. `version`: the server's; `seconds`: that a question took, at best; `schema`: the
     version of our tables, None where there are none; `may_create`: tables; `lacks`: tables of ours that may not be read
     and written; `synchronous`, `fsync`: the settings; `is_pooled`: whether others have a connection between transactions;
-    `hears`: whether notices get through; `is_led`: whether a bot leads.
+    `hears`: whether notices get through; `is_led`: whether a bot leads; `connections`: with the Slack app, as a bot noted last.
     """
 
     version: str
@@ -392,6 +393,7 @@ class Looked:
     is_pooled: bool
     hears: bool
     is_led: bool
+    connections: Connections | None
 
 
 def look(url: str, listen_url: str) -> Looked:
@@ -431,6 +433,7 @@ def look(url: str, listen_url: str) -> Looked:
                 is_pooled=_is_pooled(db, url),
                 hears=bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
                 is_led=schema is not None and led(db),
+                connections=Connections.noted(db.execute(NOTED).fetchone()) if found else None,
             )
     except psycopg.Error as error:
         raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error

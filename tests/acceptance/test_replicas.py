@@ -55,11 +55,15 @@ class Replicas:
         self._stage = stage
         self._lives: list[Life] = []
 
-    async def add(self, *, fresh: bool = False, first: Callable[[], object] | None = None) -> Life:
+    async def add(
+        self, *, fresh: bool = False, first: Callable[[], object] | None = None, database: str | None = None
+    ) -> Life:
+        """`database`: its own way to it."""
         machine = Machine(self._stage.folder / f"replica{len(self._lives)}", self._stage.workspace)
         machine.folder.mkdir()
+        own = {} if database is None else {"CLARIFY_DATABASE_URL": database}
         shutil.copy(self._stage.file, machine.folder)
-        life = await Life.begin(machine, env=self._stage.environ, fresh=fresh, first=first)
+        life = await Life.begin(machine, env=self._stage.environ | own, fresh=fresh, first=first)
         self._lives.append(life)
         return life
 
@@ -179,6 +183,30 @@ async def test_leader_that_stood_still_begins_anew_behind_the_other(stage: World
     assert len(stage.cards()) == 1
     assert await second.stop() == 0
     await leads(first, times=2)
+
+
+async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
+    stage: World, replicas: Replicas, postgres_server: Server
+) -> None:
+    first = await replicas.add()
+    await takes_clicks(first)
+    card = await stage.ask()
+    wire = Wire(postgres_server, stage.database or "")
+    try:
+        second = await replicas.add(fresh=True, database=wire.url)
+        await follows(second)
+        wire.blocked, wire.cut_at = True, b"from messages where final = 0"
+        first.kill()
+        await until(lambda: "what the bot that led left cannot be taken up" in second.words())
+        wire.blocked = False
+        await leads(second)
+        assert "the database was away" in second.words()
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+        assert (await stage.reply())["response"] is True
+        await stage.now_says(card, f"<@{ADE}>")
+        assert len(stage.cards()) == 1
+    finally:
+        wire.close()
 
 
 async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas) -> None:

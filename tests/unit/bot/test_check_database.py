@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import psycopg
@@ -11,6 +12,8 @@ import pytest
 from bot.check import CheckResult, _database
 from bot.storage.store import Store
 from tests.kit.databases import Server
+
+NOON = datetime(2026, 2, 3, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def run(url: str, *statements: str) -> None:
 
 
 def found(url: str) -> list[CheckResult]:
-    return list(_database(url, url))
+    return list(_database(url, url, has_socket=True))
 
 
 def problems(url: str) -> list[str]:
@@ -44,6 +47,17 @@ async def test_database_that_is_as_it_has_to_be(url: str) -> None:
     assert any("its tables are up to date; no bot leads now" in each for each in texts)
     assert any("its notices get through" in each for each in texts)
     assert not any("pooling" in each for each in texts)
+
+
+async def test_other_bot_on_the_slack_app_is_told_of(url: str) -> None:
+    store = await Store.open(url)
+    await store.note_connections(0, NOON)
+    assert any("no other bot was connected" in each.text for each in found(url))
+    await store.note_connections(2, NOON)
+    await store.close()
+    (said,) = problems(url)
+    assert "another bot" in said.lower()
+    assert "2026-02-03 12:00" in said
 
 
 @pytest.mark.parametrize(

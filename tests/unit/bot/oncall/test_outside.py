@@ -334,7 +334,7 @@ class Health:
     def __init__(self) -> None:
         self.good = True
 
-    def __call__(self) -> bool:
+    async def __call__(self) -> bool:
         return self.good
 
 

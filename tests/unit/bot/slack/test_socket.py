@@ -123,6 +123,38 @@ async def test_quiet_healthy_socket_is_left_alone(ws: Workspace, desk: Desk) -> 
         assert socket.since == before
 
 
+async def test_bot_whose_replicas_have_all_connections_runs_without_until_there_is_one(
+    ws: Workspace, desk: Desk
+) -> None:
+    async with AsyncExitStack() as ten:
+        others = [await ten.enter_async_context(connected(ws, Desk(), replicas=10)) for _ in range(10)]
+        async with connected(ws, desk, replicas=10) as socket:
+            assert socket.spare
+            assert not socket.connected
+            await others[0].stop()
+            await until(lambda: socket.connected)
+            assert not socket.spare
+            assert desk.returns == 1, "what was missed is looked for"
+
+
+async def test_bot_does_not_do_without_a_connection_where_others_than_replicas_have_them(
+    ws: Workspace, desk: Desk
+) -> None:
+    async with AsyncExitStack() as ten:
+        others = [await ten.enter_async_context(connected(ws, Desk())) for _ in range(10)]
+
+        async def gives_up() -> None:
+            before = opened(ws)
+            await until(lambda: opened(ws) > before + 3)
+            await others[0].stop()
+
+        waiting = asyncio.create_task(gives_up())
+        async with connected(ws, desk) as socket:
+            assert waiting.done(), "it waited for one"
+            assert socket.connected
+        await waiting
+
+
 async def test_refresh_opens_the_next_before_the_old_one_ends(ws: Workspace, desk: Desk) -> None:
     async with connected(ws, desk):
         old = ws.link.connections[0]

@@ -1,0 +1,40 @@
+"""What a bot knows of the others on its database."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from bot import replicas
+from bot.replicas import Replicas
+from bot.storage.store import Store
+from tests.kit.clocks import ManualClock
+from tests.kit.databases import Server
+from tests.kit.until import until
+
+
+async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_LOOK", 0.02)
+    url, clock = postgres_server.new(), ManualClock()
+    store, other = await Store.open(url), await Store.open(url)
+    parts = ("inbox", "delivery", "incidents", "pages", "home", "people", "producers", "catch_up")
+    unused: dict[str, Any] = dict.fromkeys(parts)
+    bot = Replicas(store=store, clock=clock, **unused)
+    with capture_logs() as logs:
+        watching = asyncio.create_task(bot._watch_others())
+        leading = asyncio.create_task(other.lead())
+        await until(lambda: bot.others == 1)
+        await leading
+        await other.close()
+        await until(lambda: any(each["event"] == "another bot ended" for each in logs))
+    assert bot.others == 1
+    await clock.advance(601)
+    assert bot.others == 0
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await store.close()
