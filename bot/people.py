@@ -45,7 +45,8 @@ from core.errors import (
 
 _T = TypeVar("_T")
 View = dict[str, Any]
-Fact = Literal["user", "channel", "group"]
+Fact = Literal["user", "channel", "group", "group itself"]
+"""Who somebody is, who is in a channel, who is in a user group, whether that is enabled."""
 Reason = Literal[
     "deactivated", "bot", "external", "guest", "not in the channel", "not listed", "asked of another"
 ]
@@ -260,6 +261,8 @@ class People:
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._refused: dict[tuple[str, str], str] = {}  # by what word, when it was asked last
+        self._names: dict[str, str] = {}
+        self._groups: set[str] = set()  # that were asked about: those of the configuration
         self._me: AsyncSlackResponse | None = None
 
     async def me(self) -> AsyncSlackResponse:
@@ -293,6 +296,7 @@ class People:
         return await self._look_up(("channel", channel), lambda: self._members(channel), fresh=fresh)
 
     async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
+        self._groups.add(group)
         return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
 
     async def by_email(self, email: str) -> Profile:
@@ -308,9 +312,8 @@ class People:
         return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
 
     def known_name(self, user: str) -> str | None:
-        """A person's name if it is known already; nobody is asked."""
-        kept = self._kept.get(("user", user))
-        return kept.value.name or None if kept and isinstance(kept.value, Profile) else None
+        """A person's name as it was when Slack told it last, also where more of them may have changed; nobody is asked."""
+        return self._names.get(user) or None
 
     def trouble_with(self, entry: str) -> str | None:
         """What is wrong with a user (U…) or user group (S…) that the configuration names, as Slack said when it was
@@ -326,19 +329,24 @@ class People:
             return "deactivated" if kept.value.is_deleted else None
         return None if kept.value else "no members"
 
-    def forget(self, kind: Fact, name: str) -> None:
-        """What is kept of one of them is out of date."""
-        self._kept.pop((kind, name), None)
+    def forget(self, fact: Fact, name: str) -> None:
+        """What is kept of one of them is out of date. Whether a user group that was ever asked about is enabled is looked at
+        now, and told if it has changed.
+        """
+        if fact != "group itself":
+            self._kept.pop((fact, name), None)
+            return
+        key = ("group", name)
+        self._kept.pop(key, None)
+        if name in self._groups:
+            self._asked(key, lambda: self._group(name))
 
     def forget_all(self) -> None:
         """What is kept of any of them may be out of date."""
         self._kept.clear()
-
-    def ask_again(self, group: str) -> None:
-        """A user group that was asked about may have been disabled or enabled: look, and tell if it has."""
-        key = ("group", group)
-        if self._kept.pop(key, None) is not None or key in self._refused:
-            self._asked(key, lambda: self._group(group))
+        for kind, name in tuple(self._refused):
+            if kind == "group":
+                self.forget("group itself", name)
 
     async def _look_up(
         self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool, keep: float = _KEEP
@@ -394,6 +402,9 @@ class People:
     def _keep_fact(self, key: tuple[str, str], value: object) -> None:
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
+            self._names.clear()
+        if isinstance(value, Profile):
+            self._names[value.id] = value.name
         self._kept[key] = _Kept(value, self._seconds())
 
     async def _profile(self, user: str) -> Profile:

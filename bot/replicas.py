@@ -125,7 +125,7 @@ class Replicas:
             if (push := self._producers.pushing(producer)) is not None:
                 push.look()
         for words in names.get("people", ()):
-            fact, _, name = words.partition(" ")
+            fact, _, name = words.rpartition(" ")
             self._people.forget(cast("Fact", fact), name)
         if self._store.leads:
             await self._lead(names)

@@ -35,11 +35,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("_database", ["SQLite", "PostgreSQL", "replicas"], indirect=True)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if _elsewhere(config):
+        for item in items:
+            if (files := item.get_closest_marker("files")) is not None:
+                item.add_marker(pytest.mark.skip(reason=f"of files: {files.args[0]}"))
+
+
+def _elsewhere(config: pytest.Config) -> str:
+    """Where scenarios run by a flag; empty: on SQLite and files."""
+    return next((each for each in ("replicas", "postgres") if config.getoption(f"--{each}")), "")
+
+
 @pytest.fixture
 def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
-    default = next((each for each in ("replicas", "postgres") if request.config.getoption(f"--{each}")), "")
-    where = getattr(request, "param", default)
+    where = getattr(request, "param", _elsewhere(request.config))
     if where in {"PostgreSQL", "postgres", "replicas"}:
         monkeypatch.setattr(world, "new_database", request.getfixturevalue("postgres_server").new)
     monkeypatch.setattr(world, "with_replica", where == "replicas")

@@ -254,9 +254,7 @@ def _people(app: AsyncApp, to: Handlers) -> None:
         await out_of_date(ack, "group", str(event.get("subteam_id")))
 
     async def group_itself(ack: AsyncAck, event: dict[str, Any]) -> None:
-        name = str((event.get("subteam") or {}).get("id"))
-        to.people.ask_again(name)
-        await out_of_date(ack, "group", name)
+        await out_of_date(ack, "group itself", str((event.get("subteam") or {}).get("id")))
 
     for kind in ("member_joined_channel", "member_left_channel"):
         app.event(kind)(membership)

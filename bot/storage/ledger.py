@@ -33,7 +33,7 @@ _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
 _SHORTEST, _LONGEST = 0.002, 0.012  # seconds until a locked row is tried again
 _LOOK, _DOUBT = 0.25, 1.0  # seconds between looks, and until who waits is told: Slack waits for three
 _PAGE = 500  # ledgers read at once on a start
-_CHANNEL = "clarify_ledgers"
+CHANNEL = "clarify_ledgers"
 
 
 class DatabaseLedger:
@@ -213,7 +213,7 @@ class DatabaseLedger:
     async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - the server's time, not ours
         """Each notice is an issue; one without says that some may have been missed."""
         since = 0
-        async with aclosing(notices(self._url, _CHANNEL)) as told:
+        async with aclosing(notices(self._url, CHANNEL)) as told:
             async for heard in told:
                 if heard is None:
                     with suppress(LedgersAway):  # it is told again once the database is back
@@ -329,7 +329,7 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
         body=encode(raw).decode(),
     )
     if not row["archived"]:
-        tx.rows("select pg_notify(:channel, :issue)", channel=_CHANNEL, issue=str(issue))
+        tx.rows("select pg_notify(:channel, :issue)", channel=CHANNEL, issue=str(issue))
 
 
 def _ended(issue: int, transaction: asyncio.Future[object]) -> None:
@@ -371,7 +371,7 @@ def _write(tx: Tx, book: Book, before: Row | None) -> int:
         highest=max(book.numbered, before["highest"] if before else 0),
         version=version,
     )
-    tx.rows("select pg_notify(:channel, :issue)", channel=_CHANNEL, issue=str(book.issue))
+    tx.rows("select pg_notify(:channel, :issue)", channel=CHANNEL, issue=str(book.issue))
     return version
 
 

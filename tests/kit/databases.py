@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -9,15 +10,19 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from bot.storage import ledger
+from bot.storage.connection import connect
+from bot.storage.postgres import prepared
 from bot.storage.sqlite import SQLite
 from bot.storage.store import Store
 from tests.kit.served import reserved_port
@@ -74,12 +79,42 @@ def postgres_server() -> Iterator[Server]:
             server.stop()
 
 
-def ledger_row(url: str, issue: int) -> str:
-    """A ledger as its row has it."""
+def rows_of_ledgers(url: str) -> list[int]:
+    """The issues that have one."""
     with closing(psycopg.connect(url)) as db:
+        return [issue for (issue,) in db.execute("select issue from ledgers order by issue").fetchall()]
+
+
+def ledger_row(url: str, issue: int) -> str | None:
+    """A ledger as its row has it; None: there is none."""
+    with closing(psycopg.connect(url)) as db, suppress(psycopg.errors.UndefinedTable):
         row = db.execute("select body from ledgers where issue = %s", [issue]).fetchone()
-    assert row is not None, issue
-    return str(row[0])
+        return None if row is None else str(row[0])
+    return None  # nothing was kept in this database yet
+
+
+def change_ledger_row(url: str, issue: int, change: Callable[[Any], Any]) -> None:
+    """Put what `change` makes of a ledger into its row, behind the back of bots, and tell them; None: there is no row."""
+    with closing(connect(url)) as db:
+        prepared(db)
+        with db.transaction():
+            row = db.execute("select body from ledgers where issue = %s for update", [issue]).fetchone()
+            body = json.dumps(change(None if row is None else json.loads(row["body"])))
+            db.execute(
+                "insert into ledgers (issue, body, highest, version, written, archived)"
+                " values (%s, %s, 0, 1, pg_current_xact_id()::text::bigint, 0) on conflict (issue) do update"
+                " set body = excluded.body, version = ledgers.version + 1, written = excluded.written",
+                [issue, body],
+            )
+            db.execute("select pg_notify(%s, %s)", [ledger.CHANNEL, str(issue)])
+
+
+@contextmanager
+def row_held(url: str, issue: int) -> Iterator[None]:
+    """Somebody else is about to change a ledger's row."""
+    with closing(psycopg.connect(url)) as db:
+        assert db.execute("select 1 from ledgers where issue = %s for update", [issue]).fetchone()
+        yield
 
 
 def tables_with(url: str, word: str) -> list[str]:

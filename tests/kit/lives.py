@@ -51,7 +51,7 @@ class Life:
 
         Args:
             place: where.
-            env: changes to its environment.
+            env: changes to its environment, beyond what the place has.
             piped: it logs into a pipe, where limits on files do not count.
             stderr: where it logs to instead.
             first: called in the process, before the program begins.
@@ -61,7 +61,7 @@ class Life:
         with (place.folder / "bot.log").open("ab") as log:
             process = await clarify(
                 *("run", "--config", str(place.folder / "clarify.toml")),
-                env=kept | environment(place.workspace) | dict(env or {}),
+                env=kept | _environ(place) | dict(env or {}),
                 stdout=log,
                 stderr=PIPE if piped else log if stderr is None else stderr,
                 first=first,
@@ -137,5 +137,9 @@ class Life:
 
 async def beside(place: Place, *words: str) -> Said:
     """`clarify WORDS` beside the bot, run to its end."""
-    env = dict(os.environ) | environment(place.workspace) | dict(getattr(place, "environ", {}))
-    return await command(place.folder / "clarify.toml", *words, env=env)
+    return await command(place.folder / "clarify.toml", *words, env=dict(os.environ) | _environ(place))
+
+
+def _environ(place: Place) -> dict[str, str]:
+    """Slack's tokens, and what else its configuration names."""
+    return environment(place.workspace) | dict(getattr(place, "environ", {}))

@@ -19,10 +19,13 @@ async def until(predicate: Callable[[], Any], timeout: float = 60.0) -> Any:
 
 
 @contextmanager
-def impatient(router: Router, seconds: float = 0.5) -> Iterator[None]:
+def impatient(*routers: Router, seconds: float = 0.5) -> Iterator[None]:
     """Inside, no ledger that somebody holds is waited for as long as elsewhere in tests (`tests.conftest`), or in life."""
-    router._patience, before = seconds, router._patience
+    before = [each._patience for each in routers]
+    for each in routers:
+        each._patience = seconds
     try:
         yield
     finally:
-        router._patience = before
+        for each, patience in zip(routers, before, strict=True):
+            each._patience = patience

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import secrets
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,13 +24,19 @@ from bot.app import Bot
 from bot.demo.producer import DemoProducer
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import Settings
+from bot.storage.tx import News
 from bot.workspace import Options, Workspace
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.controls import find
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
-from tests.kit.databases import ledger_row
+from core.index import summarize
+from core.records import parse
+from core.router import Router
+from tests.kit.databases import change_ledger_row, ledger_row, rows_of_ledgers
+from tests.kit.files import replace_text
+from tests.kit.until import until
 
 CONFIG = """
 [slack]
@@ -133,6 +141,8 @@ class World:
         self.workspace = workspace
         self.producer = producer
         self.file = folder / "clarify.toml"
+        self.bots: list[Bot] = []  # that run now
+        self._hearings: dict[Bot, _Hearing] = {}
         self.keep_in(new_database() if new_database is not None else None)
 
     def keep_in(self, database: str | None) -> None:
@@ -162,6 +172,8 @@ class World:
     @asynccontextmanager
     async def _running(self, settings: Settings, clock: Clock | None, *, ready: bool) -> AsyncIterator[Bot]:
         bot = await Bot.build(settings, clock or self.clock, random.Random(7))  # noqa: S311 - jitter
+        if with_replica:
+            self._hearings[bot] = _Hearing(bot)
         bot.http_app = partial(_BuiltOnceAsked, bot, bot.http_app)  # type: ignore[assignment, method-assign]
         await bot.start()
         stop = asyncio.Event()
@@ -169,8 +181,11 @@ class World:
         try:
             if ready:
                 await self._takes_clicks(bot, watch)
+            self.bots.append(bot)
             yield bot
         finally:
+            if bot in self.bots:
+                self.bots.remove(bot)
             stop.set()
             await bot.stop()
             await asyncio.wait_for(watch, 60)
@@ -263,10 +278,30 @@ class World:
         return found
 
     async def heard(self, kind: str, timeout: float = 60.0) -> None:
-        """Returns once the bot acknowledged an envelope of type `kind`."""
+        """Returns once the bot acknowledged an envelope of type `kind`, and its replicas know of it."""
         await self.until(
             lambda: any(ack.payload_type == kind and ack.ok for ack in self.workspace.acks), timeout
         )
+        for bot, other in permutations(self.bots, 2):
+            await self._hearings[other].all_of(bot)
+
+    async def level(self) -> None:
+        """Returns once every bot knows what stands in the ledgers: those that did not write it hear of it a moment later."""
+        if len(self.bots) > 1:
+            await until(lambda: all(map(self._knows_ledgers, self.bots)))
+
+    def _knows_ledgers(self, bot: Bot) -> bool:
+        for issue in self.issues():
+            for record in filter(None, map(parse, self.ledger(issue)["clarifications"])):
+                kept, known = summarize(record), bot.index.get(record.id, issue)
+                if kept.digest != known.digest if known is not None else kept.needs_something:
+                    return False
+        return True
+
+    @property
+    def routers(self) -> list[Router]:
+        """Those of the bots that run."""
+        return [bot.router for bot in self.bots]
 
     async def connected(self) -> None:
         """Returns once the workspace has a connection that it can send clicks over."""
@@ -305,9 +340,52 @@ class World:
         if self.database is None:
             kept = (self.folder / "ledgers" / f"issue-{issue}.json").read_text()
         else:
-            kept = ledger_row(self.database, issue)
+            row = ledger_row(self.database, issue)
+            assert row is not None, issue
+            kept = row
         ledger: dict[str, Any] = json.loads(kept)
         return ledger
+
+    def issues(self) -> list[int]:
+        """Those that have a ledger."""
+        if self.database is not None:
+            return rows_of_ledgers(self.database)
+        files = (self.folder / "ledgers").glob("issue-*.json")
+        return sorted(int(file.stem.partition("-")[2]) for file in files)
+
+    def write_ledger(self, issue: int, ledger: dict[str, Any]) -> None:
+        """Another program puts a whole ledger in its place; where bots read it, they find it changed."""
+        if self.database is None:
+            path = self.folder / "ledgers" / f"issue-{issue}.json"
+            path.parent.mkdir(exist_ok=True)
+            replace_text(path, json.dumps(ledger))
+        else:
+            change_ledger_row(self.database, issue, lambda _: ledger)
+
+
+class _Hearing:
+    """What a bot has heard from others."""
+
+    def __init__(self, bot: Bot) -> None:
+        self._heard = set[str]()
+        self._news = bot.store.news
+        bot.store.news = self._listen  # type: ignore[method-assign]
+
+    async def _listen(self) -> AsyncGenerator[list[News] | None]:
+        async with aclosing(self._news()) as told:
+            async for news in told:
+                yield news
+                self._heard.update(name for _, name in news or ())
+
+    async def all_of(self, other: Bot) -> None:
+        """Returns once it has acted on all that `other` has told by now."""
+        word = f"user {secrets.token_hex(4)}"
+        while word not in self._heard:
+            await other.store.tell(
+                "people", word
+            )  # again: what was told before it listened is not told in words
+            with suppress(TimeoutError):
+                await until(lambda: word in self._heard, 1.0)
 
 
 class _BuiltOnceAsked:

@@ -8,36 +8,48 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+from tests.kit.databases import change_ledger_row, row_held
 from tests.kit.world import World
 
 Json = dict[str, Any]
 
 
 @contextmanager
-def marker(stage: World, issue: int) -> Iterator[Path]:
-    """Hold a ledger as the protocol has it: whoever creates the marker file exclusively is its writer."""
-    path = stage.folder / "ledgers" / f"issue-{issue}.json"
-    lock = path.with_name(f"{path.name}.lock")
+def held(stage: World, issue: int) -> Iterator[None]:
+    """Hold a ledger: its row, or as the protocol has it, where whoever creates the marker file exclusively is its writer."""
+    if stage.database is not None:
+        with row_held(stage.database, issue):
+            yield
+        return
+    lock = stage.folder / "ledgers" / f"issue-{issue}.json.lock"
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     os.write(handle, json.dumps({"pid": os.getpid(), "timestamp": "now", "agent": "architect"}).encode())
     os.close(handle)
     try:
-        yield path
+        yield
     finally:
         lock.unlink()
 
 
 async def another_writes(stage: World, change: Callable[[Json], None], issue: int = 100001) -> None:
-    """Another implementation changes the first record, in place, and counts no revision."""
+    """Another implementation, or who else may write into the database, changes the first record, in place, and counts no
+    revision.
+    """
+
+    def changed(ledger: Json) -> Json:
+        change(ledger["clarifications"][0])
+        return ledger
+
+    if stage.database is not None:
+        change_ledger_row(stage.database, issue, changed)
+        return
+    path = stage.folder / "ledgers" / f"issue-{issue}.json"
     while True:
         try:
-            with marker(stage, issue) as path:
-                ledger = json.loads(path.read_text())
-                change(ledger["clarifications"][0])
-                path.write_text(json.dumps(ledger))
+            with held(stage, issue):
+                path.write_text(json.dumps(changed(json.loads(path.read_text()))))
                 return
         except FileExistsError:  # the bot is writing; the protocol says: try again
             await asyncio.sleep(0.01)

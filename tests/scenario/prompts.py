@@ -12,28 +12,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.kit.databases import ledger_row
 from tests.kit.processes import Process, Said, clarify, ended
+from tests.kit.world import World, on_database
 
 WORKFLOW = '[[steps]]\nagent = "engineer"\ncan_clarify = ["architect", "product-manager"]\n'
+CONFIG = """
+[slack]
+fallback_channel = "C0F"
+[ledger]
+directory = "ledgers"
+workflows = "workflows"
+[storage]
+path = "clarify.db"
+"""
 ASK = ("request", "--from", "engineer", "--to", "architect", "--issue", "42")
 
 
 @dataclass(frozen=True, slots=True)
 class Project:
     folder: Path
+    database: str | None = None
 
     @classmethod
-    def at(cls, folder: Path, config: str = "") -> Project:
-        """A folder where the engineer may ask the architect; `config` is added to its clarify.toml."""
+    def at(cls, folder: Path, config: str = CONFIG, database: str | None = None) -> Project:
+        """A folder where the engineer may ask the architect. `database`: of PostgreSQL, by its address."""
         for name in ("workflows", "ledgers"):
             (folder / name).mkdir(exist_ok=True)
         (folder / "workflows/feature.toml").write_text(WORKFLOW)
-        text = (
-            config
-            or '[slack]\nfallback_channel = "C0F"\n[ledger]\ndirectory = "ledgers"\nworkflows = "workflows"\n'
-        )
-        (folder / "clarify.toml").write_text(text)
-        return cls(folder)
+        (folder / "clarify.toml").write_text(config if database is None else on_database(config))
+        return cls(folder, database)
+
+    @classmethod
+    def beside(cls, stage: World, config: str) -> Project:
+        """In the folder of a bot."""
+        return cls.at(stage.folder, config, stage.database)
 
     def answering(self, code: str) -> Project:
         """The architect answers by this Python code."""
@@ -49,7 +62,7 @@ class Project:
         process = await clarify(
             *arguments,
             cwd=self.folder,
-            env={"PATH": os.environ["PATH"], "TERM": "xterm-256color"},
+            env={"PATH": os.environ["PATH"], "TERM": "xterm-256color"} | self._environ,
             stdout=stdout,
         )
         try:
@@ -58,6 +71,10 @@ class Project:
             if process.returncode is None:
                 process.kill()
             await process.communicate()
+
+    @property
+    def _environ(self) -> dict[str, str]:
+        return {} if self.database is None else {"CLARIFY_DATABASE_URL": self.database}
 
     async def run(self, *arguments: str) -> Said:
         async with self.started(*arguments) as process:
@@ -71,6 +88,10 @@ class Project:
 
     def records(self, issue: int = 42) -> list[dict[str, Any]]:
         """What the ledger of an issue says; nothing if it is not there."""
-        file = self.folder / f"ledgers/issue-{issue}.json"
-        found: list[dict[str, Any]] = json.loads(file.read_text())["clarifications"] if file.exists() else []
+        if self.database is None:
+            file = self.folder / f"ledgers/issue-{issue}.json"
+            kept = file.read_text() if file.exists() else None
+        else:
+            kept = ledger_row(self.database, issue)
+        found: list[dict[str, Any]] = json.loads(kept)["clarifications"] if kept is not None else []
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from functools import partial
@@ -12,12 +13,10 @@ import httpx
 import pytest
 
 from bot import people
-from bot.app import Bot
 from bot.errors import ConfigurationError
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
-from tests.kit.until import until
-from tests.kit.world import PATIENT, World, config, of_a_click, scene, url_of
+from tests.kit.world import PATIENT, World, config, of_a_click, scene
 
 
 @pytest.mark.parametrize(
@@ -133,6 +132,7 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
     stage.workspace.add_user(User("U000HIDDEN", "hidden", "Hidden", "T0EXTERN", hidden="user_not_visible"))
     stage.workspace.channel(AGENTS).members.append("U000HIDDEN")
     async with stage.bot():
+        bots = list(stage.bots)
         card = await stage.ask()
         for user in (ADE, "U000HIDDEN"):
             await stage.workspace.click(user, AGENTS, card.ts, label="Yes")
@@ -141,7 +141,7 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
     told_of = [line for line in caplog.messages if "Slack does not tell of the user U000HIDDEN" in line]
-    assert len(told_of) == 1
+    assert 1 <= len(told_of) <= len(bots)  # each says so once
 
 
 @pytest.mark.parametrize(
@@ -165,35 +165,36 @@ async def test_start_does_not_wait_until_slack_tells_who_may_answer(
 BOTH = ("members", PLATFORM)
 
 
-async def degraded(bot: Bot) -> list[dict[str, str]]:
-    async with httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client:
-        answer = await client.get("/readyz")
-    assert answer.status_code == 200
-    return list(answer.json()["degraded"])
+async def becomes_degraded(stage: World, *troubles: dict[str, str]) -> None:
+    """Returns once every bot says that this is wrong, and nothing else."""
+    async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
+        for bot in stage.bots:
+            assert bot._http is not None
+            url = f"{bot._http.url}/readyz"
+            while (await client.get(url)).json()["degraded"] != list(troubles):  # noqa: ASYNC110 - of a server
+                await asyncio.sleep(0.01)
 
 
+@pytest.mark.either_database
 @pytest.mark.parametrize("when", ["before the start", "later"])
 async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
-    stage: World, when: str, caplog: pytest.LogCaptureFixture
+    stage: World, when: str
 ) -> None:
     if when == "before the start":
         stage.workspace.disable_group(PLATFORM)
-    async with stage.bot(config(stage.producer.url, answerers=BOTH)) as bot:
+    async with stage.bot(config(stage.producer.url, answerers=BOTH)):
         if when == "later":
-            assert await degraded(bot) == []
+            await becomes_degraded(stage)
             stage.workspace.disable_group(PLATFORM)
-            await stage.heard("subteam_updated")
-            await until(lambda: any(PLATFORM in line for line in caplog.messages))
         why = f"routes[0].answerers: {PLATFORM} (Slack says no_such_subteam)"
-        assert await degraded(bot) == [{"name": "answerers", "why": why}]
+        await becomes_degraded(stage, {"name": "answerers", "why": why})
         card = await stage.ask()
         await stage.workspace.click(GIO, AGENTS, card.ts, label="Yes")
         await stage.whisper(GIO, "you are a guest")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
         stage.workspace.disable_group(PLATFORM, undo=True)
-        await until(lambda: not bot.access.troubles())
-        assert await degraded(bot) == []
+        await becomes_degraded(stage)
 
 
 @pytest.mark.parametrize(

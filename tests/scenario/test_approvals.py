@@ -247,7 +247,7 @@ async def test_shell_counts_for_one_and_never_towards_a_second(stage: World) -> 
     text = config(stage.producer.url) + "[shell]\nconsent = true\n"
     async with asking(stage, text) as http:
         asked, card = await ask(stage, http, approvals=2)
-        shell = Project.at(stage.folder, text)
+        shell = Project.beside(stage, text)
         assert (await shell.run("answer", asked["id"], "accept", "--yes")).code == 4
         await press(stage, FOLAKE, card, "Accept")
         await stage.now_says(card, "1 more person has to accept")

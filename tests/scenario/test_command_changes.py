@@ -15,7 +15,7 @@ from bot.workspace.state import User
 from tests.kit.clocks import LeapClock
 from tests.kit.until import impatient
 from tests.kit.world import World, config, controls, said, scene
-from tests.scenario.other_parties import marker
+from tests.scenario.other_parties import held
 from tests.scenario.typist import (
     FREE,
     LIN,
@@ -48,7 +48,7 @@ def status(stage: World, number: int = 1) -> str:
 async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage.bot() as bot:
+    async with stage.bot():
         await ask(stage, 4)
         for text in (
             "answer CLR-42-001 yes",
@@ -57,7 +57,7 @@ async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
             "abandon CLR-42-004",
         ):
             typed = stage.workspace.command(ADE, AGENTS, "/clarify", text)
-            assert not await early(typed, bot.ledger, monkeypatch), text
+            assert not await early(typed, stage, monkeypatch), text
         assert status(stage, 1) in {"answered", "resolved"}
         assert status(stage, 2) in {"answered", "resolved"}
         assert status(stage, 3) == "escalated"
@@ -65,7 +65,7 @@ async def test_p4_every_change_is_in_the_ledger_before_it_is_acknowledged(
         assert status(stage, 4) == "abandoned"
         row = await command(stage, "CLR-42-003")
         pressed = stage.workspace.press_ephemeral(ADE, row, "Take")
-        assert not await early(pressed, bot.ledger, monkeypatch)
+        assert not await early(pressed, stage, monkeypatch)
         assert stage.record(42, 2)["aaep"]["takenBy"]["user"] == ADE
 
 
@@ -150,18 +150,18 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
     doing = {ADE: "answer CLR-42-001 yes", ONCALL: "escalate CLR-42-002", MAX: "abandon CLR-42-003"}
     stage.workspace.add_user(User(MAX, "max", "Max", TEAM))
     stage.workspace.channel(AGENTS).members.append(MAX)
-    async with stage.bot() as bot:
+    async with stage.bot():
         await ask(stage, 4)
         await command(stage, "escalate CLR-42-004")
         row = await command(stage, "CLR-42-004", FOLAKE)
-        with marker(stage, 42) as ledger, impatient(bot.router):
-            before = ledger.read_text()
+        with held(stage, 42), impatient(*stage.routers):
+            before = stage.ledger(42)
             pressing = asyncio.create_task(stage.workspace.press_ephemeral(FOLAKE, row, "Take"))
             told = await asyncio.gather(*(command(stage, text, user) for user, text in doing.items()))
             assert [words(each) for each in told] == [BUSY] * 3
             assert (await pressing).ok
             await stage.whisper(FOLAKE, BUSY)
-            assert ledger.read_text() == before
+            assert stage.ledger(42) == before
         # Whatever still waited for the lock would have it before this does.
         await command(stage, "answer CLR-42-004 yes")
         await stage.reply("rpl_4")

@@ -5,7 +5,6 @@ Nothing here changes anything, so all tests share one bot.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -73,8 +72,7 @@ async def desk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]
 
 
 def _records(stage: World, issue: int) -> list[dict[str, Any]]:
-    ledger = json.loads((stage.folder / "ledgers" / f"issue-{issue}.json").read_text())
-    found: list[dict[str, Any]] = ledger["clarifications"]
+    found: list[dict[str, Any]] = stage.ledger(issue)["clarifications"]
     return found
 
 
@@ -162,10 +160,10 @@ async def test_reading_form_answers_to_its_author_alone(
 
 @pytest.mark.parametrize(("text", "said"), HINTS)
 async def test_what_cannot_be_done_is_said_and_changes_nothing(desk: World, text: str, said: str) -> None:
-    before = [(desk.folder / "ledgers" / f"issue-{n}.json").read_text() for n in (7, 42)]
+    before = [desk.ledger(n) for n in (7, 42)]
     told = await command(desk, text)
     assert said in words(told), words(told)
-    assert [(desk.folder / "ledgers" / f"issue-{n}.json").read_text() for n in (7, 42)] == before
+    assert [desk.ledger(n) for n in (7, 42)] == before
 
 
 async def test_list_has_links_and_what_can_be_done_row_by_row(desk: World) -> None:

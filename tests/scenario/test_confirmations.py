@@ -124,7 +124,7 @@ async def test_command_and_shell_decide(stage: World) -> None:
         assert "“Accept”" in told.text
         assert (await decided(stage))["decision"] == "accept"
         again = await confirm(stage, "rpl_2", action="Now the table “items”.")
-        shell = Project.at(stage.folder, config(stage.producer.url))
+        shell = Project.beside(stage, config(stage.producer.url))
         shown = await shell.fine("show", "CLR-100001-002")
         assert all(words in shown for words in ("Now the table", "Risk: high.", "accept"))
         await shell.fine("answer", "CLR-100001-002", "reject: never")
@@ -209,13 +209,13 @@ async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Wo
     text = config(stage.producer.url)
     async with stage.bot(text):
         await confirm(stage)
-        shell, name = Project.at(stage.folder, text), "CLR-100001-001"
+        shell, name = Project.beside(stage, text), "CLR-100001-001"
         for command_line in (("answer", name, "accept"), ("answer", name, "accept", "--yes"),
                              ("answer", name, "accept", "--as", "architect", "--yes"), ("resolve", name, "accept")):  # fmt: skip
             refused = await shell.run(*command_line)
             assert (refused.code, "asks for consent" in refused.err) == (4, True), command_line
         # Whoever runs a command can point it to a configuration of their own.
-        open_shell = Project.at(stage.folder, text + "[shell]\nconsent = true\n")
+        open_shell = Project.beside(stage, text + "[shell]\nconsent = true\n")
         asked_back = await open_shell.run("answer", name, "accept")
         assert (asked_back.code, "Add --yes to confirm" in asked_back.err) == (2, True)
         assert (await open_shell.run("answer", name, "accept", "--as", "architect", "--yes")).code == 4
@@ -256,7 +256,7 @@ async def test_broken_confirmation_is_shown_and_paged_but_never_decided(
         notice = await stage.message("Drop the table")
         assert not {"Accept", "Reject"} & set(controls(notice))
         await stage.page("Drop the table")
-    assert not list((stage.folder / "ledgers").glob("issue-*.json"))
+    assert not stage.issues()
 
 
 async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: World) -> None:

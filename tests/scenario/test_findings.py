@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from functools import partial
@@ -16,7 +15,6 @@ from bot.workspace.seed import AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL
 from bot.workspace.state import Message
 from core.clock import iso
 from tests.kit.builders import foreign
-from tests.kit.files import replace_text
 from tests.kit.until import until
 from tests.kit.world import controls, question, said
 from tests.scenario.other_parties import another_writes
@@ -135,7 +133,7 @@ async def test_p7_circle_of_three_in_the_ledger_of_another_implementation_is_ans
 ) -> None:
     async with stage.bot(stage.config(more=ORDER)):
         ledger = circle(stage, ("architect", "engineer", "reviewer"), 77)
-        replace_text(stage.folder / "ledgers" / "issue-77.json", json.dumps(ledger))
+        stage.write_ledger(77, ledger)
         await page_about(stage, "CLR-77-002", "What does reviewer say?")
         await page_about(stage, "CLR-77-003", "What does architect say?")
         assert statuses(stage, 77) == ["pending", "escalated", "escalated"]
@@ -232,6 +230,7 @@ async def test_p1_question_that_can_be_shown_nowhere_is_answered_from_the_page_t
     assert not stage.cards()
 
 
+@pytest.mark.files("what cannot be read is set aside under another name")
 async def test_ledger_that_cannot_be_read_is_paged_with_its_name(stage: Night) -> None:
     async with stage.bot(stage.config()):
         (stage.folder / "ledgers" / "issue-7.json").write_text('{"issueNumber": 7, "clarif')

@@ -60,8 +60,8 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
     assert [secret for secret in SECRETS if secret in log] == []
     metadata = [str(message.metadata) for message in stage.workspace.messages(AGENTS)]
     assert [secret for secret in SECRETS for each in metadata if secret in each] == []
-    files = "".join(path.read_text() for path in (stage.folder / "ledgers").glob("issue-*.json"))
-    assert [token for token in (BOT_TOKEN, APP_TOKEN, "bearer-of-planner") if token in files] == []
+    kept = str([stage.ledger(issue) for issue in stage.issues()])
+    assert [token for token in (BOT_TOKEN, APP_TOKEN, "bearer-of-planner") if token in kept] == []
 
 
 async def test_p4_click_in_flight_at_sigterm_is_finished_and_acknowledged(stage: World) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -11,10 +10,8 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
-from tests.kit.files import replace_text
 from tests.kit.until import until
 from tests.kit.world import controls, said
-from tests.scenario.other_parties import marker
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
 
 
@@ -68,14 +65,13 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
         await stage.ask(timeout_seconds=3600, **WORDS)
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waits")
-    path = stage.folder / "ledgers" / "issue-100001.json"
-    ledger = json.loads(path.read_text())
+    ledger = stage.ledger(100001)
     [record] = ledger["clarifications"]
     record["status"] = "answered"
     record["thread"].append(
         {"round": 1, "from": "architect", "type": "answer", "body": "Go on", "timestamp": record["created"]}
     )
-    replace_text(path, json.dumps(ledger))
+    stage.write_ledger(100001, ledger)
     async with stage.bot(stage.config()):
         settled = await stage.now_says(nudge, "Answered by agent:architect")
         assert "Go on" in said(settled)
@@ -222,11 +218,10 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
                 extensions={"agentx": {"issue": 42}},
                 **WORDS,
             )
-    with marker(stage, 42) as path:
-        ledger = json.loads(path.read_text())
-        for record in ledger["clarifications"]:
-            record["status"] = "escalated"
-        replace_text(path, json.dumps(ledger))
+    ledger = stage.ledger(42)
+    for record in ledger["clarifications"]:
+        record["status"] = "escalated"
+    stage.write_ledger(42, ledger)
     async with stage.bot(stage.config()):
         page = await stage.live("4 need a human", wants=["Take", "Show CLR-42-002"])
         for number in (1, 2, 3, 4):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from bot.storage.ledger import DatabaseLedger
+from bot.storage.store import Store
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, GIO, USE_AS_ANSWER
 from bot.workspace.state import Channel, Message
 from core.clarification import Answer, Ask, Clarification, Decider
 from core.clock import SystemClock, iso
-from core.ledger import FileLedger
+from core.ledger import FileLedger, Ledger
 from core.router import Router
 from tests.kit.builders import foreign
-from tests.kit.files import replace_text
 from tests.kit.world import World, config, controls, said
 from tests.scenario.other_parties import another_writes
 
@@ -33,10 +34,10 @@ SHELL = Decider("user:os/root@build-7", "shell")
 
 
 class Elsewhere:
-    """Another process: its own locks, the same files."""
+    """Another process: its own locks, the same ledgers."""
 
-    def __init__(self, stage: World) -> None:
-        self.ledger = FileLedger(stage.folder / "ledgers")
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
         self.router = Router(self.ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
 
     async def asks(
@@ -56,14 +57,18 @@ class Elsewhere:
         return await self.router.answer(asked.id, lambda _: Answer(text, text), by, datetime.now(UTC))
 
 
-@contextmanager
-def elsewhere(stage: World) -> Iterator[Elsewhere]:
+@asynccontextmanager
+async def elsewhere(stage: World) -> AsyncIterator[Elsewhere]:
+    if stage.database is not None:
+        store = await Store.open(stage.database)
+        try:
+            yield Elsewhere(await DatabaseLedger.open(store, stage.database))
+        finally:
+            await store.close()
+        return
     (stage.folder / "ledgers").mkdir(exist_ok=True)
-    made = Elsewhere(stage)
-    try:
-        yield made
-    finally:
-        made.ledger.close()
+    with closing(FileLedger(stage.folder / "ledgers")) as ledger:
+        yield Elsewhere(ledger)
 
 
 @pytest.fixture
@@ -78,53 +83,51 @@ def configured(stage: World, more: str = ROLES) -> str:
 
 
 async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_alone(stage: World) -> None:
-    async with stage.bot(configured(stage)):
-        with elsewhere(stage) as other:
-            asked = await other.asks()
-            card = await stage.card("Which database?", ARCHITECTS)
-            assert said(card).count("engineer asks architect") == 2  # also where only the text is read
-            assert controls(card) == ["Answer…"]
+    async with stage.bot(configured(stage)), elsewhere(stage) as other:
+        asked = await other.asks()
+        card = await stage.card("Which database?", ARCHITECTS)
+        assert said(card).count("engineer asks architect") == 2  # also where only the text is read
+        assert controls(card) == ["Answer…"]
 
-            await stage.workspace.post(FOLAKE, ARCHITECTS, "PostgreSQL", thread_ts=card.ts)
-            assert f"<@{ADE}>" in (await stage.whisper(FOLAKE, "cannot answer")).text
-            await stage.workspace.click(FOLAKE, ARCHITECTS, card.ts, label="Answer…")
-            await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
-            assert stage.record(42)["status"] == "pending"
+        await stage.workspace.post(FOLAKE, ARCHITECTS, "PostgreSQL", thread_ts=card.ts)
+        assert f"<@{ADE}>" in (await stage.whisper(FOLAKE, "cannot answer")).text
+        await stage.workspace.click(FOLAKE, ARCHITECTS, card.ts, label="Answer…")
+        await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
+        assert stage.record(42)["status"] == "pending"
 
-            await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
-            await stage.modal(ADE)
-            assert (await stage.workspace.submit_view(ADE, {"Your answer": "SQLite"})).ok
-            settled = await stage.now_says(card, f"Answered by <@{ADE}>")
-            assert not controls(settled)
-            assert (await other.ledger.find(asked.id, 42)).asked.label == "SQLite"
+        await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        assert (await stage.workspace.submit_view(ADE, {"Your answer": "SQLite"})).ok
+        settled = await stage.now_says(card, f"Answered by <@{ADE}>")
+        assert not controls(settled)
+        assert (await other.ledger.find(asked.id, 42)).asked.label == "SQLite"
     assert not stage.cards(AGENTS)
 
 
 async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_it(stage: World) -> None:
-    async with stage.bot(configured(stage)):
-        with elsewhere(stage) as other:
-            asked = await other.asks()
-            first = await stage.card("Which database?", ARCHITECTS)
-            await stage.workspace.post(ADE, ARCHITECTS, "SQLite", thread_ts=first.ts)
-            await stage.now_says(first, "Answer: SQLite")
-            again = await other.asks("Which version of it?")
-            assert (again.id, again.round) == (asked.id, 2)
-            second = await stage.card("Which version of it?", ARCHITECTS)
-            assert (second.thread_ts, second.broadcast) == (first.ts, True)
+    async with stage.bot(configured(stage)), elsewhere(stage) as other:
+        asked = await other.asks()
+        first = await stage.card("Which database?", ARCHITECTS)
+        await stage.workspace.post(ADE, ARCHITECTS, "SQLite", thread_ts=first.ts)
+        await stage.now_says(first, "Answer: SQLite")
+        again = await other.asks("Which version of it?")
+        assert (again.id, again.round) == (asked.id, 2)
+        second = await stage.card("Which version of it?", ARCHITECTS)
+        assert (second.thread_ts, second.broadcast) == (first.ts, True)
 
-            message = await stage.workspace.post(ADE, ARCHITECTS, "Three", thread_ts=first.ts)
-            await stage.now_says(second, "Answer: Three")
-            assert message is not None
-            await other.asks("Really?")
-            await stage.card("Really?", ARCHITECTS)
-            outcome = await stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, ARCHITECTS)
-            assert outcome.ok
-            await stage.until(lambda: stage.record(42)["status"] == "answered")
+        message = await stage.workspace.post(ADE, ARCHITECTS, "Three", thread_ts=first.ts)
+        await stage.now_says(second, "Answer: Three")
+        assert message is not None
+        await other.asks("Really?")
+        await stage.card("Really?", ARCHITECTS)
+        outcome = await stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, ARCHITECTS)
+        assert outcome.ok
+        await stage.until(lambda: stage.record(42)["status"] == "answered")
     assert len(stage.cards(ARCHITECTS)) == 3
 
 
 async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(stage: World) -> None:
-    with elsewhere(stage) as other:
+    async with elsewhere(stage) as other:
         async with stage.bot(configured(stage)):
             await other.asks()
             card = await stage.card("Which database?", ARCHITECTS)
@@ -154,50 +157,44 @@ async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(
 async def test_what_another_process_did_is_shown_on_the_card(
     stage: World, change: str, words: tuple[str, ...]
 ) -> None:
-    async with stage.bot(configured(stage)):
-        with elsewhere(stage) as other:
-            asked = await other.asks()
-            card = await stage.card("Which database?", ARCHITECTS)
-            reason = "AGENT_ERROR: architect did not answer within 2 s."
-            do: dict[str, Callable[[], Awaitable[Clarification]]] = {
-                "answer": lambda: other.answers(asked),
-                "agent": lambda: other.answers(asked, by=Decider("agent:architect", "responder")),
-                "abandon": lambda: other.router.abandon(asked.id, SHELL),
-                "escalate": lambda: other.router.escalate(
-                    asked.id, "agent failed", f"{reason}\nTopic: storage"
-                ),
-            }
-            await do[change]()
-            shown = await stage.now_says(card, words[0])
-            for word in words:
-                assert word.removeprefix("Answered by ") in shown.text or word in said(shown)
-            assert bool(controls(shown)) is (change == "escalate")
+    async with stage.bot(configured(stage)), elsewhere(stage) as other:
+        asked = await other.asks()
+        card = await stage.card("Which database?", ARCHITECTS)
+        reason = "AGENT_ERROR: architect did not answer within 2 s."
+        do: dict[str, Callable[[], Awaitable[Clarification]]] = {
+            "answer": lambda: other.answers(asked),
+            "agent": lambda: other.answers(asked, by=Decider("agent:architect", "responder")),
+            "abandon": lambda: other.router.abandon(asked.id, SHELL),
+            "escalate": lambda: other.router.escalate(asked.id, "agent failed", f"{reason}\nTopic: storage"),
+        }
+        await do[change]()
+        shown = await stage.now_says(card, words[0])
+        for word in words:
+            assert word.removeprefix("Answered by ") in shown.text or word in said(shown)
+        assert bool(controls(shown)) is (change == "escalate")
 
 
 async def test_resolved_by_another_implementation_says_who(stage: World) -> None:
-    async with stage.bot(configured(stage)):
-        with elsewhere(stage) as other:
-            await other.asks()
-            card = await stage.card("Which database?", ARCHITECTS)
+    async with stage.bot(configured(stage)), elsewhere(stage) as other:
+        await other.asks()
+        card = await stage.card("Which database?", ARCHITECTS)
 
-            def resolve(record: dict[str, Any]) -> None:
-                entry = {"round": 1, "from": "lead", "type": "resolution", "body": "No database."}
-                record.update(status="resolved", resolvedAt="2026-11-21T10:00:00.000Z")
-                record["thread"].append(entry | {"timestamp": record["resolvedAt"]})
+        def resolve(record: dict[str, Any]) -> None:
+            entry = {"round": 1, "from": "lead", "type": "resolution", "body": "No database."}
+            record.update(status="resolved", resolvedAt="2026-11-21T10:00:00.000Z")
+            record["thread"].append(entry | {"timestamp": record["resolvedAt"]})
 
-            await another_writes(stage, resolve, 42)
-            shown = await stage.now_says(card, "No database.")
-            assert "By lead" in said(shown)
-            assert not controls(shown)
+        await another_writes(stage, resolve, 42)
+        shown = await stage.now_says(card, "No database.")
+        assert "By lead" in said(shown)
+        assert not controls(shown)
 
 
 def written(stage: World, **more: Any) -> None:
     """A ledger as another implementation begins it."""
     at = iso(datetime.now(UTC))
     record = foreign(43, question="Tabs or spaces?", to="reviewer", created=at)
-    path = stage.folder / "ledgers" / "issue-43.json"
-    path.parent.mkdir(exist_ok=True)
-    replace_text(path, json.dumps({"issueNumber": 43, "clarifications": [record | more]}))
+    stage.write_ledger(43, {"issueNumber": 43, "clarifications": [record | more]})
 
 
 async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage: World) -> None:
@@ -221,7 +218,7 @@ async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_an
     text = configured(stage, more).replace('on_call = "platform"', 'on_call = "night"')
     written(stage)
     async with stage.bot(text):
-        with elsewhere(stage) as other:
+        async with elsewhere(stage) as other:
             await other.asks("Shown already?", to="human")
             await stage.card("Shown already?")
         assert len(stage.cards()) == 1
@@ -308,14 +305,14 @@ async def test_answer_of_an_agent_is_on_the_card_and_its_question_to_another_age
 ) -> None:
     allowed(stage)
     to = {"agentx": {"to": "security", "issue": 42}}
-    async with stage.bot(configured(stage, ROLES.replace('["false"]', '["echo", "yes"]'))):
-        with elsewhere(stage) as other:
-            asked = await other.asks("Between us?", to="security")
-            card = await stage.ask(question="Is it safe?", extensions=to)
-            await stage.now_says(card, "agent:security")
-            assert (await stage.reply())["decided_by"] == "agent:security"
-            await stage.until(lambda: stage.record(42)["status"] == "answered")
-            assert (await other.ledger.find(asked.id, 42)).asked.decided_by == "agent:security"
+    text = configured(stage, ROLES.replace('["false"]', '["echo", "yes"]'))
+    async with stage.bot(text), elsewhere(stage) as other:
+        asked = await other.asks("Between us?", to="security")
+        card = await stage.ask(question="Is it safe?", extensions=to)
+        await stage.now_says(card, "agent:security")
+        assert (await stage.reply())["decided_by"] == "agent:security"
+        await stage.until(lambda: stage.record(42)["status"] == "answered")
+        assert (await other.ledger.find(asked.id, 42)).asked.decided_by == "agent:security"
     assert len(stage.cards()) == 1
 
 
@@ -328,25 +325,23 @@ def allowed(stage: World) -> None:
 
 
 async def test_answer_that_is_too_long_is_said_in_words(stage: World) -> None:
-    async with stage.bot(configured(stage)):
-        with elsewhere(stage) as other:
-            await other.asks()
-            card = await stage.card("Which database?", ARCHITECTS)
-            await stage.workspace.post(ADE, ARCHITECTS, "x" * 2001, thread_ts=card.ts)
-            assert "2000" in (await stage.whisper(ADE, "2001")).text
-            await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
-            await stage.modal(ADE)
-            outcome = await stage.workspace.submit_view(ADE, {"Your answer": "x" * 2001})
-            assert "2000" in " ".join(outcome.errors.values())
-            assert stage.record(42)["status"] == "pending"
+    async with stage.bot(configured(stage)), elsewhere(stage) as other:
+        await other.asks()
+        card = await stage.card("Which database?", ARCHITECTS)
+        await stage.workspace.post(ADE, ARCHITECTS, "x" * 2001, thread_ts=card.ts)
+        assert "2000" in (await stage.whisper(ADE, "2001")).text
+        await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
+        await stage.modal(ADE)
+        outcome = await stage.workspace.submit_view(ADE, {"Your answer": "x" * 2001})
+        assert "2000" in " ".join(outcome.errors.values())
+        assert stage.record(42)["status"] == "pending"
 
 
 async def test_list_names_it_to_its_own_people_only(stage: World) -> None:
-    async with stage.bot(configured(stage)):
-        with elsewhere(stage) as other:
-            asked = await other.asks()
-            await stage.card("Which database?", ARCHITECTS)
-            await stage.workspace.command(ADE, FALLBACK, "/clarify", "mine")
-            await stage.whisper(ADE, asked.id)
-            await stage.workspace.command(FOLAKE, FALLBACK, "/clarify", "mine")
-            await stage.whisper(FOLAKE, "Nothing waits for you")
+    async with stage.bot(configured(stage)), elsewhere(stage) as other:
+        asked = await other.asks()
+        await stage.card("Which database?", ARCHITECTS)
+        await stage.workspace.command(ADE, FALLBACK, "/clarify", "mine")
+        await stage.whisper(ADE, asked.id)
+        await stage.workspace.command(FOLAKE, FALLBACK, "/clarify", "mine")
+        await stage.whisper(FOLAKE, "Nothing waits for you")

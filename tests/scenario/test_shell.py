@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import pty
 import re
@@ -19,6 +18,7 @@ import psutil
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from tests.kit import world
 from tests.kit.processes import ended
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, url_of
@@ -29,7 +29,7 @@ SOON = 60.0
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    return Project.at(tmp_path)
+    return Project.at(tmp_path, database=world.new_database() if world.new_database else None)
 
 
 def beside(stage: World) -> Project:
@@ -37,7 +37,7 @@ def beside(stage: World) -> Project:
     text = config(stage.producer.url).replace(
         'directory = "ledgers"', 'directory = "ledgers"\nworkflows = "workflows"'
     )
-    return Project.at(stage.folder, text)
+    return Project.beside(stage, text)
 
 
 async def test_shell_waits_in_one_process_for_the_answer_that_another_gives(project: Project) -> None:
@@ -247,7 +247,5 @@ async def test_readmes_ways_to_ask_are_two_questions(stage: World) -> None:
         second = (await project.fine(*words)).strip()
         await stage.card(in_a_shell[-2])
     assert second != first.json()["id"]
-    kept = [
-        json.loads(file.read_text())["clarifications"] for file in (stage.folder / "ledgers").glob("issue-*")
-    ]
+    kept = [project.records(int(name.split("-")[1])) for name in (first.json()["id"], second)]
     assert [(each["round"], each["status"]) for records in kept for each in records] == [(1, "pending")] * 2

@@ -9,7 +9,7 @@ from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, RANDOM, USE_AS_ANS
 from bot.workspace.state import Ephemeral, Message
 from tests.kit.until import impatient
 from tests.kit.world import World, controls
-from tests.scenario.other_parties import marker
+from tests.scenario.other_parties import held
 from tests.scenario.typist import FREE, YES_NO, buttons, early, of_issue, words
 
 
@@ -32,11 +32,11 @@ async def talk(stage: World, text: str, card: Message, user: str = FOLAKE) -> Me
 async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with stage.bot() as bot:
+    async with stage.bot():
         card = await stage.ask(**FREE, **of_issue(42))
         message = await talk(stage, "use the *blue* one & tell @ade", card)
         chosen = stage.workspace.shortcut(ADE, USE_AS_ANSWER, message.ts, AGENTS)
-        assert not await early(chosen, bot.ledger, monkeypatch)
+        assert not await early(chosen, stage, monkeypatch)
         assert stage.record(42)["status"] in {"answered", "resolved"}
         await stage.whisper(ADE, "CLR-42-001 is answered")
         reply = await stage.reply()
@@ -93,13 +93,13 @@ async def test_p6_who_may_not_answer_is_told_why(stage: World) -> None:
 
 
 async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None:
-    async with stage.bot() as bot:
+    async with stage.bot():
         card = await stage.ask("rpl_1", **FREE)
         message = await talk(stage, "yes", card)
-        with marker(stage, 100001) as ledger, impatient(bot.router):
-            before = ledger.read_text()
+        with held(stage, 100001), impatient(*stage.routers):
+            before = stage.ledger(100001)
             assert words(await use(stage, message)) == BUSY
-            assert ledger.read_text() == before
+            assert stage.ledger(100001) == before
         assert "is answered" in words(await use(stage, await talk(stage, "no", card), FOLAKE))
         assert (await stage.reply())["response"] == "note: no"
     assert len(stage.producer.replies) == 1

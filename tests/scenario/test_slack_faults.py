@@ -11,6 +11,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
+from tests.kit.until import until
 from tests.kit.world import World, controls, said, scene
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
@@ -232,7 +233,7 @@ async def test_p10_slack_that_goes_away_is_caught_up_with(tmp_path: Path) -> Non
         first = await stage.ask("rpl_1", question="First?")
         await stage.workspace.refuse_connections()
         await stage.emit("rpl_2", session="sess_two", question="Second?")
-        await stage.until((stage.folder / "ledgers" / "issue-100002.json").exists)
+        await until(lambda: 100002 in stage.issues())
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=first.ts)
         await clock.pass_by(50)  # nearly a minute without Slack
         await stage.workspace.accept_connections()

@@ -9,6 +9,8 @@ from tests.kit.lives import Life
 from tests.kit.world import World, controls, said
 from tests.scenario.test_binding import elsewhere
 
+pytestmark = pytest.mark.files("a database is lost with the ledgers in it")
+
 WAITING = "Started with a new storage beside older ledgers"
 
 
@@ -26,9 +28,8 @@ def lose(stage: World, *, truncated: bool = False) -> None:
 def tokens(stage: World) -> list[str]:
     """Of every record in every ledger."""
     found = []
-    for file in sorted((stage.folder / "ledgers").glob("issue-*.json")):
-        ledger = stage.ledger(int(file.stem.partition("-")[2]))
-        found += [record["aaep"]["replyToken"] for record in ledger["clarifications"]]
+    for issue in stage.issues():
+        found += [record["aaep"]["replyToken"] for record in stage.ledger(issue)["clarifications"]]
     return sorted(found)
 
 

@@ -15,6 +15,10 @@ from tests.kit.clocks import LeapClock
 from tests.kit.world import World, scene
 from tests.scenario.test_http_mode import SOON, in_use
 
+pytestmark = pytest.mark.files(
+    "a program that writes into SQLite's file locks out the bot, and not its ledgers"
+)
+
 MODES = ["socket", "http"]
 
 

@@ -22,6 +22,8 @@ from tests.kit.until import impatient, until
 from tests.kit.world import World, controls, said, scene
 from tests.scenario.typist import of_issue
 
+pytestmark = pytest.mark.files("disks that are full, read-only or not mounted")
+
 SPEED = 10
 HOLDER = """
 import sys
@@ -139,7 +141,7 @@ async def thread_in_fallback(stage: World, text: str) -> tuple[Message, Message]
 async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: World, trouble: Any) -> None:
     async with stage.bot() as bot:
         first = await stage.ask(question="Before?", **IN_42)
-        with trouble(stage.folder / "ledgers"), impatient(bot.router):
+        with trouble(stage.folder / "ledgers"), impatient(*stage.routers):
             await stage.emit("rpl_2", session="sess_two", question="Sell the boat?", **IN_42)
             _, told = await thread_in_fallback(stage, "Sell the boat?")
             assert "cannot be recorded" in said(told)

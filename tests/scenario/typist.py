@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from bot.workspace.controls import controls
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import ADE, AGENTS, RANDOM, TEAM
 from bot.workspace.state import Ephemeral, Message, User, View
-from core.ledger import Ledger
 from tests.kit.until import until
 from tests.kit.world import World, question
 
@@ -35,6 +35,7 @@ def of_issue(issue: int, **more: Any) -> dict[str, Any]:
 
 async def command(stage: World, text: str, user: str = ADE, channel: str = AGENTS) -> Ephemeral:
     """Type `/clarify text`; what the person is told, with the acknowledgement or after it."""
+    await stage.level()
     before = len(stage.workspace.ephemerals(user))
     outcome = await stage.workspace.command(user, channel, "/clarify", text)
     assert outcome.ok, (text, outcome)
@@ -117,16 +118,17 @@ async def ask_many(stage: World, known: Any, count: int, issue: int = 42) -> lis
     return [each.id for each in left_first]
 
 
-async def early(acting: Coroutine[Any, Any, Outcome], ledger: Ledger, patch: pytest.MonkeyPatch) -> bool:
+async def early(acting: Coroutine[Any, Any, Outcome], stage: World, patch: pytest.MonkeyPatch) -> bool:
     """Whether what is done is acknowledged though nothing was written yet. It must succeed when it was."""
-    let, transact = asyncio.Event(), ledger.transact
+    let = asyncio.Event()
 
-    async def held(issue: int, decide: Callable[[Any], Any], *more: Any, **named: Any) -> Any:
+    async def held(transact: Callable[..., Awaitable[Any]], *words: Any, **named: Any) -> Any:
         await let.wait()
-        return await transact(issue, decide, *more, **named)
+        return await transact(*words, **named)
 
     with patch.context() as only:
-        only.setattr(ledger, "transact", held)
+        for bot in stage.bots:
+            only.setattr(bot.ledger, "transact", partial(held, bot.ledger.transact))
         task = asyncio.create_task(acting)
         done, _ = await asyncio.wait({task}, timeout=0.3)  # what reads is acknowledged by then
         let.set()

@@ -136,7 +136,7 @@ class World:
         """Another program has a ledger's lock; we do not wait for it as long as in life."""
         marker = self.ledger.directory / f"{name}.lock"
         marker.write_text('{"agent": "rival"}')
-        with impatient(self.router, 0.8):
+        with impatient(self.router, seconds=0.8):
             yield
         marker.unlink()
 

@@ -56,6 +56,7 @@ from core.clarification import (
 )
 from core.errors import AnswerRejected, LedgerUnwritable, LockTimeout, TooLong
 from core.ledger import LOCK_TIMEOUT
+from tests.kit.until import until
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of
 
@@ -267,6 +268,34 @@ async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -
     assert (await people.profile(ADE)).id == ADE
     assert await people.group(PLATFORM) == {ONCALL, ADE}
     assert count(ws, "conversations.members") == count(ws, "users.info") == 2
+
+
+async def test_name_is_known_although_more_of_a_person_may_have_changed(
+    people: People, ws: Workspace
+) -> None:
+    assert people.known_name(ADE) is None
+    await people.profile(ADE)
+    people.forget_all()
+    assert people.known_name(ADE) == "ade"
+    ws.change_user(ADE, name="adebayo")
+    await people.profile(ADE)
+    assert people.known_name(ADE) == "adebayo"
+
+
+async def test_disabled_user_group_is_looked_at_again_whenever_it_may_be_enabled(
+    people: People, ws: Workspace
+) -> None:
+    people.forget("group itself", PLATFORM)
+    people.forget_all()
+    assert await people.group(PLATFORM)
+    people.forget_all()
+    ws.disable_group(PLATFORM)
+    people.forget("group itself", PLATFORM)
+    await until(lambda: people.trouble_with(PLATFORM) == "Slack says no_such_subteam")
+    ws.disable_group(PLATFORM, undo=True)
+    people.forget_all()
+    await until(lambda: people.trouble_with(PLATFORM) is None)
+    assert count(ws, "usergroups.users.list") == 3
 
 
 async def test_members_are_read_in_pages(
