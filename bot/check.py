@@ -182,8 +182,12 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _pagers(settings: Settings) -> Iterator[CheckResult]:
-    """Show what each notification URL is for; nothing is sent, and the URL is not shown."""
+    """Show what each notification URL is for, and a step's hours; nothing is sent, and the URL is not shown."""
     for index, on_call in enumerate(settings.on_call):
+        for number, step in enumerate(on_call.steps):
+            if step.hours is not None:
+                told = f"{', '.join(step.notify)} only {step.hours}, on the clocks of {on_call.zone}"
+                yield right(f"on_call[{index}].steps[{number}]", told)
         for variable, kind in on_call.pagers.items():
             subject = f"on_call[{index}].steps"
             service = SERVICES[kind](settings.secrets.by_variable[variable].get_secret_value())

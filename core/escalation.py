@@ -5,6 +5,8 @@
 History is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
 with `Began`; and by itself, with its first step at once, when a snooze ends, when nobody answered within
 `take_timeout` of a take, when nobody took what was handed over, and `take_timeout` after even the last resort failed.
+A step with `hours` is passed over outside of them: the next one takes its moment, and it goes when they begin. Where
+none may go, the last resort does.
 `Paged` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
 address to send to).
 
@@ -22,6 +24,7 @@ from zoneinfo import ZoneInfo
 
 from core import answers
 from core.clarification import Clarification, Why, one_line
+from core.hours import Hours
 
 LAST_RESORT = -1
 IncidentState = Literal["paging", "taken", "snoozed", "closed"]
@@ -78,11 +81,18 @@ Raise = Callable[[NewIncident], Awaitable[object]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`after` counts from the beginning of a cycle; `every` repeats until acknowledged, None: once."""
+    """`after` counts from the beginning of a cycle; `every` repeats until acknowledged, None: once. `hours` are those in
+    which it may go; None: always.
+    """
 
     after: timedelta
     notify: tuple[str, ...]
     every: timedelta | None = None
+    hours: Hours | None = None
+
+    def next(self, moment: datetime) -> datetime:
+        """The first moment not before `moment` at which it may go."""
+        return moment if self.hours is None else self.hours.next(moment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +118,42 @@ class _Cycle:
         self._failed: set[int] = set()  # whose latest sending reached nobody
         self._latest: int | None = None
 
-    def dues(self) -> list[tuple[int, datetime]]:
+    def dues(self, now: datetime) -> list[tuple[int, datetime]]:
         """The steps that are to be sent some time, in order, the last resort at the end."""
-        steps = (*range(len(self._steps)), LAST_RESORT)
-        return [(step, at) for step in steps if (at := self._due(step)) is not None]
+        found: list[tuple[int, datetime]] = []
+        passed_over: datetime | None = None  # the moment of a step that may not go, for the next one
+        repeats_end, may_one_go = self._start, False
+        for index, step in enumerate(self._steps):
+            due, left = self._due(index), passed_over
+            passed_over = None
+            if due is None:
+                continue
+            is_first = index not in self._sent
+            if is_first and left is not None:
+                due = min(due, left)
+            asked = max(due, now)
+            opens = step.next(asked)
+            if opens == asked:
+                may_one_go = True
+                found.append((index, due))
+                continue
+            found.append((index, opens))
+            if is_first:
+                passed_over = due
+            else:
+                repeats_end = max(repeats_end, due)
+        if passed_over is not None:
+            passed_over = max(passed_over, repeats_end)
+        last = self._last_resort_due(passed_over, may_one_go=may_one_go)
+        return found if last is None else [*found, (LAST_RESORT, last)]
 
-    @property
-    def again(self) -> int:
+    def again(self, now: datetime) -> int:
         """What to send when nobody knows how long the last sending is ago."""
-        return self._next_unsent() if self._latest is None else self._latest
+        latest = self._latest
+        if latest is None:
+            return self._next_unsent(now)
+        is_closed = 0 <= latest < len(self._steps) and self._steps[latest].next(now) != now
+        return self._next_unsent(now) if is_closed else latest
 
     def mark(self, step: int, at: datetime) -> None:
         """`step` was sent."""
@@ -127,23 +164,29 @@ class _Cycle:
 
     def fail(self, step: int, at: datetime) -> None:
         """The latest sending of `step` reached nobody: the next step is due, and the last resort after the last."""
-        due = self._due(step)
+        due = dict(self.dues(at)).get(step)
         if step not in self._sent or (due is not None and due <= at):
             self.mark(step, at)  # there was nobody to send to
         elif step in self._failed:
             return
         self._failed.add(step)
-        if self._next_unsent() != LAST_RESORT or LAST_RESORT not in self._failed:
+        if self._next_unsent(at) != LAST_RESORT or LAST_RESORT not in self._failed:
             self.pull(at)
 
     def skip(self, at: datetime) -> None:
         """Go on after somebody declined: as if the sending had failed, but the last resort is asked only once."""
-        if self._next_unsent() != LAST_RESORT or LAST_RESORT not in self._sent:
+        if self._next_unsent(at) != LAST_RESORT or LAST_RESORT not in self._sent:
             self.pull(at)
+
+    def skip_first(self, at: datetime) -> None:
+        """Go on with the second step of those that may go: who was paged by the first one declined."""
+        if (first := self._next_unsent(at)) != LAST_RESORT:
+            self.mark(first, at)
+        self.skip(at)
 
     def pull(self, at: datetime) -> None:
         """The next step is due at once."""
-        step = self._next_unsent()
+        step = self._next_unsent(at)
         if step == LAST_RESORT or self._start + self._steps[step].after > at:
             self._pulled.setdefault(step, at)
 
@@ -152,28 +195,31 @@ class _Cycle:
         for moments in (self._sent, self._pulled):
             moments.update({step: at - by for step, at in moments.items()})
 
-    def _due(self, step: int) -> datetime | None:
-        """When `step` is to be sent next; None: not at all as things are."""
-        if step == LAST_RESORT:
-            return self._last_resort_due()
-        plan = self._steps[step]
-        if step not in self._sent:
-            return self._pulled.get(step, self._start + plan.after)
-        if plan.every is None:
+    def _due(self, index: int) -> datetime | None:
+        """When a step is to be sent next, whatever its hours; None: not at all as things are."""
+        step = self._steps[index]
+        if index not in self._sent:
+            return self._pulled.get(index, self._start + step.after)
+        if step.every is None:
             return None
-        return self._sent[step] + plan.every  # from what was sent, however late that was: never two in a row
+        return self._sent[index] + step.every  # from what was sent, however late that was: never two in a row
 
-    def _last_resort_due(self) -> datetime | None:
+    def _last_resort_due(self, passed_over: datetime | None, *, may_one_go: bool) -> datetime | None:
+        """`passed_over`: the moment that no step could take; `may_one_go`: whether one will go when it is due."""
         if LAST_RESORT in self._pulled:
             return self._pulled[LAST_RESORT]
         if not self._steps:
             return None if LAST_RESORT in self._sent else self._start
-        if self._next_unsent() != LAST_RESORT or any(step.every is not None for step in self._steps):
+        if may_one_go:
             return None
-        return max(self._sent.values()) + self._policy.take_timeout  # nothing else would ever be sent
+        if passed_over is not None and LAST_RESORT not in self._sent:
+            return passed_over
+        return max(self._sent.values()) + self._policy.take_timeout  # nothing else would be sent
 
-    def _next_unsent(self) -> int:
-        return next((i for i in range(len(self._steps)) if i not in self._sent), LAST_RESORT)
+    def _next_unsent(self, at: datetime) -> int:
+        """The first of those not sent yet that may go at `at`."""
+        steps = enumerate(self._steps)
+        return next((i for i, step in steps if i not in self._sent and step.next(at) == at), LAST_RESORT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,10 +357,10 @@ class _Course:
         send: tuple[int, ...] = ()
         moments = [] if self._resume is None else [self._resume]
         if self._state == "paging":
-            dues = self._cycle.dues()
+            dues = self._cycle.dues(now)
             send = tuple(step for step, at in dues if at <= now)
             if not send and self._last is not None and now < self._last - _SET_BACK:
-                send = (self._cycle.again,)
+                send = (self._cycle.again(now),)
             moments += [at for step, at in dues if step not in send]
         return Wanted(send, min(moments, default=None), self._holder, self._state)
 
@@ -344,9 +390,7 @@ class _Course:
             self._cycle.skip(at)
         elif self._acknowledged is not None and by == self._acknowledged[0]:
             self._begin(at)
-            if self._policy.steps:
-                self._cycle.mark(0, at)  # they were paged, and declined
-            self._cycle.skip(at)
+            self._cycle.skip_first(at)
 
     def _advance(self, to: datetime) -> None:
         """Begin the cycles that begin by themselves."""

@@ -36,6 +36,7 @@ from core.escalation import (
     turn_until,
     wanted,
 )
+from core.hours import Hours
 from core.index import Summary
 
 _log = structlog.get_logger("clarify.oncall")
@@ -332,8 +333,16 @@ class Policies:
 
 
 def _policy(settings: OnCallSettings) -> Policy:
-    steps = tuple(Step(each.after, tuple(each.notify), each.every) for each in settings.steps)
-    return Policy(steps, settings.take_timeout)
+    steps = (
+        Step(
+            each.after,
+            tuple(each.notify),
+            each.every,
+            None if each.hours is None else Hours.read(each.hours, settings.zone),
+        )
+        for each in settings.steps
+    )
+    return Policy(tuple(steps), settings.take_timeout)
 
 
 def _direct(users: Iterable[str]) -> list[Destination]:

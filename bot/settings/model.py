@@ -33,6 +33,7 @@ from pydantic import (
 
 from core.approvals import MOST, RISKS, Risk
 from core.clarification import HUMAN, agent_key
+from core.hours import Hours
 from core.workflow import Speaker
 
 _UNITS = {"w": "weeks", "d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
@@ -140,6 +141,11 @@ def time_zone(value: str) -> str:
         ZoneInfo(value)
     except (KeyError, ValueError, OSError) as error:
         raise ValueError(f'unknown time zone "{value}"; expected a name such as "Europe/Berlin"') from error
+    return value
+
+
+def hours_of_week(value: str) -> str:
+    Hours.read(value)
     return value
 
 
@@ -537,11 +543,12 @@ class PersonalRoute(RouteSettings):
 
 
 class StepSettings(Table):
-    """One step of the escalation policy; `after` counts from the escalation."""
+    """One step of the escalation policy; `after` counts from the escalation. `hours`: outside of them it is passed over."""
 
     after: Duration
     notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
     every: LongerThanNothing | None = None
+    hours: Annotated[str, AfterValidator(hours_of_week)] | None = None
 
 
 class RotationSettings(Table):
@@ -581,7 +588,7 @@ class OnCallSettings(Table):
 
     `ical_env` names the variable with the address of an iCalendar feed; with it, or with `pagerduty`, `users` stand in
     while the source names nobody, and `people` says who in Slack somebody is whom e-mail address and name do not find.
-    `timezone`: of what the source says without one. `pick`: of a group, everybody or the first who is present.
+    `timezone`: of the steps' hours, and of what the source says without one. `pick`: of a group, everybody or the first who is present.
     `take_timeout`: taken, but neither answered nor handed over for this long, paging resumes.
     """
 
@@ -636,6 +643,13 @@ class OnCallSettings(Table):
     def feed_env(self) -> str | None:
         """The variable with the feed's address, or with the token for it."""
         return self.pagerduty.token_env if self.pagerduty is not None else self.ical_env
+
+    @property
+    def zone(self) -> str:
+        """The time zone that people of this policy live by: its own, else its rotation's."""
+        if self.rotation is None or "timezone" in self.model_fields_set:
+            return self.timezone
+        return self.rotation.timezone
 
     @property
     def named_users(self) -> tuple[str, ...]:

@@ -67,10 +67,10 @@ async def pager() -> AsyncIterator[Pager]:
         yield made
 
 
-def step(after: str, *notify: str, every: str | None = None) -> str:
-    """One step of a policy."""
+def step(after: str, *notify: str, **more: str) -> str:
+    """One step of a policy; `more`: its `every` and its `hours`."""
     told = ", ".join(f'"{each}"' for each in notify)
-    return f'{{after = "{after}", notify = [{told}]' + (f', every = "{every}"}}' if every else "}")
+    return f'{{after = "{after}", notify = [{told}]{"".join(f", {key} = {value!r}" for key, value in more.items())}}}'
 
 
 class Night(World):

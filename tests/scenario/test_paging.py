@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -154,6 +155,49 @@ async def test_pager_that_refuses_is_passed_over_at_once(stage: Night) -> None:
         async with stage.bot(stage.config(step("0s", "apprise:PAGER_URL"), step("15m", "dm"))):
             await asked_and_paged(stage)
         assert outside.asked
+
+
+def hours_from_now(stage: Night, begin: int, end: int) -> str:
+    """Hours that begin and end so many hours from now in Kathmandu, a zone that is no whole hours from UTC."""
+    now = stage.clock.now().astimezone(ZoneInfo("Asia/Kathmandu"))
+    return "-".join(f"{now + timedelta(hours=each):%H:%M}" for each in (begin, end))
+
+
+async def test_step_outside_its_hours_is_passed_over_and_goes_when_they_begin(stage: Night) -> None:
+    async with pager() as outside:
+        stage.environ["PAGER_URL"] = outside.url
+        text = stage.config(
+            step("0s", "dm"),
+            step("10m", "apprise:PAGER_URL", hours=hours_from_now(stage, 2, 4)),
+            step("60m", "dm", f"group:{PLATFORM}"),
+            people=f'users = ["{ONCALL}"]\ntimezone = "Asia/Kathmandu"',
+        )
+        async with stage.bot(text) as bot:
+            await stage.ask(timeout_seconds=36_000)
+            await stage.escalate()
+            await stage.live("Shall I go on?")
+            assert not stage.pages(ADE)
+            await stage.later(bot, minutes=10)
+            page = await stage.live("Shall I go on?", ADE)
+            assert not outside.told
+            await stage.later(bot, minutes=111)
+            await outside.says("Shall I go on?")
+            await stage.press(page, "Take", ADE)
+
+
+async def test_where_no_step_may_go_the_fallback_channel_hears_until_hours_begin(stage: Night) -> None:
+    hours = hours_from_now(stage, 2, 4)
+    text = stage.config(
+        step("0s", "dm", every="5m", hours=hours),
+        step("10m", f"group:{PLATFORM}", hours=hours),
+        people=f'users = ["{ONCALL}"]\ntimezone = "Asia/Kathmandu"',
+    )
+    async with stage.bot(text) as bot:
+        _, page = await asked_and_paged(stage, FALLBACK)
+        assert f"<@{ONCALL}>" in page.text
+        assert not stage.pages()
+        await stage.later(bot, minutes=121)
+        await stage.live("Shall I go on?")
 
 
 async def test_channel_that_takes_no_page_is_passed_over_at_once(stage: Night) -> None:

@@ -205,7 +205,9 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
         steps = [
           {{after = "0s", notify = ["apprise:PAGER", "dm"]}},
           {{after = "1m", notify = ["apprise:PAGER", "apprise:MAIL"]}},
+          {{after = "2m", notify = ["dm"], hours = "Mon 09:00-18:00, 20:00-06:00"}},
         ]
+        timezone = "Europe/Berlin"
         """,
         environ={
             "PAGER": "pagerduty://hush@hush",
@@ -219,6 +221,8 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
     pager = "no URL that apprise can notify" if missing else "PAGER notifies through Pager Duty"
     assert any(pager in line for line in found)
     assert "on_call[0].steps: MAIL notifies through E-Mail" in found
+    hours = "on_call[0].steps[2]: dm only Mon 09:00-18:00, 20:00-06:00, on the clocks of Europe/Berlin"
+    assert hours in found
     assert "monitor.heartbeat_env: BEAT holds a web address" in found
     assert "hush" not in " ".join(found)
 

@@ -35,6 +35,7 @@ from core.escalation import (
     turn_until,
     wanted,
 )
+from core.hours import Hours
 from core.matching import followed_up
 from tests.kit.builders import ADE, LATER, NOW, SLA, ask, record
 
@@ -46,8 +47,13 @@ def at(minutes: float) -> datetime:
     return T + timedelta(minutes=minutes)
 
 
-def step(after: float, every: float | None = None) -> Step:
-    return Step(timedelta(minutes=after), ("dm",), timedelta(minutes=every) if every is not None else None)
+def step(after: float, every: float | None = None, hours: str | None = None) -> Step:
+    return Step(
+        timedelta(minutes=after),
+        ("dm",),
+        timedelta(minutes=every) if every is not None else None,
+        Hours.read(hours) if hours is not None else None,
+    )
 
 
 def policy(*steps: Step, take_timeout: float = 15) -> Policy:
@@ -212,6 +218,85 @@ def test_wanted_table(
     assert wanted(of, course(history), at(now)) == found
 
 
+NIGHT = "20:00-06:00"  # it is 9:00 when all of this begins
+FROM_HALF_PAST = "Sat 09:30-10:00"
+UNTIL_TEN_PAST = "Sat 09:00-09:10"
+MIDDLE = policy(step(0), step(10, hours=NIGHT), step(30), step(60))
+LATER_ON = policy(step(0), step(10, hours=FROM_HALF_PAST), step(40))
+AT_THE_END = policy(step(0), step(10, hours=FROM_HALF_PAST))
+REPEATS = policy(step(0, every=5, hours=UNTIL_TEN_PAST))
+NONE_YET = policy(step(0, every=5, hours=FROM_HALF_PAST), step(10, hours="Sat 09:40-10:00"))
+
+
+@pytest.mark.parametrize(
+    ("of", "history", "now", "send", "next_at"),
+    [
+        pytest.param(MIDDLE, "0 began, 0 sent 0", 9, (), 10, id="not yet"),
+        pytest.param(MIDDLE, "0 began, 0 sent 0", 10, (2,), 60, id="passed over: the next takes its moment"),
+        pytest.param(MIDDLE, "0 began, 0 sent 0, 10 sent 2", 30, (), 60, id="and no other one"),
+        pytest.param(
+            MIDDLE, "0 began, 0 sent 0, 1 failed 0", 1, (2,), 60, id="failed: the next one that may go"
+        ),
+        pytest.param(
+            LATER_ON, "0 began, 0 sent 0, 10 sent 2", 29, (LAST,), 30, id="nothing more until its hours"
+        ),
+        pytest.param(LATER_ON, "0 began, 0 sent 0, 10 sent 2", 30, (1,), None, id="its hours begin: it goes"),
+        pytest.param(LATER_ON, "0 began, 0 sent 0, 10 sent 2, 20 taken U1", 30, (), 35, id="unless taken"),
+        pytest.param(LATER_ON, "0 began, 0 sent 0", 31, (1,), 40, id="down meanwhile: by the hours of now"),
+        pytest.param(LATER_ON, "0 began, 0 sent 0", 61, (2,), 24 * 60 * 7 + 30, id="down until they were over"),
+        pytest.param(AT_THE_END, "0 began, 0 sent 0", 10, (LAST,), 30, id="no other one: the last resort"),
+        pytest.param(AT_THE_END, "0 began, 0 sent 0, 10 sent last", 24, (), 25, id="at its pace"),
+        pytest.param(
+            AT_THE_END, "0 began, 0 sent 0, 10 sent last, 25 sent last", 30, (1,), None, id="until they begin"
+        ),
+        pytest.param(REPEATS, "0 began, 0 sent 0", 5, (0,), None, id="repeated in its hours"),
+        pytest.param(REPEATS, "0 began, 5 sent 0", 10, (), 20, id="not repeated outside of them"),
+        pytest.param(REPEATS, "0 began, 5 sent 0", 20, (LAST,), 24 * 60 * 7, id="the last resort goes on"),
+        pytest.param(
+            policy(step(0, every=5, hours=UNTIL_TEN_PAST), step(6, hours=NIGHT)),
+            "0 began, 5 sent 0",
+            6,
+            (),
+            10,
+            id="the last resort once the last one that repeats may go no more",
+        ),
+        pytest.param(REPEATS, "-5 began", -5, (LAST,), 0, id="none may go yet: the last resort at once"),
+        pytest.param(NONE_YET, "0 began", 0, (LAST,), 30, id="none of several: the last resort at once"),
+        pytest.param(NONE_YET, "0 began, 0 sent last, 15 sent last", 30, (0,), 40, id="where no step could go"),
+        pytest.param(
+            NONE_YET, "0 began, 0 sent last, 1 failed last", 1, (), 15, id="nobody heard: not hammered"
+        ),
+        pytest.param(NONE_YET, "0 began, 0 failed last", 0, (), 15, id="nobody there: not hammered"),
+        pytest.param(
+            NONE_YET,
+            "0 began, 0 sent last, 15 failed last",
+            15,
+            (),
+            30,
+            id="nobody there the second time: not hammered",
+        ),
+        pytest.param(AT_THE_END, "0 began, 0 sent 0, 1 handed U2", 1, (0,), 16, id="handed: the first that may"),
+        pytest.param(NONE_YET, "0 began, 1 handed U2", 1, (LAST,), 16, id="handed: the last resort where none may"),
+        pytest.param(NONE_YET, "0 began, 1 taken U1, 2 notmine U1", 2, (LAST,), 30, id="given back: no step"),
+        pytest.param(
+            policy(step(0, hours=NIGHT), step(10), step(20)),
+            "0 began, 0 sent 1, 1 taken U1, 2 notmine U1",
+            2,
+            (2,),
+            11 * 60,
+            id="given back: past the one that may go",
+        ),
+    ],
+)  # fmt: skip
+def test_wanted_with_hours(
+    of: Policy, history: str, now: float, send: tuple[int, ...], next_at: float | None
+) -> None:
+    found = wanted(of, course(history), at(now))
+
+    assert (found.send, minutes(found)) == (send, next_at)
+    assert wanted(of, course(history), at(now)) == found
+
+
 @pytest.mark.parametrize(
     ("history", "now", "state", "holder"),
     [
@@ -268,8 +353,9 @@ def test_quiet_until_is_never_beyond_half_of_what_is_left(ends: float | None, un
     assert quiet_until(at(0), None if ends is None else at(ends)) == at(until)
 
 
+HOURS = st.sampled_from((None, None, NIGHT, FROM_HALF_PAST, UNTIL_TEN_PAST, "09:05-09:07, 09:55-11:00"))
 STEPS = st.lists(
-    st.tuples(st.integers(0, 20), st.none() | st.integers(3, 20)),
+    st.tuples(st.integers(0, 20), st.none() | st.integers(3, 20), HOURS),
     min_size=0,
     max_size=3,
     unique_by=lambda s: s[0],
@@ -327,18 +413,23 @@ class Engine:
 
 
 def longest_silence(of: Policy) -> timedelta:
-    """By the policy itself: until its last step; then its shortest repeat, or the pace of the last resort."""
-    repeats = [s.every for s in of.steps if s.every is not None]
+    """By the policy itself: until its last step; then its shortest repeat, or the pace of the last resort. Those with
+    hours may be missing.
+    """
+    always = [s.every for s in of.steps if s.every is not None and s.hours is None]
+    limited = [s.every for s in of.steps if s.every is not None and s.hours is not None]
     after = [s.after for s in of.steps]
-    return max(max(after, default=timedelta(0)), min(repeats, default=of.take_timeout))
+    return max(
+        [*after, min(always, default=of.take_timeout), *([of.take_timeout, *limited] if limited else [])]
+    )
 
 
 @settings(deadline=None, max_examples=25)
 @given(steps=STEPS, deeds=DEEDS)
 def test_wanted_is_never_silent_longer_than_the_policy_says_unless_acknowledged(
-    steps: list[tuple[int, int | None]], deeds: list[tuple[int, str, str]]
+    steps: list[tuple[int, int | None, str | None]], deeds: list[tuple[int, str, str]]
 ) -> None:
-    of = policy(*(step(after, every) for after, every in sorted(steps, key=lambda s: s[0])))
+    of = policy(*(step(*each) for each in sorted(steps, key=lambda s: s[0])))
     engine = Engine(of)
     for gap, deed, who in deeds:
         engine.run_to(engine.now + timedelta(minutes=gap))

@@ -84,6 +84,26 @@ def test_settings_rotation_starts_at_midnight_of_a_date() -> None:
     assert settings.on_call[0].named_users == ("U1", "U2")
 
 
+@pytest.mark.parametrize(
+    ("source", "zone"),
+    [
+        ('users = ["U1"]', "UTC"),
+        ('users = ["U1"]\ntimezone = "Europe/Berlin"', "Europe/Berlin"),
+        (
+            'rotation = {start = 2026-01-05, shift = "7d", users = ["U1"], timezone = "Asia/Tokyo"}',
+            "Asia/Tokyo",
+        ),
+        (
+            'timezone = "UTC"\nrotation = {start = 2026-01-05, shift = "7d", users = ["U1"], timezone = "Asia/Tokyo"}',
+            "UTC",
+        ),
+    ],
+)
+def test_settings_zone_of_a_policy(source: str, zone: str) -> None:
+    settings = parse(f'[slack]\nfallback_channel = "C1"\n[[on_call]]\nname = "p"\n{source}\n')
+    assert settings.on_call[0].zone == zone
+
+
 def test_settings_accept_the_tables_of_later_parts() -> None:
     settings = parse(
         """

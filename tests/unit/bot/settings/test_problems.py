@@ -74,6 +74,11 @@ from tests.unit.bot.settings.parsing import problems
             '[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"]}, {after = "1m", notify = ["dm"]}]',
             "clarify.toml:4: on_call[0].steps[1].after: expected later than the step before it",
         ),
+        (
+            '[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["dm"], hours = "always"}]',
+            'clarify.toml:4: on_call[0].steps[0].hours: expected hours such as "Mon-Fri 09:00-18:00, Sat 10:00-12:00"',
+        ),
+        ('[[on_call]]\nname = "p"\nusers = ["U1"]\ntimezone = "Mars/Base"', 'clarify.toml:4: on_call[0].timezone: unknown time zone "Mars/Base"'),
         ('[[on_call]]\nname = "p"\nusers = ["U1"]\nsteps = [{after = "5m", notify = ["sms"]}]', 'on_call[0].steps[0].notify[0]: expected "thread", "dm"'),
         (
             '[[on_call]]\nname = "p"\n[on_call.rotation]\nstart = 2026-01-05\nshift = "7d"\nusers = ["U1"]\ntimezone = "Mars/Base"',
