@@ -452,7 +452,7 @@ class Bot:
         )
         self.unread = Unread(clock, released=self.monitoring.release)
         self.pulse = Pulse(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
-        self.web = SlackClient(settings, self.pulse, store.acting)
+        self.web = SlackClient(settings, self.pulse, self.telemetry, store.acting)
         self.gateway = Gateway(self.web, store.installation, self.telemetry)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
@@ -469,7 +469,7 @@ class Bot:
                 store=store,
                 clock=clock,
                 rng=self.rng,
-                on_outcome=partial(self.telemetry.delivered, "webhook"),
+                on_outcome=self.telemetry.webhook,
             )
             if settings.webhooks
             else None
@@ -975,6 +975,9 @@ class Bot:
         sources = health.Sources(
             telemetry=self.telemetry,
             index=self.index,
+            audiences=self.audiences,
+            clock=self.clock,
+            leads=lambda: self.store.leads,
             backlog=lambda: self.inbox.backlog(self.clock.now()),
             producers=self.producers.status,
             slack_connected=lambda: self.slack.connected,
@@ -1005,6 +1008,7 @@ class Bot:
                 callers=self._askers(self.settings.http.origins),
                 waiting=waiting,
                 origins=self.settings.http.origins,
+                telemetry=self.telemetry,
             ),
             clarifications.clarification_routes(
                 hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
@@ -1012,7 +1016,7 @@ class Bot:
         ]
         if self.slack.request_url is not None:
             routers.insert(0, slack.slack_routes(self.slack.request_url))
-        return build_app(routers, callers)
+        return build_app(routers, callers, self.telemetry.requested)
 
     def _askers(self, origins: Sequence[str] = ()) -> Callers:
         """Who may ask directly: every producer with a token, and processes of this machine, as the one without any.
@@ -1065,7 +1069,7 @@ class Bot:
             self.questions.record_changed(record)
             return
         before = self.index.get(summary.id, summary.issue)
-        self.telemetry.record_changed(before, summary)
+        self.telemetry.record_changed(before, summary, self.audiences.route(summary).name)
         if before is not None or summary.needs_something:  # else it was over before, and is no news
             for event in lifecycle(before, summary, self.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about

@@ -87,6 +87,11 @@ class Audiences:
         self._kinds = {agent_key(role): each.kind for role, each in settings.responders.items()}
         self._kept: dict[Audience, RouteSettings] = {}
 
+    @property
+    def names(self) -> list[str]:
+        """The names that routes of this bot can have."""
+        return list(dict.fromkeys([*(each.name for each in self._settings.routes), "*"]))
+
     def route_of(self, audience: Audience) -> RouteSettings:
         """The route of an audience, kept: of thousands of questions only a few differ."""
         route = self._kept.get(audience)

@@ -33,6 +33,7 @@ _log = structlog.get_logger("clarify.delivery")
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
 NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
 # Slack did not take it, and will later; Slack may have taken it.
+_LIMITED = frozenset({"ratelimited", "rate_limited"})
 _LATER = frozenset({"ratelimited", "rate_limited", "service_unavailable", "message_limit_exceeded"})
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})
 _DEFAULT_WAIT = 5.0
@@ -59,7 +60,7 @@ async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackRespo
             return await call()
     except NETWORK_ERRORS as error:
         code, status = _code(error), _status(error)
-        if code in {"ratelimited", "rate_limited"} or status == 429:
+        if code in _LIMITED or status == 429:
             raise SlackBusyError(
                 f"{method}: Slack's rate limit", retry_after(error) or _DEFAULT_WAIT
             ) from error
@@ -463,10 +464,13 @@ class SlackClient(AsyncWebClient):
 
     Holds its connections open between calls, which the SDK's own does not: most of a call's time is else the handshake.
     `close` when it is not needed any more. No retry handlers: the default one repeats a dropped post, which makes two
-    messages of one. What stays in Slack is sent by the leader alone (`acting`: see `Store.acting`).
+    messages of one. What stays in Slack is sent by the leader alone (`acting`: see `Store.acting`). `telemetry` counts the
+    calls that met a rate limit.
     """
 
-    def __init__(self, settings: Settings, pulse: Pulse, acting: Acting = nullcontext) -> None:
+    def __init__(
+        self, settings: Settings, pulse: Pulse, telemetry: Telemetry, acting: Acting = nullcontext
+    ) -> None:
         super().__init__(
             token=settings.secrets.bot_token.get_secret_value(),
             base_url=settings.slack_api_url,
@@ -474,6 +478,7 @@ class SlackClient(AsyncWebClient):
             retry_handlers=[],
         )
         self._pulse = pulse
+        self._telemetry = telemetry
         self._acting = acting
         if is_loopback(url_host(settings.slack_api_url)):
             # The SDK takes a proxy from the environment whatever NO_PROXY says; a local workspace is not behind it.
@@ -497,6 +502,8 @@ class SlackClient(AsyncWebClient):
         try:
             response = await super().api_call(api_method, **arguments)
         except SlackApiError as error:
+            if _status(error) == 429 or _code(error) in _LIMITED:
+                self._telemetry.rate_limited[api_method] += 1
             if _code(error) is not None and _status(error) < 500:
                 self._pulse.answered()
             else:  # not Slack said no, but what stands in front of it

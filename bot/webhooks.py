@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from math import inf
 from typing import Literal
 from urllib.parse import urlsplit
@@ -96,7 +97,7 @@ class Webhooks:
     """Queues events for all webhooks. `restore` once, then `run` until cancelled, then `close`; `record_changed` from
     `restore` on.
 
-    `on_outcome` is called with the outcome of each try: sent, later, never (given up).
+    `on_outcome` is called with the endpoint's host and the outcome of each try: sent, later, never (given up).
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Webhooks:
         store: Store,
         clock: Clock,
         rng: random.Random,
-        on_outcome: Callable[[str], None],
+        on_outcome: Callable[[str, str], None],
     ) -> None:
         self._ledger = ledger
         self._outbox = _Outbox(store, endpoints)
@@ -118,7 +119,8 @@ class Webhooks:
         self._wake = asyncio.Event()
         self._queueing = False
         self._senders = [
-            _Sender(each, self._outbox, clock, rng, on_outcome, acting=store.acting) for each in endpoints
+            _Sender(each, self._outbox, clock, rng, partial(on_outcome, each.label), acting=store.acting)
+            for each in endpoints
         ]
 
     @property

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from math import inf
 
-from core.aaep import whole_characters
+from core.aaep import Kind, whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger, Ledger
@@ -27,7 +27,8 @@ class Summary:
     """What is known of a clarification without reading its ledger. Times are on our clock.
 
     `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`.
-    `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`.
+    `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`. `kind`: the first kind of answer that it
+    takes.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Summary:
     escalates: bool = True
     needed: int = 1  # how many different people have to accept, and how many did
     accepted: int = 0
+    kind: Kind = "freetext"
 
     @property
     def is_open(self) -> bool:
@@ -122,6 +124,7 @@ def summarize(record: Clarification) -> Summary:
         escalates=asked.escalates,
         needed=asked.needed,
         accepted=len(asked.approvals or ()),
+        kind=asked.kinds[0] if asked.kinds else "freetext",
     )
 
 

@@ -519,6 +519,11 @@ class RouteSettings(Table):
         return answerers
 
     @property
+    def name(self) -> str:
+        """What figures call it: its pattern, and `*` without one, as then it takes every agent."""
+        return self.agent or "*"
+
+    @property
     def mentioned(self) -> tuple[str, ...]:
         """Who is reminded of a question."""
         return self.answerers

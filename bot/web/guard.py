@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -43,7 +43,9 @@ from core.questions import BadField
 
 _log = structlog.get_logger("clarify.http")
 _QUIET = {b"/livez", b"/healthz", b"/readyz", b"/metrics"}  # asked every few seconds
+_PLAIN = {"/mcp"}  # a route of Starlette's, which FastAPI does not name in the scope
 _LONGEST_PATH = 200
+Counted = Callable[[str, str], None]
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 BODY_LIMIT = 1024 * 1024
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -184,10 +186,13 @@ async def hung_up(receive: Receive) -> None:
 
 
 class Guard:
-    """ASGI middleware around `app`. `stopping` is set when the server is to end."""
+    """ASGI middleware around `app`. `stopping` is set when the server is to end. `counted` is called with the path of each
+    request, as its route has it, and the status of the answer.
+    """
 
-    def __init__(self, app: ASGIApp, *, stopping: asyncio.Event) -> None:
+    def __init__(self, app: ASGIApp, *, stopping: asyncio.Event, counted: Counted) -> None:
         self._app = app
+        self._counted = counted
         self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -210,6 +215,7 @@ class Guard:
             _log.exception("a request failed", method=scope["method"], path=_path(scope))
             if answer.status is None:
                 await answer_to(error)(scope, receive, answer)
+        self._counted(_route_path(scope), str(answer.status or "none"))
         _note(scope, answer.status, time.monotonic() - began)
 
 
@@ -258,6 +264,14 @@ def _path(scope: Scope) -> str:
     """As it was sent, still escaped, so that it cannot hold control characters; without the query."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "backslashreplace")
     return raw.partition(b"?")[0].decode("ascii", "backslashreplace")[:_LONGEST_PATH]
+
+
+def _route_path(scope: Scope) -> str:
+    """The path as the route has it that took the request: there are only so many of those."""
+    path = getattr(scope.get("route"), "path", None)
+    if isinstance(path, str):
+        return path
+    return scope["path"] if scope["path"] in _PLAIN else "other"
 
 
 def _note(scope: Scope, status: int | None, seconds: float) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from typing import Any, get_args
 
 import structlog
@@ -37,15 +38,22 @@ from pydantic import BaseModel, Field
 from bot.errors import StorageUnavailable
 from bot.logs import lines_dropped, without_secrets
 from bot.producers.inbox import Backlog
+from bot.routing import Audiences
 from bot.telemetry import Distribution, Telemetry
 from bot.views import inert
 from bot.web.callers import Callers
+from core.aaep import Kind
 from core.clarification import Status
+from core.clock import Clock
 from core.index import Summary
 
 _log = structlog.get_logger("clarify.http")
 _LONGEST = 200  # characters of why something is wrong
 _TAG = "For those who run it"
+# As the tools name themselves; importing them takes the SDK.
+_TOOLS = ("ask_human", "ask_approval", "wait_for_answer", "withdraw_question")
+_KINDS = ("card", "notice", "nudge", "page", "reply")
+_POST = "chat.postMessage"
 _OPEN: tuple[Status, ...] = ("pending", "stale", "escalated")
 _FROM_PRODUCERS = (
     "events",
@@ -158,13 +166,16 @@ async def _why(check: Check) -> str | None:
 class Sources:
     """Where the figures come from.
 
-    `index`: what needs something. `backlog`: of the inbox, raises StorageUnavailable. `producers`: see
-    `Producers.status`. `queues`: name → how many wait there. `webhooks`: events queued by endpoint, raises
-    StorageUnavailable; None where there are no webhooks.
+    `index`: what needs something. `leads`: whether this is the bot that leads, of those on one database. `backlog`: of
+    the inbox, raises StorageUnavailable. `producers`: see `Producers.status`. `queues`: name → how many wait there.
+    `webhooks`: events queued by endpoint, raises StorageUnavailable; None where there are no webhooks.
     """
 
     telemetry: Telemetry
     index: Iterable[Summary]
+    audiences: Audiences
+    clock: Clock
+    leads: Callable[[], bool]
     backlog: Callable[[], Awaitable[Backlog]]
     producers: ProducersStatus
     slack_connected: Callable[[], bool]
@@ -184,10 +195,10 @@ def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
     )
     async def metrics() -> Response:
         """In Prometheus' text format; counters start at 0 with the process."""
-        waiting, lengths = await _waiting(sources)
+        waiting, queued = await _waiting(sources)
         lag = await _lag()
         registry = CollectorRegistry()
-        registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting, lengths)]))
+        registry.register(_Collected([*_figures(sources), *_lags(sources, lag, waiting, queued)]))
         ProcessCollector(registry=registry)
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -202,17 +213,15 @@ class _Collected(Collector):
         yield from self._families
 
 
-async def _waiting(sources: Sources) -> tuple[Backlog | None, dict[str, int]]:
-    """What waits in the inbox, None if that is not known; and the lengths of the queues that are known."""
-    lengths = {name: length() for name, length in sources.queues.items()}
+async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]:
+    """What waits in the inbox, None if that is not known; and what is queued for webhooks, by their hosts."""
     try:
         waiting = await sources.backlog()
         queued = await sources.webhooks() if sources.webhooks is not None else {}
     except StorageUnavailable as error:
         _log.warning("figures without the inbox", reason=str(error))
-        return None, lengths
-    lengths |= {f"webhook {host}": count for host, count in queued.items()}
-    return waiting, lengths | {"inbox": waiting.count}
+        return None, {}
+    return waiting, queued
 
 
 async def _lag() -> float:
@@ -227,25 +236,49 @@ def _figures(sources: Sources) -> Iterator[Metric]:
     yield InfoMetricFamily(
         "clarify_build", "What runs", {"version": version("clarify-bot"), "python": platform.python_version()}
     )
-    yield _open(sources.index)
+    yield from _open(sources)
     yield _counter(
         "clarify_status_changes", "Statuses that clarifications came to", ["status"],
         [((status,), telemetry.changes[status]) for status in get_args(Status)],
     )  # fmt: skip
     yield _histogram("clarify_time_to_answer_seconds", "From a question to its answer", telemetry.answers)
     yield _counter(
+        "clarify_answers",
+        "Answers, by the route of the agent that asked and by the kind of answer that it wanted",
+        ["route", "kind"],
+        _from_zero(telemetry.answered, product(sources.audiences.names, get_args(Kind))),
+    )
+    yield _counter(
         "clarify_deliveries", "Tries to bring a message to Slack, or a reply to an agent", ["kind", "outcome"],
         telemetry.deliveries.items(),
     )  # fmt: skip
     yield _counter(
         "clarify_retries", "Tries that have to be made again", ["kind"],
-        [((kind,), count) for kind, count in telemetry.retries.items()],
+        [((kind,), count) for kind, count in (dict.fromkeys(_KINDS, 0) | telemetry.retries).items()],
     )  # fmt: skip
     yield _counter(
         "clarify_pages",
         "Pages, by way and by what became of them",
         ["via", "outcome"],
-        telemetry.pages.items(),
+        _from_zero(telemetry.pages, product(("slack", "outside"), ("sent", "failed"))),
+    )
+    yield _counter(
+        "clarify_slack_rate_limited",
+        "Calls that Slack did not take because of a rate limit",
+        ["method"],
+        [((method,), count) for method, count in ({_POST: 0} | telemetry.rate_limited).items()],
+    )
+    yield _counter(
+        "clarify_http_requests",
+        "Requests to this server, by the path of their route and by the status of the answer",
+        ["path", "status"],
+        telemetry.requests.items(),
+    )
+    yield _counter(
+        "clarify_mcp_calls",
+        "Calls of MCP tools, by what became of them",
+        ["tool", "outcome"],
+        _from_zero(telemetry.tools, product(_TOOLS, ("done", "refused", "failed", "left"))),
     )
     yield _counter(
         "clarify_log_lines_dropped",
@@ -257,12 +290,26 @@ def _figures(sources: Sources) -> Iterator[Metric]:
 
 
 def _lags(
-    sources: Sources, lag: float, waiting: Backlog | None, lengths: Mapping[str, int]
+    sources: Sources, lag: float, waiting: Backlog | None, queued: Mapping[str, int]
 ) -> Iterator[Metric]:
+    lengths = {name: length() for name, length in sources.queues.items()}
+    lengths |= {f"webhook {host}": count for host, count in queued.items()}
+    yield _counter(
+        "clarify_webhook_requests",
+        "Tries to bring an event to a webhook",
+        ["endpoint", "outcome"],
+        _from_zero(sources.telemetry.webhooks, product(queued, ("sent", "later", "never"))),
+    )
+    yield _gauge(
+        "clarify_leads",
+        "1 while it leads, of all that run on one database; alone it always does",
+        sources.leads(),
+    )
     yield _gauge("clarify_event_loop_lag_seconds", "One turn of the event loop", lag)
     yield _gauge("clarify_slack_connected", "1 while Slack can reach us", sources.slack_connected())
     yield _gauge("clarify_storage_readable", "1 while the storage can be read", waiting is not None)
     if waiting is not None:
+        lengths["inbox"] = waiting.count
         oldest = waiting.oldest.total_seconds()
         yield _gauge(
             "clarify_inbox_oldest_seconds", "How long the oldest event has waited to be worked off", oldest
@@ -270,10 +317,28 @@ def _lags(
     yield _gauges("clarify_queue_length", "What waits to be done", "queue", dict(sorted(lengths.items())))
 
 
-def _open(index: Iterable[Summary]) -> Metric:
-    counts = Counter(summary.status for summary in index)
-    about = "Clarifications that wait for an answer"
-    return _gauges("clarify_open", about, "status", {status: counts[status] for status in _OPEN})
+def _open(sources: Sources) -> Iterator[Metric]:
+    now, audiences = sources.clock.now(), sources.audiences
+    counts: Counter[str] = Counter()
+    oldest = dict.fromkeys(audiences.names, 0.0)
+    for summary in sources.index:
+        counts[summary.status] += 1
+        if summary.is_open and audiences.shows(summary):
+            name, age = audiences.route(summary).name, (now - summary.asked_last).total_seconds()
+            oldest[name] = max(oldest[name], age)
+    yield _gauges(
+        "clarify_open",
+        "Clarifications that wait for an answer now, of people or of another agent, by status: pending, stale (people were "
+        "reminded), escalated (somebody is paged)",
+        "status",
+        {status: counts[status] for status in _OPEN},
+    )
+    yield _gauges(
+        "clarify_oldest_question_seconds",
+        "How long the oldest question that waits for people has waited, by the route of the agent that asked; 0: none waits",
+        "route",
+        oldest,
+    )
 
 
 def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
@@ -284,6 +349,11 @@ def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     ):
         values = {producer: status.get(key, 0) for producer, status in statuses.items()}
         yield _gauges(f"clarify_producer_{name}", about, "producer", values)
+    down = {
+        name: not (each.get("connected") or each.get("dialect") == "push") for name, each in statuses.items()
+    }
+    about = "1 while it is not connected and should be; one that pushes comes when it has something"
+    yield _gauges("clarify_producer_down", about, "producer", down)
     yield _counter(
         "clarify_producer_events",
         "What came from it: all events, and what was wrong",
@@ -294,6 +364,13 @@ def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
             for what in _FROM_PRODUCERS
         ],
     )
+
+
+def _from_zero(
+    counts: Mapping[tuple[str, str], int], known: Iterable[tuple[str, str]]
+) -> Iterable[tuple[tuple[str, str], int]]:
+    """`counts`, and 0 of what is known to come: Prometheus sees no increase in a series that begins with 1."""
+    return (dict.fromkeys(known, 0) | dict(counts)).items()
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

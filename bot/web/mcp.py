@@ -17,6 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bot.producers.questions import Questions
+from bot.telemetry import Telemetry
 from bot.web.callers import Callers
 from bot.web.guard import answer_to, problem, stopping_of
 from bot.web.questions import Waiting
@@ -32,10 +33,10 @@ _HEADERS = [
 
 
 def mcp_routes(
-    *, questions: Questions, callers: Callers, waiting: Waiting, origins: Sequence[str]
+    *, questions: Questions, callers: Callers, waiting: Waiting, origins: Sequence[str], telemetry: Telemetry
 ) -> APIRouter:
-    """The route. `origins`: of web pages that may call it."""
-    served: ASGIApp = _Served(questions, callers, waiting)
+    """The route. `origins`: of web pages that may call it. `telemetry` counts what became of the calls."""
+    served: ASGIApp = _Served(questions, callers, waiting, telemetry)
     if origins:
         served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
     router = APIRouter()
@@ -46,10 +47,13 @@ def mcp_routes(
 class _Served:
     """The ASGI app: who calls, then the SDK's transport, a new one for each request."""
 
-    def __init__(self, questions: Questions, callers: Callers, waiting: Waiting) -> None:
+    def __init__(
+        self, questions: Questions, callers: Callers, waiting: Waiting, telemetry: Telemetry
+    ) -> None:
         self._questions = questions
         self._callers = callers
         self._waiting = waiting
+        self._telemetry = telemetry
         self._tools: ModuleType | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +69,9 @@ class _Served:
             return
         if self._tools is None:
             self._tools = await asyncio.to_thread(_load)
-        call = self._tools.Call(self._questions, self._waiting, speaker, stopping_of(request).wait)
+        call = self._tools.Call(
+            self._questions, self._waiting, speaker, stopping_of(request).wait, self._telemetry
+        )
         await call.serve(scope, _replayed(body, receive), send)
 
 

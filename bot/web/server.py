@@ -32,7 +32,7 @@ from bot.errors import AddressInUseError, ClarifyBotError, ConfigurationError, T
 from bot.settings.model import Settings
 from bot.web import docs
 from bot.web.callers import Callers, is_loopback_address
-from bot.web.guard import ERRORS, Guard, answer_errors, answer_to, problem
+from bot.web.guard import ERRORS, Counted, Guard, answer_errors, answer_to, problem
 
 _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds that requests have to end by themselves; those that wait watch `stopping`
@@ -54,8 +54,10 @@ _LINGER = 5.0  # seconds that a connection may take to end
 _LOG_EVERY = 60.0
 
 
-def build_app(routers: Sequence[APIRouter], callers: Callers) -> FastAPI:
-    """One app of all routes and of the page that describes them. Long polls and streams watch `stopping_of(request)`."""
+def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted = lambda *_: None) -> FastAPI:
+    """One app of all routes and of the page that describes them. Long polls and streams watch `stopping_of(request)`.
+    `counted`: see `Guard`.
+    """
     app = FastAPI(
         title="clarify-bot",
         version=version("clarify-bot"),
@@ -71,7 +73,7 @@ def build_app(routers: Sequence[APIRouter], callers: Callers) -> FastAPI:
     for router in routers:
         app.include_router(router)
     docs.serve(app, callers)
-    app.add_middleware(Guard, stopping=app.state.stopping)
+    app.add_middleware(Guard, stopping=app.state.stopping, counted=counted)
     return app
 
 

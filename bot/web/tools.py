@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from bot.producers.questions import Questions
+from bot.telemetry import Telemetry
 from bot.tools import make_server, mistaken, told, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
@@ -43,11 +44,13 @@ class Call:
         waiting: Waiting,
         speaker: Speaker,
         stopping: Callable[[], Awaitable[Any]],
+        telemetry: Telemetry,
     ) -> None:
         self._questions = questions
         self._waiting = waiting
         self._speaker = speaker
         self._stopping = stopping
+        self._telemetry = telemetry
         self._handed: Clarification | None = None
         self._written: Clarification | None = None
         self._gone = False
@@ -88,20 +91,29 @@ class Call:
     async def _carry(
         self, name: str, arguments: dict[str, Any], _: ServerRequestContext[Any, Any]
     ) -> CallToolResult:
+        outcome = "left"  # who called did not wait for the end of it
+        try:
+            result, outcome = await self._result(name, arguments)
+            return result
+        finally:
+            self._telemetry.tools[name, outcome] += 1
+
+    async def _result(self, name: str, arguments: dict[str, Any]) -> tuple[CallToolResult, str]:
         try:
             record, state = await self._settled(name, dict(arguments))
         except ValidationError as error:
             wrong = RequestValidationError(
                 [{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_url=False)]
             )
-            return mistaken(_body_of(wrong))
+            return mistaken(_body_of(wrong)), "refused"
         except Exception as error:  # noqa: BLE001 - told as on the routes; what is unexpected is logged
             answer = _body_of(error)
-            if answer["error"] == "INTERNAL_ERROR":
+            failed = answer["error"] == "INTERNAL_ERROR"
+            if failed:
                 _log.exception("a tool failed", tool=name)
-            return mistaken(answer)
+            return mistaken(answer), "failed" if failed else "refused"
         self._handed = record
-        return told(state)
+        return told(state), "done"
 
     async def _settled(self, name: str, arguments: dict[str, Any]) -> tuple[Clarification, dict[str, Any]]:
         """The question that a tool is about, and its state."""

@@ -14,13 +14,16 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml  # type: ignore[import-untyped]
+from prometheus_client.parser import text_string_to_metric_families
 
 from bot.settings.load import parse_settings
 from bot.web.callers import Callers
 from bot.web.health import health_routes
 from bot.web.server import build_app
+from tests.kit.world import config, scene, url_of
 
 ROOT = Path(__file__).parents[2]
 CONTAINERFILE = (ROOT / "Containerfile").read_text()
@@ -201,3 +204,84 @@ def test_compose_runs_replicas_on_a_database_that_is_ready(compose: dict[str, An
     assert int(bot["stop_grace_period"].removesuffix("s")) >= STOPS_WITHIN
     (variable,) = bot["environment"]
     assert variable == "CLARIFY_DATABASE_URL"
+
+
+RULES = [
+    rule
+    for group in yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+WATCHED = """
+[[webhooks]]
+url = "http://127.0.0.1:9/hook"
+secret_env = "HOOK_SECRET"
+
+[[producers]]
+name = "pusher"
+"""
+TARGET = {"job", "instance"}  # labels that Prometheus gives to what it scrapes
+
+
+def test_alerts_are_rules_as_prometheus_has_them() -> None:
+    """What `promtool check rules` refuses, but for the expressions."""
+    whole = yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())
+    assert whole.keys() == {"groups"}
+    assert all(each.keys() <= {"name", "interval", "rules"} and each["name"] for each in whole["groups"])
+    assert len({rule["alert"] for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert rule.keys() <= {"alert", "expr", "for", "labels", "annotations"}, rule
+        assert re.fullmatch(r"\d+[smhd]", rule.get("for", "0s"))
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert all(isinstance(text, str) for text in rule["annotations"].values())
+        assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_alerts_say_what_is_to_be_done() -> None:
+    described = re.findall(
+        r"^\| `(Clarify\w+)` \| .{20,}", (ROOT / "docs/operations.md").read_text(), re.MULTILINE
+    )
+    assert described == [rule["alert"] for rule in RULES]
+    for rule in RULES:
+        told = rule["annotations"]
+        assert told.keys() == {"summary", "description", "runbook"}
+        assert told["runbook"] == f'docs/operations.md, "Alerts", {rule["alert"]}'
+        named = set(re.findall(r"\$labels\.(\w+)", told["summary"] + told["description"]))
+        kept = set(re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", rule["expr"]))))
+        assert named <= (kept or TARGET), rule["alert"]
+
+
+async def figures(folder: Path) -> dict[str, dict[str, set[str]]]:
+    """What a bot that nothing was asked of yet says in /metrics: figure → label → its values."""
+    async with scene(folder) as stage:
+        stage.environ |= {"HOOK_SECRET": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}
+        async with (
+            stage.bot(config(stage.producer.url, more=WATCHED)) as bot,
+            aiohttp.ClientSession() as http,
+        ):
+            for _ in range(2):  # a request is counted when it is over
+                async with http.get(f"{url_of(bot)}/metrics") as answer:
+                    text = await answer.text()
+    found: dict[str, dict[str, set[str]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            of = found.setdefault(sample.name, {})
+            for label, value in sample.labels.items():
+                of.setdefault(label, set()).add(value)
+    return found
+
+
+async def test_alerts_ask_for_figures_and_labels_that_are_there(tmp_path: Path) -> None:
+    there = await figures(tmp_path)
+    for rule in RULES:
+        names = {*re.findall(r"\bclarify_\w+", rule["expr"])}
+        assert names
+        assert names <= there.keys(), rule["alert"]
+        for name, matchers in re.findall(r"\b(clarify_\w+)\{([^}]*)\}", rule["expr"]):
+            for label, how, value in re.findall(r'(\w+)(=~|!=|=)"([^"]*)"', matchers):
+                known = there[name][label]
+                if how != "!=" and label != "status":  # of which there are only those that came up
+                    pattern = value if how == "=~" else re.escape(value)
+                    assert any(re.fullmatch(pattern, each) for each in known), rule["alert"]
+        grouped = " ".join(re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]))
+        for name in names:
+            assert set(re.findall(r"\w+", grouped)) - TARGET <= there[name].keys(), rule["alert"]

@@ -323,6 +323,9 @@ METADATA = {
     ("clarify_page", "installation", "key"),
 }
 METRICS = {
+    "clarify_answers_total counter", "clarify_http_requests_total counter", "clarify_leads gauge",
+    "clarify_mcp_calls_total counter", "clarify_oldest_question_seconds gauge", "clarify_producer_down gauge",
+    "clarify_slack_rate_limited_total counter", "clarify_webhook_requests_total counter",
     "clarify_build_info gauge", "clarify_deliveries_total counter", "clarify_event_loop_lag_seconds gauge",
     "clarify_inbox_oldest_seconds gauge", "clarify_log_lines_dropped_total counter", "clarify_open gauge",
     "clarify_pages_total counter", "clarify_producer_backlog gauge", "clarify_producer_clock_offset_seconds gauge",

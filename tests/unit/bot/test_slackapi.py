@@ -145,7 +145,9 @@ async def test_every_call_tells_whether_slack_answers(
     came: list[bool] = []
     pulse = Pulse(ManualClock(), lambda: came.append(True))
     made = settings(tmp_path)
-    client = SlackClient(made.model_copy(update={"slack_api_url": ws.api_url}), pulse)
+    client = SlackClient(
+        made.model_copy(update={"slack_api_url": ws.api_url}), pulse, telemetry := Telemetry(ManualClock())
+    )
     pulse.failed()
     if fault:
         ws.faults.add("auth.test", fault)
@@ -153,6 +155,7 @@ async def test_every_call_tells_whether_slack_answers(
         await client.auth_test()
     await client.close()
     assert came == [True] * is_back
+    assert telemetry.rate_limited == ({"auth.test": 1} if fault.startswith("429") else {})
 
 
 NUDGE = {"event_type": "clarify_notice", "event_payload": {"key": "nudge:CLR-1-001:1"}}
@@ -198,8 +201,8 @@ async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same
 ) -> None:
     pulse = Pulse(ManualClock())
     made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
-    client = SlackClient(made, pulse, not_leading)
-    gateway = Gateway(client, "inst", Telemetry(ManualClock()))
+    client = SlackClient(made, pulse, telemetry := Telemetry(ManualClock()), not_leading)
+    gateway = Gateway(client, "inst", telemetry)
     outcome = await gateway.post(AGENTS, Post("text", [], NUDGE))
     assert outcome == Later("This bot does not lead now; nothing was sent.")
     assert await gateway.update(AGENTS, "1.1", Post("text", [], NUDGE)) == outcome

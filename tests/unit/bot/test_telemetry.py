@@ -40,15 +40,16 @@ def summary(status: Status = "pending", **fields: object) -> Summary:
 def test_answer_is_timed_once(
     telemetry: Telemetry, before: Status | None, after: Status, answers: int
 ) -> None:
-    telemetry.record_changed(summary(before) if before else None, summary(after))
+    telemetry.record_changed(summary(before) if before else None, summary(after, kind="yes_no"), "r-*")
     assert telemetry.answers.count == answers
+    assert telemetry.answered == ({("r-*", "yes_no"): answers} if answers else {})
     assert telemetry.answers.total == 90.0 * answers
 
 
 def test_answer_to_a_further_question_is_timed_from_that_question(telemetry: Telemetry) -> None:
     again = START + timedelta(seconds=60)
     telemetry.record_changed(
-        summary(round=2, asked_last=again), summary("answered", round=2, asked_last=again)
+        summary(round=2, asked_last=again), summary("answered", round=2, asked_last=again), "*"
     )
     assert telemetry.answers.total == 30.0
 

@@ -122,7 +122,7 @@ class World:
             store=self.store,
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311 - no secret
-            on_outcome=self.outcomes.append,
+            on_outcome=lambda _, word: self.outcomes.append(word),
         )
 
     async def start(self, *, compared: bool = True) -> None:

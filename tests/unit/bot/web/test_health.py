@@ -18,6 +18,8 @@ import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
 from bot.producers.inbox import Inbox
+from bot.routing import Audiences
+from bot.settings.model import ResponderSettings, RouteSettings, Settings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
@@ -32,6 +34,10 @@ from tests.unit.bot.strategies import record_of
 Look = Callable[[], str | Awaitable[str | None] | None]
 Figures = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 PLANNER = {"connected": True, "backlog": 3, "offset_seconds": -0.5, "events": 7, "oversize": 1}
+TABLES: dict[str, Any] = {
+    "routes": (RouteSettings(agent="r-*", channel="C1"), RouteSettings(channel="C2")),
+    "responders": {"reviewer": ResponderSettings(command=("review",))},
+}
 QUEUES = ("inbox", "delivery", "replies", "webhook hooks.example.com")
 
 
@@ -165,7 +171,8 @@ class World:
         self.index, self.telemetry = Index(), Telemetry(clock)
         self.inbox = Inbox(store)
         self.producers: dict[str, dict[str, Any]] = {}
-        self.slack = True
+        self.slack = self.leads = True
+        self.audiences = Audiences(Settings.model_construct(**TABLES))
 
     async def webhooks(self) -> dict[str, int]:
         asyncio.get_running_loop().call_soon(time.sleep, 0.05)  # in the turn that is measured after this
@@ -175,13 +182,16 @@ class World:
         sources = Sources(
             telemetry=self.telemetry,
             index=self.index,
+            audiences=self.audiences,
+            clock=self.clock,
+            leads=lambda: self.leads,
             backlog=lambda: self.inbox.backlog(self.clock.now()),
             producers=lambda: self.producers,
             slack_connected=lambda: self.slack,
             queues={"delivery": lambda: 4, "replies": lambda: 0},
             webhooks=self.webhooks,
         )
-        app = build_app([metrics_routes(sources, Callers({}))], Callers({}))
+        app = build_app([metrics_routes(sources, Callers({}))], Callers({}), self.telemetry.requested)
         async with httpx.AsyncClient(
             base_url="http://localhost", transport=httpx.ASGITransport(app)
         ) as client:
@@ -231,10 +241,69 @@ async def test_open_ones_are_counted_by_status(world: World) -> None:
     assert of("clarify_open", status="answered") not in figures
 
 
+async def test_oldest_question_that_waits_for_people_is_told_by_route(world: World) -> None:
+    asked = replace(summarize(record_of()), from_="r-1", agent_id="r-1", asked_last=START, created=START)
+    again = {"asked_last": START + timedelta(seconds=40), "round": 2}
+    for number, more in enumerate(
+        (
+            {},
+            {"asked_last": START + timedelta(seconds=10)},
+            {"from_": "other", "agent_id": "other", **again},
+            {
+                "agent_id": "else",
+                "producer": None,
+                "to": "Reviewer",
+                "asked_last": START - timedelta(hours=1),
+            },
+            {
+                "agent_id": "else",
+                "status": "answered",
+                "reply": "sending",
+                "asked_last": START - timedelta(hours=1),
+            },
+        ),
+        1,
+    ):
+        world.index.put(replace(asked, id=f"CLR-42-{number:03d}", **more))  # type: ignore[arg-type]
+    await world.clock.advance(60)
+    figures = await world.figures()
+    assert figures[of("clarify_oldest_question_seconds", route="r-*")] == 60
+    assert figures[of("clarify_oldest_question_seconds", route="*")] == 20, (
+        "from its latest round; no agent's"
+    )
+    world.index.put(replace(asked, id="CLR-42-001", status="resolved"))
+    world.index.put(replace(asked, id="CLR-42-002", status="resolved"))
+    assert (await world.figures())[of("clarify_oldest_question_seconds", route="r-*")] == 0
+
+
+async def test_who_leads_says_so(world: World) -> None:
+    assert (await world.figures())[of("clarify_leads")] == 1
+    world.leads = False
+    assert (await world.figures())[of("clarify_leads")] == 0
+
+
+async def test_requests_are_counted_by_their_route(world: World) -> None:
+    await world.scrape()
+    app = build_app([health_routes([Check("slack", away)])], Callers({}), world.telemetry.requested)
+    async with httpx.AsyncClient(base_url="http://localhost", transport=httpx.ASGITransport(app)) as client:
+        for path in ("/livez", "/readyz", "/readyz?x=1", "/wp-login.php", "/../etc"):
+            await client.get(path)
+    assert world.telemetry.requests == {
+        ("/metrics", "200"): 1,
+        ("/livez", "200"): 1,
+        ("/readyz", "503"): 2,
+        ("other", "404"): 2,
+    }
+    assert (await world.figures())[of("clarify_http_requests_total", path="/readyz", status="503")] == 2
+
+
 async def test_what_happened_is_counted(world: World) -> None:
     asked = replace(summarize(record_of()), asked_last=START - timedelta(seconds=20))
-    world.telemetry.record_changed(None, asked)
-    world.telemetry.record_changed(asked, replace(asked, status="answered"))
+    world.telemetry.record_changed(None, asked, "r-*")
+    world.telemetry.record_changed(asked, replace(asked, status="answered"), "r-*")
+    world.telemetry.webhook("hooks.example.com", "later")
+    world.telemetry.rate_limited["users.info"] += 1
+    world.telemetry.tools["ask_human", "refused"] += 1
     world.telemetry.delivered("card", "sent")
     world.telemetry.delivered("card", "later")
     world.telemetry.paged("slack", "sent")
@@ -249,6 +318,16 @@ async def test_what_happened_is_counted(world: World) -> None:
         of("clarify_deliveries_total", kind="card", outcome="sent"): 1,
         of("clarify_retries_total", kind="card"): 1,
         of("clarify_pages_total", via="slack", outcome="sent"): 1,
+        of("clarify_pages_total", via="outside", outcome="failed"): 0,
+        of("clarify_answers_total", route="r-*", kind="freetext"): 1,
+        of("clarify_answers_total", route="*", kind="form"): 0,
+        of("clarify_webhook_requests_total", endpoint="hooks.example.com", outcome="later"): 1,
+        of("clarify_webhook_requests_total", endpoint="hooks.example.com", outcome="sent"): 0,
+        of("clarify_deliveries_total", kind="webhook", outcome="later"): 1,
+        of("clarify_slack_rate_limited_total", method="users.info"): 1,
+        of("clarify_slack_rate_limited_total", method="chat.postMessage"): 0,
+        of("clarify_mcp_calls_total", tool="ask_human", outcome="refused"): 1,
+        of("clarify_mcp_calls_total", tool="ask_approval", outcome="failed"): 0,
     }
     figures = await world.figures()
     assert {name: figures[name] for name in expected} == expected
@@ -274,10 +353,16 @@ async def test_lags_and_queues_say_how_far_behind_it_is(world: World) -> None:
 
 
 async def test_producers_are_told_apart_by_configured_names(world: World) -> None:
-    world.producers = {"planner": PLANNER, 'odd"\n\\name': {"connected": False}}
+    world.producers = {
+        "planner": PLANNER,
+        "pusher": {"connected": False, "dialect": "push"},
+        'odd"\n\\name': {"connected": False},
+    }
     figures = await world.figures()
     assert figures[of("clarify_producer_connected", producer="planner")] == 1
     assert figures[of("clarify_producer_connected", producer='odd"\n\\name')] == 0
+    down = {name: figures[of("clarify_producer_down", producer=name)] for name in world.producers}
+    assert down == {"planner": 0, "pusher": 0, 'odd"\n\\name': 1}
     assert figures[of("clarify_producer_backlog", producer="planner")] == 3
     assert figures[of("clarify_producer_clock_offset_seconds", producer="planner")] == -0.5
     assert figures[of("clarify_producer_events_total", producer="planner", what="events")] == 7
