@@ -21,7 +21,7 @@ from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
 from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, SendingState
-from bot.oncall.roster import Policies
+from bot.oncall.roster import Policies, Shortfall
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Paged, Wanted
 
@@ -229,20 +229,23 @@ class Pager:
                 raise
             except Exception:  # noqa: BLE001 - as above
                 self._postpone(each)
+        shortfall = await self._policies.shortfall(
+            members[0].incident, step, holder
+        )  # of one policy, all of them
         # Looking up took its time: what was taken meanwhile is not sent any more.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
-        return bool(still) and await self._send_or_split(still, step, to)
+        return bool(still) and await self._send_or_split(still, step, to, shortfall)
 
     async def _send_or_split(
-        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination]
+        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
     ) -> bool:
         try:
-            await self._send_page(members, step, to)
+            await self._send_page(members, step, to, shortfall)
         except StorageUnavailable:
             raise
         except Exception:  # noqa: BLE001 - as above
             if len(members) > 1:
-                return any([await self._send_or_split([each], step, to) for each in members])
+                return any([await self._send_or_split([each], step, to, shortfall) for each in members])
             self._postpone(members[0])
             return False
         return True
@@ -251,10 +254,12 @@ class Pager:
         _log.exception("an incident cannot be paged", incident=each.incident.id)
         self._incidents.schedule(each, self._clock.now() + _POSTPONED)
 
-    async def _send_page(self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination]) -> None:
+    async def _send_page(
+        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
+    ) -> None:
         """Send one page about `members`; durable when this returns."""
         first, ids = members[0].incident, tuple(each.incident.id for each in members)
-        batch = Batch(first.group, step, ids, merged(to))
+        batch = Batch(first.group, step, ids, merged(to), *shortfall)
         sendings = await self._pages.send(batch)
         _log.warning(
             "paging",

@@ -61,12 +61,17 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Alike incidents that go out together, and where to; no destinations: nobody could be found."""
+    """Alike incidents that go out together, and where to; no destinations: nobody could be found.
+
+    `note`: why it does not go to who should be on call; `reaches_nobody`: what is posted mentions nobody therefore.
+    """
 
     group: Group
     step: int
     incidents: tuple[int, ...]
     destinations: tuple[Destination, ...]
+    note: str = ""
+    reaches_nobody: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +149,18 @@ class Pages:
                 each.paged |= _destination("slack", row).users
 
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
-        """Keep a page with all its messages, and that it was sent; without destinations only that it failed. Durable
-        when this returns.
+        """Keep a page with all its messages, and that it was sent; without destinations only that it failed, which one that
+        reaches nobody did too. Durable when this returns.
         """
         now = self._clock.now()
-        happening = Paged(now, batch.step) if batch.destinations else Failed(now, batch.step)
+        happenings: list[Paged | Failed] = [Paged(now, batch.step)] if batch.destinations else []
+        if not batch.destinations or batch.reaches_nobody:
+            happenings.append(Failed(now, batch.step))
 
         def work(tx: Tx) -> tuple[Sending, ...]:
             if not batch.destinations:
                 for incident in batch.incidents:
-                    append(tx, incident, happening)
+                    append(tx, incident, happenings[0])
                 return ()
             page = _insert_page(tx, batch, now)
             sendings = tuple(_sending(page, batch, each) for each in batch.destinations)
@@ -164,13 +171,15 @@ class Pages:
             )
             put(tx, [_fresh(each, each.message) for each in sendings if each.message is not None])
             for incident in batch.incidents:
-                append(tx, incident, happening, page)
+                for happening in happenings:
+                    append(tx, incident, happening, page)
             return sendings
 
         sendings = await self._store.write(work)
         for incident in batch.incidents:
             if (each := self._incidents.open(incident)) is not None:
-                each.note(happening)
+                for happening in happenings:
+                    each.note(happening)
         return sendings
 
     def watch(self, sending: Sending) -> None:
@@ -269,10 +278,10 @@ class Pages:
             page[1].add(row["incident"])
         return list(found.values())
 
-    async def sent_at(self, page: int) -> datetime | None:
-        """When a page was sent; None: there is no such page."""
-        row = await self._store.read_one("select at from pages where id = :page", page=page)
-        return moment(row["at"]) if row else None
+    async def sent(self, page: int) -> tuple[datetime, str] | None:
+        """When a page was sent, and the note of it; None: there is no such page."""
+        row = await self._store.read_one("select at, note from pages where id = :page", page=page)
+        return (moment(row["at"]), row["note"] or "") if row else None
 
     async def of_incidents(self, incidents: Iterable[int]) -> list[Lane]:
         """The messages about incidents, pages and the cards of handoffs, that may still have to change."""
@@ -425,11 +434,13 @@ class Pages:
 
 def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
     (row,) = tx.rows(
-        "insert into pages (kind, policy, step, at) values (:kind, :policy, :step, :at) returning id",
+        """insert into pages (kind, policy, step, at, note) values (:kind, :policy, :step, :at, :note)
+           returning id""",
         kind=batch.group[0],
         policy=batch.group[1],
         step=batch.step,
         at=now.timestamp(),
+        note=batch.note or None,
     )
     page: int = row["id"]
     items = [{"page": page, "incident": each} for each in batch.incidents]

@@ -96,8 +96,8 @@ class PageView:
         self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
     ) -> PageContent | None:
         """The page `page` as it stands in `channel` (None: outside Slack); None: there is no such page."""
-        sent_at, incidents = await self._pages.sent_at(page), await self._incidents.of_page(page)
-        if sent_at is None or not incidents:
+        sent, incidents = await self._pages.sent(page), await self._incidents.of_page(page)
+        if sent is None or not incidents:
             return None
         histories = await self._incidents.histories(each.id for each in incidents)
         items = [self._standing(each, histories.get(each.id, [])) for each in incidents]
@@ -108,7 +108,8 @@ class PageView:
         ]
         return PageContent(
             page=page,
-            sent_at=sent_at,
+            sent_at=sent[0],
+            note=sent[1],
             items=tuple(listed),
             count=len(items),
             left=sum(each.state != "closed" for each in items),

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import structlog
 
@@ -43,6 +44,7 @@ _log = structlog.get_logger("clarify.oncall")
 _PATIENCE = 3.0  # seconds: a page must not wait for a directory
 _SILENCE = timedelta(seconds=15)
 _LAST_RESORT = "last resort"
+_OF_WHO_IS_ON_CALL = {"thread", "dm", "channel"}
 _NOBODY = Policy((), timedelta(minutes=15))
 
 
@@ -58,6 +60,15 @@ class OnDuty:
     until: datetime | None = None
     by: str | None = None
     note: str = ""
+
+
+class Shortfall(NamedTuple):
+    """Why a step does not go to who should be on call, in words for people (empty: it does), and whether it reaches nobody
+    for that reason: what is posted then mentions nobody, and the next step is due.
+    """
+
+    note: str = ""
+    reaches_nobody: bool = False
 
 
 class Roster:
@@ -126,8 +137,11 @@ class Roster:
         planned = await self._planned(policy)
         if planned.users:
             return planned
-        until = planned.until if planned.note else None
-        return OnDuty(await self._others(policy), "stands in", until, note=planned.note)
+        others = await self._others(policy)
+        if not planned.note:
+            return OnDuty(others, "stands in")
+        source = f"stands in: {planned.note}" if others else planned.note
+        return OnDuty(others, source, planned.until, note=planned.note)
 
     async def members(self, group: str) -> tuple[str, ...]:
         """The active members of a user group, sorted; as last known while Slack does not tell."""
@@ -278,6 +292,19 @@ class Policies:
         for notify in notified:
             found += await self._destinations_of(notify, incident, holder)
         return found
+
+    async def shortfall(self, incident: Incident, step: int, holder: str | None) -> Shortfall:
+        """What keeps a step from who should be on call by the policy's calendar or PagerDuty."""
+        if holder is not None or incident.policy not in self._policies:
+            return Shortfall()
+        turn = await self._roster.who(incident.policy)
+        if not turn.note:
+            return Shortfall()
+        if turn.users:
+            return Shortfall(f"{turn.note[0].upper()}{turn.note[1:]}: whoever stands in is asked")
+        steps = self._policies[incident.policy].steps
+        asks = {parse_target(each)[0] for each in steps[step].notify} if 0 <= step < len(steps) else set()
+        return Shortfall(f"Nobody is on call: {turn.note}", bool(asks) and asks <= _OF_WHO_IS_ON_CALL)
 
     async def _destinations_of(
         self, notify: str, incident: Incident, holder: str | None

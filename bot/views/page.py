@@ -129,7 +129,7 @@ class PageItem:
 class PageContent:
     """One page as it is to be shown. `items` are the first that are listed, open ones first; `count` is all of
     them, `left` those that are not closed, `is_awaited` tells whether any of these is in nobody's hands. `covered`: a
-    newer page to the same place is about all of it.
+    newer page to the same place is about all of it. `note`: why it went to others than should be on call.
     """
 
     page: int
@@ -140,6 +140,7 @@ class PageContent:
     covered: bool = False
     mentions: tuple[str, ...] = ()
     is_awaited: bool = True
+    note: str = ""
 
     @property
     def only(self) -> PageItem | None:
@@ -189,7 +190,8 @@ def outside_words(content: PageContent) -> tuple[str, str]:
     item = content.only
     body = inert.clip("\n".join(_listed(content)), _OUTSIDE) if item is None else _item_outside(content, item)
     links = [each.link for each in content.items if each.link][:1]
-    return inert.clip(heading(content), 120), "\n".join([body or heading(content), *links])
+    note = [inert.line(content.note, _FACT)] if content.note else []
+    return inert.clip(heading(content), 120), "\n".join([body or heading(content), *note, *links])
 
 
 def heading(content: PageContent) -> str:
@@ -209,9 +211,11 @@ def heading(content: PageContent) -> str:
 
 
 def state_words(content: PageContent) -> list[Words]:
-    """Who has it, until when it sleeps, how it ended, where it goes on."""
+    """Who has it, until when it sleeps, how it ended, where it goes on; why others are asked than should be."""
     item = content.only
     found = standing_words(item) if item is not None else []
+    if content.note and not content.is_closed:
+        found.append(Words(inert.line(content.note, _FACT)))
     if content.covered and not content.is_closed:
         found.append(Words("Paged again below."))
     return found

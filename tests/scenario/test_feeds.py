@@ -12,9 +12,11 @@ import pytest
 from aiohttp import web
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, PLATFORM
 from tests.kit.served import served
-from tests.scenario.pagers import Night, asked_and_paged, night
+from tests.kit.until import until
+from tests.kit.world import said
+from tests.scenario.pagers import SECOND, Night, asked_and_paged, night, step
 
 SECRET = "secret-part-of-the-address"
 
@@ -79,27 +81,147 @@ async def feed(stage: Night) -> AsyncIterator[Calendar]:
 
 HOUR = timedelta(hours=1)
 FEED = 'ical_env = "PLATFORM_ICAL"\ntimezone = "Europe/Berlin"\n'
+STANDS_IN = FEED + f'users = ["{FOLAKE}"]\n'
+BROKEN = "The calendar that says who is on call for platform"
 
 
 def mail(stage: Night, user: str) -> str:
     return stage.workspace.context.state.users[user].email
 
 
-async def read(bot: Bot) -> None:
+async def read(bot: Bot, clause: str = "digest <> ''") -> None:
     """Returns once the bot has kept what the feed says."""
-
     async with asyncio.timeout(60):
-        while not await bot.store.read("select 1 from feeds where digest <> ''"):  # noqa: ASYNC110
+        while not await bot.store.read(f"select 1 from feeds where {clause}"):  # noqa: ASYNC110, S608
             await asyncio.sleep(0.003)
+
+
+async def asked_again(stage: Night, bot: Bot, feed: Calendar, times: int = 1) -> None:
+    """Minutes pass, until the bot has asked so many times more."""
+    wanted = feed.asked + times
+    async with asyncio.timeout(60):
+        while feed.asked < wanted:
+            await stage.later(bot, minutes=1)
+            await asyncio.sleep(0.02)
+
+
+def told(stage: Night) -> list[str]:
+    """What the fallback channel hears of the feed."""
+    return [said(each) for each in stage.workspace.messages(FALLBACK) if BROKEN in said(each)]
 
 
 @pytest.mark.either_database
 async def test_person_whom_the_calendar_names_is_paged_and_after_the_handover_the_next(
     stage: Night, feed: Calendar
 ) -> None:
-    async with stage.bot(stage.config(people=FEED)) as bot:
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
         await read(bot)
-        await asked_and_paged(stage, ONCALL)
+        _, page = await asked_and_paged(stage, ONCALL)
+        assert "stands in" not in said(page)
         await stage.later(bot, minutes=61)
         await stage.live("Shall I go on?", ADE)
         assert not stage.pages(FOLAKE)
+
+
+async def test_command_and_home_tab_say_that_it_is_by_the_calendar_and_until_when(
+    stage: Night, feed: Calendar
+) -> None:
+    async with stage.bot(stage.config(people=FEED)) as bot:
+        await read(bot)
+        await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "oncall")
+        reply = await stage.whisper(FOLAKE, "platform")
+        ends = stage.clock.now() + HOUR
+        assert f"<@{ONCALL}> (calendar), until {ends:%-d %B %Y}" in reply.text
+        await stage.workspace.open_home(ADE)
+        await stage.until(lambda: "calendar" in str(stage.workspace.home(ADE)))
+
+
+async def test_changed_calendar_counts_from_the_next_look(stage: Night, feed: Calendar) -> None:
+    async with stage.bot(stage.config(people=FEED)) as bot:
+        await read(bot)
+        feed.shifts((mail(stage, ADE), stage.clock.now() - HOUR, 5))
+        await asked_again(stage, bot, feed)
+        await read(bot, f"shifts like '%{ADE}%'")
+        await asked_and_paged(stage, ADE)
+        assert not stage.pages(ONCALL)
+
+
+@pytest.mark.either_database
+async def test_copy_serves_for_a_day_while_the_calendar_is_away_and_the_fallback_channel_hears_once(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts((mail(stage, ONCALL), stage.clock.now() - HOUR, 100))
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+    feed.status = 503
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await until(lambda: feed.asked >= 2)
+        await asked_and_paged(stage, ONCALL)
+        await asked_again(stage, bot, feed, 3)
+        await until(lambda: told(stage))
+        await asked_again(stage, bot, feed, 3)
+        assert "HTTP 503" in told(stage)[0]
+        assert f"then <@{FOLAKE}>" in told(stage)[0]
+        assert SECRET not in told(stage)[0]
+        await stage.later(bot, hours=25)
+        await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
+        await stage.escalate(SECOND)
+        page = await stage.live("And now?", FOLAKE)
+        assert "The calendar cannot be read since" in said(page)
+        assert len(told(stage)) == 1
+
+
+async def test_calendar_that_is_back_counts_again(stage: Night, feed: Calendar) -> None:
+    feed.status = 404
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await until(lambda: feed.asked)
+        await asked_again(stage, bot, feed, 3)
+        await until(lambda: told(stage))
+        assert "HTTP 404: the address may be out of date" in told(stage)[0]
+        _, page = await asked_and_paged(stage, FOLAKE)
+        assert "The calendar has not been read yet: whoever stands in is asked" in said(page)
+        feed.status = 200
+        feed.shifts((mail(stage, ADE), stage.clock.now() - HOUR, 100))
+        await asked_again(stage, bot, feed)
+        await read(bot)
+        await stage.later(bot, minutes=5)
+        await stage.live("Shall I go on?", ADE)
+
+
+async def test_without_anybody_to_stand_in_the_next_step_goes_at_once_and_says_why(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts()
+    steps = (step("0s", "thread", "dm"), step("30m", f"group:{PLATFORM}"))
+    async with stage.bot(stage.config(*steps, people=FEED)) as bot:
+        await read(bot)
+        await asked_and_paged(stage, AGENTS)
+        page = await stage.live("Shall I go on?", ADE)
+        assert "Nobody is on call: the calendar names nobody now" in said(page)
+        await until(lambda: told(stage))
+        assert "names nobody for the next month" in told(stage)[0]
+
+
+async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_channel_hears_whom(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts(("zoe@example.com", stage.clock.now() - HOUR, 9))
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+        _, page = await asked_and_paged(stage, FOLAKE)
+        assert "zoe@example.com, who is not found in Slack: whoever stands in is asked" in page.text
+        await until(lambda: told(stage))
+        assert "zoe@example.com: nobody in Slack has that e-mail address or name" in told(stage)[0]
+    known = f'people = {{"zoe@example.com" = "{ADE}"}}\n'
+    async with stage.bot(stage.config(people=STANDS_IN + known)) as bot:
+        await read(bot, f"shifts like '%{ADE}%'")
+        await stage.later(bot, minutes=5)
+        await stage.live("Shall I go on?", ADE)
+
+
+async def test_person_who_left_is_not_waited_for(stage: Night, feed: Calendar) -> None:
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+        stage.workspace.change_user(ONCALL, deleted=True)
+        _, page = await asked_and_paged(stage, FOLAKE)
+        assert "Who the calendar names has left" in said(page)
