@@ -424,12 +424,16 @@ class _Course:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """`user` stands in from `since` to before `until`, in place of the rotation; `by` is who said so."""
+    """`user` stands in from `since` to before `until`, whoever's turn it is; `by` is who said so. People call it by its
+    `number`.
+    """
 
     user: str
     since: datetime
     until: datetime
     by: str
+    policy: str = ""
+    number: int = 0
 
 
 def turn(users: Sequence[str], start: datetime, shift: timedelta, timezone: str, now: datetime) -> str:
@@ -450,6 +454,13 @@ def turn_until(start: datetime, shift: timedelta, timezone: str, now: datetime) 
 def in_force(overrides: Sequence[Override], now: datetime) -> Override | None:
     """The override that holds at `now`; of several the one made last (`overrides` are in the order of making)."""
     return next((o for o in reversed(overrides) if o.since <= now < o.until), None)
+
+
+def changes_at(overrides: Sequence[Override], now: datetime) -> datetime | None:
+    """When another override holds than at `now`, or none any more; None: never."""
+    holds = in_force(overrides, now)
+    moments = sorted(moment for each in overrides for moment in (each.since, each.until) if moment > now)
+    return next((moment for moment in moments if in_force(overrides, moment) is not holds), None)
 
 
 def _shift_number(start: datetime, shift: timedelta, zone: ZoneInfo, now: datetime) -> int:

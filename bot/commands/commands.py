@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 from bot.commands import grammar
 from bot.commands.digests import Digests
@@ -29,12 +30,14 @@ from core import answers
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition
-from core.escalation import escalation_words
+from core.escalation import Override, escalation_words
 from core.ledger import Ledger
 from core.router import Router
 
 _log = logging.getLogger("clarify.commands")
 _REASON = 2000
+_AHEAD = timedelta(days=366)
+_MOST_SWAPS = 30  # a message has room for so many
 _TURN = timedelta(hours=8)  # of somebody who takes over, where nothing says how long
 
 
@@ -201,7 +204,7 @@ class Changes:
 
 
 class OnCallTurns:
-    """`oncall`: who is on call, taking it over for a while, handing it to somebody.
+    """`oncall`: who is on call, taking it over for a while, handing it to somebody, now or later, and taking that back.
 
     All methods raise SlackError where Slack does not tell who somebody is, StorageUnavailable where it was not kept.
     """
@@ -213,7 +216,8 @@ class OnCallTurns:
         self._access = access
         self._delivery = delivery
         self._routes = settings.routes
-        self._names = [policy.name for policy in settings.on_call]
+        self._zones = {policy.name: ZoneInfo(policy.zone) for policy in settings.on_call}
+        self._names = list(self._zones)
         self._clock = clock
 
     async def run(self, command: OnCall, person: Person, place: Place) -> Draft:
@@ -223,43 +227,101 @@ class OnCallTurns:
         policy = self._known(command.policy) if command.policy else None
         if command.policy and policy is None:
             return said(self._unknown(command.policy), live=False)
-        if command.verb == "who":
-            lines = [await self._line(name) for name in ([policy] if policy else self._names)]
-            return said("\n".join(lines), heading="On call")
+        match command.verb:
+            case "who":
+                lines = [await self._line(name) for name in ([policy] if policy else self._names)]
+                return said("\n".join(lines), heading="On call")
+            case "swaps":
+                return await self._swaps(policy)
+            case "cancel":
+                return said(await self._cancel(command.number, person))
+            case "take" | "hand":
+                return await self._handed(command, policy, person, place)
+
+    async def _handed(self, command: OnCall, policy: str | None, person: Person, place: Place) -> Draft:
         policy = policy or await self._meant(person, place)
         if policy is None:
             example = f"/clarify oncall {command.verb} {'@ade ' if command.user else ''}2h {self._names[0]}"
             which = f"Which policy? Name one at the end: {', '.join(self._names)}."
             return said(f"{which} For example: “{example}”.", live=False)
+        return said(await self._refused(person, policy) or await self._change(command, policy, person))
+
+    async def _refused(self, person: Person, policy: str) -> str:
+        """Why a person may not change who is on call; empty: they may."""
         refusal = await self._access.duty_refusal(person, policy)
-        if refusal is not None:
-            return said(phrases.not_allowed(refusal.why, refusal.answerers).replace("answer", "change", 1))
-        return said(await self._change(command, policy, person))
+        if refusal is None:
+            return ""
+        return phrases.not_allowed(refusal.why, refusal.answerers).replace("answer", "change", 1)
+
+    async def _swaps(self, policy: str | None) -> Draft:
+        found = [
+            each
+            for each in await self._roster.swaps()
+            if each.policy in ([policy] if policy else self._names)
+        ]
+        lines = [
+            f"{each.number}. {_clean(each.policy, 60)}: {inert.mention(each.user)} {_span(each)}"
+            + ("" if each.by == each.user else f", by {inert.mention(each.by)}")
+            for each in found
+        ]
+        if not lines:
+            return said("Nobody stands in for anybody, now or later.", heading="On call: swaps", live=False)
+        more = [f"… and {len(lines) - _MOST_SWAPS} more."] if len(lines) > _MOST_SWAPS else []
+        take_back = f"Take one back: “/clarify oncall cancel {found[0].number}”."
+        return said("\n".join([*lines[:_MOST_SWAPS], *more, take_back]), heading="On call: swaps")
+
+    async def _cancel(self, number: int, person: Person) -> str:
+        swap = next((each for each in await self._roster.swaps() if each.number == number), None)
+        if swap is None or swap.policy not in self._names:
+            return f"There is no swap {number}, or it is over. “/clarify oncall swaps” lists them."
+        if refused := await self._refused(person, swap.policy):
+            return refused
+        what = f"{_clean(swap.policy, 60)} {_span(swap)}"
+        if not await self._roster.cancel(number):
+            return f"Swap {number} was taken back already."
+        if swap.user == person.user:
+            return f"Taken back: you do not stand in for {what}."
+        words = f"{inert.mention(person.user)} took it back: you do not stand in for {what}."
+        told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
+        return f"Taken back: {inert.mention(swap.user)} does not stand in for {what}{told}"
+
+    async def _tell(self, user: str, about: str, words: str) -> str:
+        """Tell somebody what became of their turns; returns how the reply about it goes on."""
+        try:
+            key = f"oncall:{about}:{user}:{self._clock.now().isoformat()}"
+            await self._delivery.say(Place(user), key, words)
+        except StorageUnavailable as error:
+            _log.warning("nobody tells %s that they are on call: %s", user, error)
+            return ", but could not be told: please tell them."
+        return ", and is told so."
 
     async def _change(self, command: OnCall, policy: str, person: Person) -> str:
         user = command.user or person.user
         if not await self._access.control.full_member(user):
             who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
             return f"{who}: only active, full members of this workspace can. Nothing was changed."
-        until = await self._until(command, policy)
-        await self._roster.hand(policy, user, until, person.user)
-        told = f"{_clean(policy, 60)} until {inert.date(until)}"
+        since, now = self._since(command, policy), self._clock.now()
+        if since is not None and not now < since <= now + _AHEAD:
+            wrong = "is over" if since <= now else "is more than a year ahead"
+            return f"{inert.date(since)} {wrong}. Nothing was changed."
+        until = await self._until(command, policy, since or now)
+        await self._roster.hand(policy, user, until, person.user, since=since)
+        begins = "" if since is None else f" from {inert.date(since)}"
+        told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"
         if user == person.user:
-            return f"You are on call for {told}."
-        key = f"oncall:{policy}:{user}:{self._clock.now().isoformat()}"
-        words = f"{inert.mention(person.user)} handed you on-call: you are on call for {told}."
-        try:
-            await self._delivery.say(Place(user), key, words)
-        except StorageUnavailable as error:
-            _log.warning("nobody tells %s that they are on call: %s", user, error)
-            return f"{inert.mention(user)} is on call for {told}, but could not be told: please tell them."
-        return f"{inert.mention(user)} is on call for {told}, and is told so."
+            return f"You are {told}."
+        words = f"{inert.mention(person.user)} handed you on-call: you are {told}."
+        return f"{inert.mention(user)} is {told}{await self._tell(user, policy, words)}"
 
-    async def _until(self, command: OnCall, policy: str) -> datetime:
+    def _since(self, command: OnCall, policy: str) -> datetime | None:
+        """From when on; None: from now on. Of an hour that comes twice it is the first one."""
+        return command.since and command.since.replace(tzinfo=self._zones[policy]).astimezone(UTC)
+
+    async def _until(self, command: OnCall, policy: str, since: datetime) -> datetime:
         """As asked for; else the end of the present turn, or eight hours from now."""
         now = self._clock.now()
         if command.span is not None:
-            return now + command.span
+            return since + command.span
         ends = (await self._who(policy)).until
         return ends if ends is not None and ends > now else now + _TURN
 
@@ -293,6 +355,10 @@ class OnCallTurns:
         )
         meant = f"Did you mean “{self._known(near[0])}”?" if near else f"There are: {', '.join(self._names)}."
         return f"There is no on-call policy “{inert.clip(policy, 40)}”. {meant}"
+
+
+def _span(swap: Override) -> str:
+    return f"from {inert.date(swap.since)} until {inert.date(swap.until)}"
 
 
 def _clean(text: str, limit: int) -> str:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal, cast, get_args
 
 from core.clock import is_like_span, span_of
 
 ListKind = Literal["waiting", "stale", "mine", "issue"]
 ChangeVerb = Literal["answer", "resolve", "escalate", "abandon"]
-DutyVerb = Literal["who", "take", "hand"]
+DutyVerb = Literal["who", "take", "hand", "swaps", "cancel"]
 BoardKind = Literal["agents", "ready"]
 WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), timedelta(days=14)
 VERBS = (
@@ -34,7 +34,19 @@ _ISSUE = re.compile(r"#(\d{1,9})|<#C[A-Z0-9]+\|(\d{1,9})>")
 _NUMBER = re.compile(r"\d{1,9}")
 _PERSON = re.compile(r"<@([UW][A-Z0-9]+)(?:\|[^<>]*)?>")
 _ITSELF = re.compile(r"^/clarify\b\s*", re.IGNORECASE)
-_DUTIES: dict[DutyVerb, str] = {"who": "who platform", "take": "take 2h", "hand": "hand @ade 2h"}
+_DUTIES: dict[DutyVerb, str] = {
+    "who": "who platform",
+    "take": "take 2h",
+    "hand": "hand @ade 2h",
+    "swaps": "swaps",
+    "cancel": "cancel 3",
+}
+_LATER: dict[DutyVerb, str] = {
+    "take": "take from 2026-12-24T18:00 for 12h",
+    "hand": "hand @ade from 2026-12-24T18:00 for 12h",
+}
+_DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
+_HOUR = re.compile(r"\d{1,2}:\d{2}")
 _CLOSE = 0.6
 _FORMS = (
     ("/clarify", "what waits for you and in this channel"),
@@ -48,7 +60,8 @@ _FORMS = (
     ("resolve ID text", "close it with what was decided"),
     ("escalate ID [reason]", "page whoever is on call"),
     ("abandon ID [reason]", "close it without an answer"),
-    ("oncall [who|take|hand]", "who is on call; take it over, or hand it to somebody"),
+    ("oncall [who|take|hand]", "who is on call; take it over, or hand it to somebody, now or later"),
+    ("oncall swaps, oncall cancel N", "what was handed over; take it back"),
     ("agents", "the agents, and who waits for whom"),
     ("ready", "the sessions that can go on, and what blocks the others"),
     ("digest [7d] [png]", "figures of the last days; with png also as a picture"),
@@ -73,7 +86,9 @@ _HELP = {
     "mine": "“mine” lists what you took, what was handed to you or you were paged for, and what you may answer. "
     "Example: “/clarify mine”.",
     "oncall": "“oncall” or “oncall who” says who is on call. “oncall take 2h” makes you the one for two hours; without "
-    "a time until the present turn ends, or for 8 hours. “oncall hand @ade 2h” makes it somebody else. Where there are "
+    "a time until the present turn ends, or for 8 hours. “oncall hand @ade 2h” makes it somebody else. Both also later: "
+    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall swaps” lists that with numbers, "
+    "“oncall cancel 3” takes it back. Where there are "
     "several policies, name one at the end. Example: “/clarify oncall take 2h platform”.",
     "agents": "“agents” shows the agents that are at work: idle, working, clarifying, or blocked, on whom and since "
     "when. Example: “/clarify agents”.",
@@ -117,10 +132,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OnCall:
+    """`since`: from when on, on the wall clock of the policy; None: from now on. `number`: of the swap to cancel."""
+
     verb: DutyVerb
     user: str | None = None
     span: timedelta | None = None
     policy: str | None = None
+    since: datetime | None = None
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +210,9 @@ def help_text(topic: str | None) -> str:
 
 def is_change(command: Command | Hint) -> bool:
     """Whether it changes something, so that nothing may be acknowledged before it is durable."""
-    return isinstance(command, Change) or (isinstance(command, OnCall) and command.verb != "who")
+    return isinstance(command, Change) or (
+        isinstance(command, OnCall) and command.verb not in {"who", "swaps"}
+    )
 
 
 def is_addressed(text: str) -> bool:
@@ -305,6 +326,15 @@ def _on_call(rest: str) -> Command | Hint:
         verb = cast("DutyVerb", tokens.pop(0).casefold())
     elif tokens and (near := _near(tokens[0], get_args(DutyVerb), 0.7)):
         return Hint(f"“{_short(tokens[0])}” is not understood. Did you mean “/clarify oncall {near}”?")
+    if verb == "cancel":
+        return _cancel(tokens)
+    if verb not in {"take", "hand"}:
+        return _turn(verb, tokens, None)
+    tokens, since, wrong = _from(tokens)
+    return wrong or _turn(verb, tokens, since)
+
+
+def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command | Hint:
     user = span = policy = None
     for token in tokens:
         if match := _PERSON.fullmatch(token):
@@ -315,11 +345,47 @@ def _on_call(rest: str) -> Command | Hint:
             policy = token
         else:
             return _odd_duty(token, verb)
+    wrong = None
     if verb == "hand" and user is None:
-        return Hint("To whom? For example: “/clarify oncall hand @ade 2h”.")
-    if span is not None and span > LONGEST_DUTY:
-        return Hint("That is too long: at most 14d. For example: “/clarify oncall take 8h”.")
-    return OnCall(verb, user, span, policy)
+        wrong = "To whom? For example: “/clarify oncall hand @ade 2h”."
+    elif span is not None and span > LONGEST_DUTY:
+        wrong = "That is too long: at most 14d. For example: “/clarify oncall take 8h”."
+    elif since is not None and span is None:
+        wrong = f"For how long? For example: “/clarify oncall {_LATER[verb]}”."
+    return Hint(wrong) if wrong else OnCall(verb, user, span, policy, since)
+
+
+def _cancel(tokens: list[str]) -> Command | Hint:
+    number = tokens[0].removeprefix("#") if len(tokens) == 1 else ""
+    if not _NUMBER.fullmatch(number):
+        return Hint(
+            "Which one? “/clarify oncall swaps” numbers them. For example: “/clarify oncall cancel 3”."
+        )
+    return OnCall("cancel", number=int(number))
+
+
+def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
+    """The tokens without `from 2026-12-24T18:00` (or with the hour apart) and `for`, that moment, and what is wrong."""
+    at = next((index for index, token in enumerate(tokens) if token.casefold() == "from"), None)
+    since: datetime | None = None
+    if at is not None:
+        day, hour = [*tokens[at + 1 : at + 3], "", ""][:2]
+        match = _DAY.fullmatch(_DASHES.sub("-", day))
+        is_apart = match is not None and match[2] is None and _HOUR.fullmatch(hour) is not None
+        since = _moment(match[1], hour if is_apart else match[2] or "00:00") if match else None
+        if since is None:
+            what = f"“{_short(day)}” is no such day and hour." if day else "From when?"
+            return tokens, None, Hint(f"{what} For example: “/clarify oncall {_LATER['hand']}”.")
+        tokens = [*tokens[:at], *tokens[at + (3 if is_apart else 2) :]]
+    return [token for token in tokens if token.casefold() != "for"], since, None
+
+
+def _moment(day: str, hour: str) -> datetime | None:
+    """On the wall clock of the policy; None: there is no such moment."""
+    try:
+        return datetime.strptime(f"{day} {hour}", "%Y-%m-%d %H:%M")  # noqa: DTZ007 - of whose zone is not known here
+    except ValueError:
+        return None
 
 
 def _odd_duty(token: str, verb: DutyVerb) -> Hint:

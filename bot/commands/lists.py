@@ -91,10 +91,12 @@ class Access:
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
         """Why `person` may not change who is on call by a policy; None if they may.
 
-        Those may who are named by it, whose turn it is, and who answer where it is used.
+        Those may who take turns by it, whose turn it is, and who answer where it is used.
         """
         named = self._settings.on_call_named(policy).named_users
         if person.user in named or await self._is_on_call(person, policy):
+            return None
+        if person.user in await within_budget(self._roster.crew(policy)):
             return None
         refused: Refusal | None = None
         for route in self._settings.routes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from bot.people import NO_GROUP, UNKNOWN_USER, People
 from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Sweep
-from bot.storage.tx import Tx
+from bot.storage.tx import Row, Tx
 from core.clock import Clock
 from core.escalation import (
     Happening,
@@ -32,6 +32,7 @@ from core.escalation import (
     Policy,
     Step,
     Wanted,
+    changes_at,
     in_force,
     turn,
     turn_until,
@@ -98,22 +99,24 @@ class Roster:
         self._groups: dict[str, tuple[str, ...]] = {}
         self._silent_since: datetime | None = None
 
-    async def hand(self, policy: str, user: str, until: datetime, by: str) -> None:
-        """`by` has `user` take over from now on; durable when this returns.
+    async def hand(
+        self, policy: str, user: str, until: datetime, by: str, *, since: datetime | None = None
+    ) -> None:
+        """`by` has `user` take over from now on, or from `since`; durable when this returns.
 
         Raises:
             StorageUnavailable: nothing was changed.
         """
-        since = self._clock.now().timestamp()
+        now = self._clock.now().timestamp()
 
         def work(tx: Tx) -> None:
-            tx.run("delete from overrides where until <= :now", now=since)
+            tx.run("delete from overrides where until <= :now", now=now)
             tx.run(
                 """insert into overrides (policy, user_id, since, until, made_by)
                    values (:policy, :user, :since, :until, :by)""",
                 policy=policy,
                 user=user,
-                since=since,
+                since=now if since is None else since.timestamp(),
                 until=until.timestamp(),
                 by=by,
             )
@@ -121,6 +124,44 @@ class Roster:
 
         await self._store.write(work)
         self._on_change()
+
+    async def swaps(self) -> list[Override]:
+        """The overrides of all policies that hold or are planned, in the order in which they begin.
+
+        Raises:
+            StorageUnavailable: they could not be read.
+        """
+        rows = await self._store.read(
+            "select * from overrides where until > :now order by since, id",
+            now=self._clock.now().timestamp(),
+        )
+        return [_override(row) for row in rows]
+
+    async def cancel(self, number: int) -> bool:
+        """End an override, or a plan for one, for good; whether it was there until now.
+
+        Raises:
+            StorageUnavailable: nothing was changed.
+        """
+
+        def work(tx: Tx) -> bool:
+            found = tx.run("delete from overrides where id = :number", number=number) > 0
+            tx.tell("home", leader_only=True)
+            return found
+
+        found = await self._store.write(work)
+        self._on_change()
+        return found
+
+    async def crew(self, policy_name: str) -> frozenset[str]:
+        """Those who take turns by a policy, whoever's turn it is now: named in the file, in its user group, in its calendar."""
+        policy = self._policies[policy_name]
+        named = {*policy.named_users, *policy.people.values()}
+        if policy.group is not None:
+            named |= {*await self.members(policy.group)}
+        if policy.feed is not None and (copy := await self._copies.of(policy_name)) is not None:
+            named |= {each.user for each in copy.shifts if each.user is not None}
+        return frozenset(named)
 
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
         """The user ids of those who are on call; empty if there is nobody."""
@@ -130,11 +171,14 @@ class Roster:
         policy = self._policies.get(policy_name)
         if policy is None:
             return OnDuty((), "no such policy")
-        override = in_force(await self._overrides(policy_name), self._clock.now())
+        overrides, now = await self._overrides(policy_name), self._clock.now()
+        override, changes = in_force(overrides, now), changes_at(overrides, now)
         if override is not None and await self.active((override.user,)):
             words = "took over" if override.by == override.user else "handed over"
-            return OnDuty((override.user,), words, override.until, override.by)
+            return OnDuty((override.user,), words, changes, override.by)
         planned = await self._planned(policy)
+        if planned.users and changes is not None and override is None:
+            return replace(planned, until=min(planned.until or changes, changes))
         if planned.users:
             return planned
         others = await self._others(policy)
@@ -195,10 +239,7 @@ class Roster:
         except StorageError as error:
             _log.error("overrides of on call cannot be read", policy=policy, reason=str(error))
             return ()
-        return [
-            Override(row["user_id"], moment(row["since"]), moment(row["until"]), row["made_by"])
-            for row in rows
-        ]
+        return [_override(row) for row in rows]
 
     async def _planned(self, policy: OnCallSettings) -> OnDuty:
         if policy.group is not None:
@@ -370,6 +411,11 @@ def _policy(settings: OnCallSettings) -> Policy:
         for each in settings.steps
     )
     return Policy(tuple(steps), settings.take_timeout)
+
+
+def _override(row: Row) -> Override:
+    since, until = moment(row["since"]), moment(row["until"])
+    return Override(row["user_id"], since, until, row["made_by"], row["policy"], row["id"])
 
 
 def _direct(users: Iterable[str]) -> list[Destination]:

@@ -14,6 +14,7 @@ from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, 
 from tests.kit.until import until
 from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
+from tests.scenario.typist import command, words
 
 
 @pytest.fixture
@@ -198,6 +199,40 @@ async def test_where_no_step_may_go_the_fallback_channel_hears_until_hours_begin
         assert not stage.pages()
         await stage.later(bot, minutes=121)
         await stage.live("Shall I go on?")
+
+
+async def test_planned_swap_is_told_listed_and_holds_when_its_hour_comes_unless_it_is_taken_back(
+    stage: Night,
+) -> None:
+    text = stage.config(
+        step("0s", "dm"), people=f'users = ["{ONCALL}"]\ntimezone = "Asia/Kathmandu"', answerers=(FOLAKE,)
+    )
+    begins = stage.clock.now().astimezone(ZoneInfo("Asia/Kathmandu")) + timedelta(minutes=61)
+    at = f"from {begins:%Y-%m-%dT%H:%M}"
+    async with stage.bot(text) as bot:
+        hand = f"oncall hand <@{ADE}|ade> {at} for 2h"
+        assert f"<@{ADE}> is on call for platform from" in words(await command(stage, hand, ONCALL))
+        told = await stage.page("handed you on-call", ADE)
+        assert f"<@{ONCALL}> handed you on-call: you are on call for platform from" in told.text
+        who = words(await command(stage, "oncall", ONCALL))
+        assert f"platform: <@{ONCALL}> (fixed list), until" in who
+
+        take = words(await command(stage, f"oncall take {at} for 1h", FOLAKE))
+        assert "You are on call for platform from" in take
+        swaps = words(await command(stage, "oncall swaps", ADE))
+        assert f"1. platform: <@{ADE}> from" in swaps
+        assert f", by <@{ONCALL}>" in swaps
+        assert f"2. platform: <@{FOLAKE}> from" in swaps
+        assert "may" in words(await command(stage, "oncall cancel 2", ADE))
+        assert f"<@{FOLAKE}> does not stand in" in words(await command(stage, "oncall cancel 2", ONCALL))
+        await stage.page("took it back", FOLAKE)
+        assert "no swap 2" in words(await command(stage, "oncall cancel 2", ONCALL))
+
+        await stage.later(bot, minutes=62)
+        await asked_and_paged(stage, ADE)
+        assert not stage.pages()
+        assert f"platform: <@{ADE}> (handed over), until" in words(await command(stage, "oncall", ONCALL))
+        assert "is over. Nothing was changed" in words(await command(stage, hand, ONCALL))
 
 
 async def test_channel_that_takes_no_page_is_passed_over_at_once(stage: Night) -> None:

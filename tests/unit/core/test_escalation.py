@@ -28,6 +28,7 @@ from core.escalation import (
     Step,
     Taken,
     Wanted,
+    changes_at,
     escalation_words,
     in_force,
     quiet_until,
@@ -551,6 +552,20 @@ def test_in_force_the_latest_made_wins_and_the_earlier_one_goes_on(hour: int, us
     found = in_force(made, utc(10, 1, hour))
 
     assert (found.user if found else None) == user
+
+
+@pytest.mark.parametrize(
+    ("hour", "changes"),
+    [(8, 9), (9, 10), (10, 11), (11, 17), (17, 20), (20, 22), (22, None)],
+)
+def test_override_holds_until_another_one_does(hour: int, changes: int | None) -> None:
+    made = [
+        Override("U1", utc(10, 1, 9), utc(10, 1, 17), "U1"),
+        Override("U2", utc(10, 1, 10), utc(10, 1, 11), "U9"),
+        Override("U3", utc(10, 1, 20), utc(10, 1, 22), "U9"),
+    ]
+
+    assert changes_at(made, utc(10, 1, hour)) == (utc(10, 1, changes) if changes else None)
 
 
 WHYS: tuple[Why, ...] = get_args(Why)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -20,6 +20,7 @@ from bot.commands.grammar import (
 from core.clock import span_of, spoken
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+EVE = datetime(2026, 12, 24, 18)  # noqa: DTZ001 - on the wall clock of the policy
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,22 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
         ("oncall who 2nd-line", OnCall("who", policy="2nd-line")),
         ("oncall hand <@U0ADE|ade> 2h", OnCall("hand", "U0ADE", 2 * HOUR)),
         ("oncall hand 2h <@U0ADE> platform", OnCall("hand", "U0ADE", 2 * HOUR, "platform")),
+        ("oncall hand <@U0ADE> for 2h", OnCall("hand", "U0ADE", 2 * HOUR)),
+        (
+            "oncall hand <@U0ADE|ade> platform from 2026-12-24T18:00 for 12h",
+            OnCall("hand", "U0ADE", 12 * HOUR, "platform", EVE),
+        ),
+        ("oncall hand <@U0ADE> from 2026-12-24 18:00 12h", OnCall("hand", "U0ADE", 12 * HOUR, since=EVE)),
+        ("oncall take From 2026‑12‑24t18:00, for 12h.", OnCall("take", None, 12 * HOUR, since=EVE)),
+        (
+            "oncall take from 2026-12-24 for 1d platform",
+            OnCall("take", None, 24 * HOUR, "platform", EVE.replace(hour=0)),
+        ),
+        ("oncall who from", OnCall("who", policy="from")),
+        ("oncall swaps", OnCall("swaps")),
+        ("oncall swaps platform", OnCall("swaps", policy="platform")),
+        ("oncall cancel 3", OnCall("cancel", number=3)),
+        ("oncall cancel #3.", OnCall("cancel", number=3)),
         ("ready", Board("ready")),
         ("digest", Digest()),
         ("digest 30d", Digest(30 * DAY)),
@@ -86,6 +103,18 @@ def test_parse_reads_every_form(text: str, command: Command) -> None:
         ("show me the logs", "“/clarify show CLR-42-001”"),
         ("export", "“export” works in the shell only: “clarify export --help”."),
         ("oncall hand @ade", "Choose the name"),
+        ("oncall hand <@U0ADE> from 2026-12-24T18:00", "For how long?"),
+        ("oncall hand <@U0ADE> from 2026-02-30T18:00 for 1h", "“2026-02-30T18:00” is no such day and hour."),
+        ("oncall hand <@U0ADE> from 2026-12-24 25:00 for 1h", "no such day and hour"),
+        ("oncall hand <@U0ADE> from tomorrow for 1h", "“tomorrow” is no such day and hour."),
+        (
+            "oncall hand <@U0ADE> from",
+            "From when? For example: “/clarify oncall hand @ade from 2026-12-24T18:00",
+        ),
+        ("oncall take from 2026-12-24T18:00 for 15d", "at most 14d"),
+        ("oncall cancel", "“/clarify oncall swaps” numbers them"),
+        ("oncall cancel that", "“/clarify oncall cancel 3”"),
+        ("oncall swap", "“/clarify oncall swaps”"),
         ("oncall tkae", "“/clarify oncall take”"),
         ("oncall take 15d", "at most 14d"),
         ("oncall take 3s", "“3s” is no span of time up to 14d"),
@@ -110,6 +139,8 @@ def test_parse_suggests_what_could_be_meant(text: str, words: str) -> None:
     [
         ("answer CLR-1-001 x", True),
         ("oncall take", True),
+        ("oncall cancel 3", True),
+        ("oncall swaps", False),
         ("oncall", False),
         ("stale", False),
         ("zzz", False),

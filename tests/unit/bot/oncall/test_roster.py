@@ -235,6 +235,33 @@ async def test_stand_ins_of_the_same_policy_follow_each_other(crew: Any) -> None
     assert await roster.on_call("platform") == ("U1", "U2")
 
 
+async def test_planned_stand_in_wins_over_every_source_from_its_moment_on_and_can_be_taken_back(
+    crew: Any,
+) -> None:
+    roster = crew(ROTATION)
+    await roster.hand("platform", "U7", START + 3 * HOUR, "U1", since=START + HOUR)
+    await roster.hand("platform", "U8", START + 9 * HOUR, "U8", since=START + 8 * HOUR)
+    assert await roster.who("platform") == OnDuty(("U2",), "rotation", START + HOUR)
+    first, second = await roster.swaps()
+    assert (first.user, first.since, first.until, first.policy) == (
+        "U7",
+        START + HOUR,
+        START + 3 * HOUR,
+        "platform",
+    )
+    await roster.clock.advance(3600)
+    assert await roster.who("platform") == OnDuty(("U7",), "handed over", START + 3 * HOUR, "U1")
+    assert await roster.cancel(first.number)
+    assert not await roster.cancel(first.number), "it was there once"
+    assert await roster.who("platform") == OnDuty(("U2",), "rotation", START + 8 * HOUR)
+    assert await roster.swaps() == [second]
+
+
+async def test_crew_takes_turns_whoever_is_on_call(crew: Any) -> None:
+    assert await crew(ROTATION).crew("platform") == {"U1", "U2", "U3"}
+    assert await crew(PRESENT).crew("platform") == {"U1", "U2", "U3"}
+
+
 async def test_stand_ins_outlive_the_process_and_go_when_they_are_over(crew: Any, store: Store) -> None:
     await crew(LIST).hand("platform", "U7", START + HOUR, "U7")
     again = crew(LIST)

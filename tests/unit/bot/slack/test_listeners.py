@@ -45,7 +45,12 @@ class Crew:
     async def who(self, policy_name: str) -> OnDuty:
         return OnDuty(self.users, "fixed list", self.until)
 
-    async def hand(self, policy: str, user: str, until: datetime, by: str) -> None:
+    async def crew(self, policy: str) -> frozenset[str]:
+        return frozenset()
+
+    async def hand(
+        self, policy: str, user: str, until: datetime, by: str, *, since: datetime | None = None
+    ) -> None:
         self.handed.append((policy, user, until, by))
 
 
