@@ -13,6 +13,8 @@ import pytest
 from httpx._transports import default as _default
 
 from bot import people
+from bot.storage import postgres
+from bot.storage.lease import Terms
 from core.router import Router
 from tests.kit import world
 from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixtures of all tests
@@ -54,6 +56,8 @@ def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if where in {"PostgreSQL", "postgres", "replicas"}:
         monkeypatch.setattr(world, "new_database", request.getfixturevalue("postgres_server").new)
     monkeypatch.setattr(world, "with_replica", where == "replicas")
+    # Both bots of a test stand still while a busy machine does; none of them is to take that for the end of the other.
+    monkeypatch.setattr(postgres, "TERMS", Terms(lasts=2 * PATIENT))
 
 
 # An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.
