@@ -732,7 +732,6 @@ class Bot:
             client=self.web,
             clock=self.clock,
             redraw=partial(self.delivery.send, post=False),
-            forgotten=self.home.restore_answers,
         )
 
     def _build_slack(self) -> None:
@@ -796,6 +795,7 @@ class Bot:
             people=self.people,
             producers=self.producers,
             catch_up=self.slack.schedule_catch_up,
+            forgotten=self._forget,
             clock=self.clock,
         )
 
@@ -1078,6 +1078,14 @@ class Bot:
         self.replies.record_changed(summary, record, ours=ours)
         self.questions.record_changed(record)
         self.home.record_changed(record)
+
+    async def _forget(self) -> None:
+        """Another process may have forgotten something: it goes from memory, and, where we lead, from Slack."""
+        await self.pages.reload()
+        await self.sessions.restore()
+        if self.store.leads:
+            await self.home.restore_answers()
+            self.erasing.look()
 
     def _refresh(self, clarification: str) -> None:
         """Somebody saw controls of a clarification that should be gone."""

@@ -8,7 +8,7 @@ know. Ledgers have notices of their own (`core.ledger.Ledger.changes`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import cast
@@ -35,7 +35,9 @@ _CONNECTED = (
 
 
 class Replicas:
-    """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has."""
+    """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has,
+    `forgotten` when another process may have forgotten something that is kept in memory.
+    """
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class Replicas:
         people: People,
         producers: Producers,
         catch_up: Callable[[], None],
+        forgotten: Callable[[], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._store = store
@@ -60,6 +63,7 @@ class Replicas:
         self._people = people
         self._producers = producers
         self._catch_up = catch_up
+        self._forgotten = forgotten
         self._seen: dict[str, float] = {}  # others, by name; when, on the steady clock
         self._clock = clock
 
@@ -127,6 +131,8 @@ class Replicas:
         for words in names.get("people", ()):
             fact, _, name = words.rpartition(" ")
             self._people.forget(cast("Fact", fact), name)
+        if "forgotten" in names:
+            await self._forgotten()
         if self._store.leads:
             await self._lead(names)
 
@@ -147,7 +153,7 @@ class Replicas:
 
     async def _look_at_all(self) -> None:
         """Something may have been missed."""
-        await self._pages.reload()
+        await self._forgotten()
         self._producers.look()
         self._people.forget_all()
         if self._store.leads:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import aclosing
 
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
@@ -25,9 +24,7 @@ _GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"}
 
 
 class Erasing:
-    """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated; `forgotten`
-    is called after each ring, as what is kept in memory may be forgotten by now.
-    """
+    """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated."""
 
     def __init__(
         self,
@@ -36,30 +33,23 @@ class Erasing:
         client: AsyncWebClient,
         clock: Clock,
         redraw: Callable[[str, str], None],
-        forgotten: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._client = client
         self._clock = clock
         self._redraw = redraw
-        self._forgotten = forgotten
-        self._rung = asyncio.Event()
+        self._wanted = asyncio.Event()
+
+    def look(self) -> None:
+        """There may be something to erase."""
+        self._wanted.set()
 
     async def run(self) -> None:
         """Erase what there is, then whatever comes; until cancelled."""
-        async with asyncio.TaskGroup() as group, aclosing(self._store.rings()) as rings:
-            # A task begins at the next wait; rings are heard by then, so none is missed.
-            group.create_task(self._work(), name="erasing")
-            async for _ in rings:
-                self._rung.set()
-
-    async def _work(self) -> None:
-        await self._erase_all()
         while True:
-            await self._rung.wait()
-            self._rung.clear()
-            await self._forgotten()
+            self._wanted.clear()
             await self._erase_all()
+            await self._wanted.wait()
 
     async def _erase_all(self) -> None:
         """Until nothing is left."""

@@ -143,7 +143,7 @@ class Incidents:
             self._keep_open(OpenIncident(incident, histories.get(incident.id, [])))
 
     async def reload(self, incidents: Collection[int]) -> None:
-        """Another bot raised these, or wrote into their logs."""
+        """Another bot raised these, or wrote into their logs, or another process forgot their words."""
         histories = await self.histories(incidents)
         for some in batches(incidents):
             for row in await self._store.read("select * from incidents where id in :ids", ids=some):
@@ -153,6 +153,7 @@ class Incidents:
                 elif (known := self._open.get(incident.id)) is None:
                     self._keep_open(OpenIncident(incident, history))
                 else:
+                    known.incident = incident
                     for each in history[-_NOTED:]:
                         known.note(each)
 

@@ -98,7 +98,7 @@ class InDatabase:
             if is_done(result):  # else nothing is changed
                 for issue in issues:
                     rewrite(tx, issue, change)
-                tables.ring(tx)
+                tx.tell("forgotten")
             return result
 
         result = tables.change(self._url, work)

@@ -49,8 +49,11 @@ _KEPT = 3600.0  # seconds for which a row of `replicas` is there for sure; it is
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
 TERMS = Terms()
 _PROBE = "probe"
-FORGOTTEN = "clarify_forgotten"  # the channel that tells of it
 _NEWS, _NEWS_KEPT = "clarify_news", 600.0  # seconds
+_TELL = (
+    "with told as (insert into news (xid, teller, topic, name) values (pg_current_xact_id()::text::bigint, %s, %s, %s)"
+    " returning 1) select pg_notify(%s, '') from told"
+)
 _OLDEST = 140000  # PostgreSQL 14
 _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
@@ -206,11 +209,6 @@ class PostgreSQL:
             raise found
         return [row for row in found if row["id"] is not None], found[0]["until"]
 
-    async def rings(self) -> AsyncGenerator[None]:
-        async with aclosing(notices(self._listen_url, FORGOTTEN)) as told:
-            async for _ in told:
-                yield
-
     async def close(self) -> None:
         await self._lease.hand_over()
         with suppress(psycopg.Error):
@@ -220,11 +218,7 @@ class PostgreSQL:
 
     def _tell(self, epoch: int | None, db: Connection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: FBT001 - as `Tx.tell`
         if epoch is None or not leader_only:
-            db.execute(
-                "with told as (insert into news (xid, teller, topic, name) values (pg_current_xact_id()::text::bigint,"
-                " %s, %s, %s) returning 1) select pg_notify(%s, '') from told",
-                [self.name, topic, name, _NEWS],
-            )
+            db.execute(_TELL, [self.name, topic, name, _NEWS])
 
     def _do(self, works: Sequence[Work[Any]], results: list[Outcome], db: Connection) -> list[Outcome]:
         """All of `results`, once they are committed; they are complete before that.
@@ -295,6 +289,11 @@ class PostgreSQL:
 def form(text: str) -> str:
     """A statement as psycopg takes it: `%(name)s` for `:name`."""
     return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), text)
+
+
+def tell_bots(db: Connection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: ARG001, FBT001 - as `Tx.tell`
+    """`Tx.tell` of a process that is no bot."""
+    db.execute(_TELL, ["", topic, name, _NEWS])
 
 
 class _DeposedError(Exception):

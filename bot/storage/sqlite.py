@@ -141,14 +141,10 @@ class SQLite:
         return int(next(iter(rows))[0])
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
-        """Of nobody: there is no other bot."""
-        await asyncio.Event().wait()
-        yield None
-
-    async def rings(self) -> AsyncGenerator[None]:
+        """No other bot tells anything, as there is none; another process may have forgotten something."""
         bell(self._path).touch(mode=0o600)
         async for _ in awatch(bell(self._path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
-            yield
+            yield [("forgotten", "")]
 
     async def close(self) -> None:
         """Close, let another instance in."""

@@ -84,9 +84,6 @@ class Database(Protocol):
     def news(self) -> AsyncGenerator[list[News] | None]:
         """As `Store.news`."""
 
-    def rings(self) -> AsyncGenerator[None]:
-        """As `Store.rings`."""
-
     async def close(self) -> None: ...
 
 
@@ -226,14 +223,10 @@ class Store:
             await self.write(lambda tx: tx.tell(topic, name, leader_only=leader_only))
 
     def news(self) -> AsyncGenerator[list[News] | None]:
-        """What other bots tell (`Tx.tell`), each with its topic and name; None where some of it may have been missed, as at
-        first.
+        """What other bots tell (`Tx.tell`), each with its topic and name, and that another process forgot something here
+        (`beside.ring`); None where some of it may have been missed, as at first.
         """
         return self._database.news()
-
-    def rings(self) -> AsyncGenerator[None]:
-        """Yields whenever another process has said (`beside.ring`) that it forgot something here."""
-        return self._database.rings()
 
     async def close(self) -> None:
         """Finish what was asked for, close, let another instance in."""

@@ -20,7 +20,7 @@ from psycopg.rows import dict_row, tuple_row
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.connection import Connection, connect, words
 from bot.storage.lease import Terms
-from bot.storage.postgres import FORGOTTEN, MIGRATING, SCHEMA_VERSION, form, led, our_tables, prepared
+from bot.storage.postgres import MIGRATING, SCHEMA_VERSION, form, led, our_tables, prepared, tell_bots
 from bot.storage.sqlite import migrate
 from bot.storage.tx import Row, Tx
 from core.files import make_private
@@ -151,18 +151,13 @@ def change(url: str, work: Callable[[Tx], _T]) -> _T:
         try:
             with closing(connect(url)) as db, db.transaction():
                 _be_patient(db)
-                return work(Tx(db, form))
+                return work(Tx(db, form, tell=tell_bots))
         except psycopg.errors.DeadlockDetected as error:
             if not left:
                 raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
         except psycopg.Error as error:
             raise StorageUnavailable(f"The database could not be changed: {words(error)}.") from error
     raise AssertionError("unreachable")
-
-
-def ring(tx: Tx) -> None:
-    """Tell running bots, once this is committed, that something was forgotten."""
-    tx.rows("select pg_notify(:channel, '')", channel=FORGOTTEN)
 
 
 def vacuum(url: str) -> None:

@@ -15,10 +15,13 @@ _T = TypeVar("_T")
 LONGEST_LIST = 512
 _LIST = re.compile(r"\bin :(\w+)")
 Query = tuple[str, Mapping[str, object]]
-Topic = Literal["inbox", "message", "card", "incident", "home", "gap", "people", "replies", "reader"]
+Topic = Literal[
+    "inbox", "message", "card", "incident", "home", "gap", "people", "replies", "reader", "forgotten"
+]
 """What other bots hear of: events came; a message, by its key, or a clarification's cards have to be brought up to date;
 something happened to an incident; a person (or none) looks at a Home tab; something from Slack was missed; what was known
-of a person, channel or group is out of date; replies of a producer are to be read; somebody reads them.
+of a person, channel or group is out of date; replies of a producer are to be read; somebody reads them; something
+was forgotten.
 """
 
 News = tuple[Topic, str]

@@ -117,6 +117,29 @@ async def test_open_question_is_not_forgotten_unless_it_is_abandoned(stage: Worl
     assert stage.record()["status"] == "abandoned"
 
 
+@pytest.mark.either_database
+async def test_words_go_from_the_memory_of_every_bot(stage: World) -> None:
+    """What nobody took yet pages on, without its words; a list of agents names no agent of it."""
+
+    def remembered() -> list[str]:
+        incidents = [repr(list(bot.incidents)) for bot in stage.bots]
+        sessions = [repr(bot.sessions._known) for bot in stage.bots]
+        return [each for each in (*incidents, *sessions) if SECRET in each]
+
+    async with stage.bot() as bot:
+        said_by = {"agent_id": "planner-agent", "agent_name": f"Agent of {SECRET}"}
+        await stage.says("session.errored", error_message="Broke", category="internal", producer=said_by)
+        await stage.page(SECRET)
+        await bot.intake.drained()
+        for each in stage.bots:
+            await each.sessions.facts()
+        await until(lambda: len(remembered()) == 2 * len(stage.bots), 20)
+        await bot.messages.in_flight.settled()
+        done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
+        assert done.code == 0, done.err
+        await until(lambda: not remembered(), 20)
+
+
 async def test_forget_asks_before_and_knows_no_other_names(stage: World) -> None:
     async with stage.bot():
         await stage.ask(question=f"{SECRET}?")

@@ -22,7 +22,17 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
     monkeypatch.setattr(replicas, "_LOOK", 0.02)
     url, clock = postgres_server.new(), ManualClock()
     store, other = await Store.open(url), await Store.open(url)
-    parts = ("inbox", "delivery", "incidents", "pages", "home", "people", "producers", "catch_up")
+    parts = (
+        "inbox",
+        "delivery",
+        "incidents",
+        "pages",
+        "home",
+        "people",
+        "producers",
+        "catch_up",
+        "forgotten",
+    )
     unused: dict[str, Any] = dict.fromkeys(parts)
     bot = Replicas(store=store, clock=clock, **unused)
     with capture_logs() as logs:

@@ -8,14 +8,12 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.delivery.erasing import Erasing
 from bot.errors import StorageUnavailable
 from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces, forget_rows
@@ -25,7 +23,6 @@ from bot.storage.sqlite import bell
 from bot.storage.store import Store
 from core.ledger import FileLedger
 from core.records import Subject
-from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.retention.rows import all_of, message, put
 
@@ -228,27 +225,13 @@ async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path) -> None:
     """Some names of folders are left out by who watches files, unless told otherwise."""
     storage = tmp_path / "node_modules" / "clarify.db"
     storage.parent.mkdir()
-    heard = asyncio.Event()
-
-    async def forgotten() -> None:
-        heard.set()
-
     store = await Store.open(storage)
-    erasing = Erasing(
-        store=store,
-        client=AsyncWebClient(),
-        clock=ManualClock(),
-        redraw=lambda _target, _key: None,
-        forgotten=forgotten,
-    )
-    task = asyncio.create_task(erasing.run())
-    try:
+    async with aclosing(store.news()) as news:
+        heard = asyncio.ensure_future(anext(news))
         await until(lambda: bell(storage).exists())
         async with asyncio.timeout(20):
-            while not heard.is_set():
+            while not heard.done():
                 await asyncio.to_thread(beside.ring, storage)
-                await asyncio.wait([asyncio.ensure_future(heard.wait())], timeout=1)
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await store.close()
+                await asyncio.wait([heard], timeout=1)
+    assert heard.result() == [("forgotten", "")]
+    await store.close()
