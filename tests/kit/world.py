@@ -407,7 +407,11 @@ class _BuiltOnceAsked:
 
 def url_of(bot: Bot) -> str:
     """Where the bot's HTTP server listens; where two run, the one that follows."""
-    bot = _beside.get(bot, bot)
+    return own_url_of(_beside.get(bot, bot))
+
+
+def own_url_of(bot: Bot) -> str:
+    """Where this one's HTTP server listens."""
     assert bot._http is not None
     return bot._http.url
 

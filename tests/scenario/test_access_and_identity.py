@@ -16,7 +16,7 @@ from bot import people
 from bot.errors import ConfigurationError
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
-from tests.kit.world import PATIENT, World, config, of_a_click, scene
+from tests.kit.world import PATIENT, World, config, of_a_click, own_url_of, scene
 
 
 @pytest.mark.parametrize(
@@ -169,8 +169,7 @@ async def becomes_degraded(stage: World, *troubles: dict[str, str]) -> None:
     """Returns once every bot says that this is wrong, and nothing else."""
     async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
         for bot in stage.bots:
-            assert bot._http is not None
-            url = f"{bot._http.url}/readyz"
+            url = f"{own_url_of(bot)}/readyz"
             while (await client.get(url)).json()["degraded"] != list(troubles):  # noqa: ASYNC110 - of a server
                 await asyncio.sleep(0.01)
 

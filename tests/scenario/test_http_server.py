@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.kit.world import World, config, question, said, url_of
+from tests.kit.world import World, config, own_url_of, question, said, url_of
 
 AWAY = """
 [[producers]]
@@ -19,7 +19,8 @@ url = "http://127.0.0.1:9"
 
 async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World) -> None:
     async with stage.bot(config(stage.producer.url, more=AWAY)) as bot:
-        async with httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client:
+        # Of producers the bot knows that leads: it is connected with them.
+        async with httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
             await stage.until(lambda: bot.producers.status()["planner"]["connected"])
             answer = await client.get("/readyz")
             live = await client.get("/livez")

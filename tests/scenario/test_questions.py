@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
@@ -15,9 +14,9 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
-from tests.kit.processes import command
+from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, controls, environment, said, scene, url_of
+from tests.kit.world import World, config, controls, said, scene, url_of
 
 
 class Asker:
@@ -377,10 +376,9 @@ async def test_forgotten_question_is_gone_also_for_who_waits(stage: World) -> No
         other = await asker.ask(question="And this?", session="s")
         await stage.card("Still there?")
         waiting = asyncio.create_task(http.get(f"/questions/{asked['id']}", params={"wait": 55}))
-        await until(lambda: asked["id"] in bot.questions._waiting)
+        await until(lambda: any(asked["id"] in each.questions._waiting for each in stage.bots))
         began = time.monotonic()
-        env = os.environ | environment(stage.workspace)
-        forgotten = await command(stage.file, "forget", asked["id"], "--abandon", "-y", env=env)
+        forgotten = await beside(stage, "forget", asked["id"], "--abandon", "-y")
         assert forgotten.code == 0, forgotten.err
         told = await waiting  # it is closed first, which may be seen
         assert told.json().get("error", told.json().get("status")) in {"FORGOTTEN", "closed"}
