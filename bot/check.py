@@ -1,7 +1,7 @@
 """`clarify check`: checks the configuration against Slack, producers and this machine, without starting anything.
 
-In this order: this machine (folders, storage), the address to listen at, Slack, the producers, and what agents
-ask each other by. Each check gives a `CheckResult`, printed as soon as it is known.
+In this order: this machine (folders, storage), the address to listen at, Slack, the calendars that say who is on call, the
+producers, and what agents ask each other by. Each check gives a `CheckResult`, printed as soon as it is known.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from zoneinfo import ZoneInfo
 
 import httpx
 from pydantic import SecretStr
@@ -32,7 +33,9 @@ from bot.errors import (
     StorageInUseError,
     StorageUnavailable,
 )
-from bot.http import NETWORK, json_body, open_client, post, words
+from bot.http import NETWORK, clean, json_body, open_client, post, words
+from bot.oncall import feeds
+from bot.oncall.calendars import NoFeed, Shift, at, next_change, users_at
 from bot.people import (
     MEMBERS,
     Installation,
@@ -52,7 +55,7 @@ from bot.producers.dialects import (
     subscription_request,
 )
 from bot.settings.environment import SERVICES, SLACK_API_URL
-from bot.settings.model import GithubSettings, ProducerSettings, Settings, parse_target
+from bot.settings.model import GithubSettings, OnCallSettings, ProducerSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, line_of
 from bot.slackapi import SlackBusyError, ask
 from bot.storage import beside
@@ -154,7 +157,7 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
     """Yield one result per check, as soon as it is known."""
     for result in check_machine(settings):
         yield result
-    for check in (check_address, check_slack, check_producers, check_agents):
+    for check in (check_address, check_slack, check_feeds, check_producers, check_agents):
         async for result in check(settings):
             yield result
 
@@ -449,7 +452,8 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     home = Installation.of(answer.body)
     where = f"{answer.body.get('team')}{', all of its workspaces' if home.is_organization else ''}"
     yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {where}")
-    scopes = _scopes(answer.headers.get("x-oauth-scopes"), email=settings.slack.identity == "email")
+    email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
+    scopes = _scopes(answer.headers.get("x-oauth-scopes"), email=email)
     yield scopes
     if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
         yield skew
@@ -723,6 +727,83 @@ def clock(subject: str, date_header: str | None, now: datetime) -> CheckResult |
     return wrong(
         subject, f"{seconds} s {direction} ours", "let NTP set the clocks: deadlines are counted by them"
     )
+
+
+async def check_feeds(settings: Settings) -> AsyncIterator[CheckResult]:
+    """Ask each calendar, and PagerDuty, who is on call now and next, and look for these people in Slack."""
+    people = People(_client(settings, settings.secrets.bot_token))
+    for index, policy in enumerate(settings.on_call):
+        if policy.feed is None:
+            continue
+        key, name = ("ical_env", policy.ical_env) if policy.ical_env else ("pagerduty", policy.feed_env)
+        place: Place = ("on_call", index, key)
+        try:
+            async with open_client(None) as client:
+                reading = await feeds.read(policy, settings, None, datetime.now(UTC), client)
+        except NoFeed as error:
+            fix = f"check the value of {name}"
+            result = wrong(dotted(place), f"the {policy.feed} cannot be read: {error}", fix)
+            yield _located(settings, result, str(name), [place])
+            continue
+        shifts, told = await _patiently_matched(policy, people, reading.shifts or ())
+        if not told:
+            text = f"the {policy.feed} can be read; Slack does not tell now who that is"
+            yield wrong(dotted(place), text, "try again once Slack can be reached")
+            continue
+        for result in _on_call(policy, shifts, dotted(place), datetime.now(UTC)):
+            yield result if result.ok else _located(settings, result, str(name), [place])
+
+
+async def _patiently_matched(
+    policy: OnCallSettings, people: People, shifts: Sequence[Shift]
+) -> tuple[list[Shift], bool]:
+    """The shifts with their users, and whether Slack told of all; where it is too busy, it is waited for."""
+    matching = feeds.Matching(policy, people)
+    for _ in range(_TRIES):
+        matched, told = await matching.all(shifts, {})
+        if told:
+            break
+        await asyncio.sleep(1)
+    return matched, told
+
+
+def _on_call(
+    policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
+) -> Iterator[CheckResult]:
+    """Who is on call by what a calendar or PagerDuty says, and who is not found in Slack."""
+    feed, stand_in = f"the {policy.feed}", ", ".join(policy.users or ()) or "nobody"
+    hint = "check that it is the right one"
+    if policy.pagerduty is not None:
+        hint = "check that the schedule is in an escalation policy, without which nobody is on call by it"
+    if not any(each.ends > now for each in shifts):
+        yield wrong(
+            subject, f"{feed} names nobody for the next month", f"{hint}; until then {stand_in} is on call"
+        )
+        return
+    if not any(each.email or each.names for each in shifts):
+        text = f"{feed} has shifts, but tells neither names nor e-mail addresses"
+        yield wrong(subject, text, "share it with all details; of GoAlert, take the feed of a whole schedule")
+        return
+    unknown = {each.person: each for each in shifts if each.user is None and each.ends > now}
+    named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:_LISTED])
+    if not any(each.user is not None and each.ends > now for each in shifts):
+        fix = f"say who they are in `people`; until then {stand_in} is on call"
+        yield wrong(subject, f"{feed} names nobody who is found in Slack: {named}", fix)
+        return
+    first, change = users_at(shifts, now), next_change(shifts, now)
+    zone = ZoneInfo(policy.timezone)
+    text = f"on call now: {', '.join(first) or f'{stand_in}, for {feed} names nobody now'}"
+    if change is not None:
+        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, for {feed} names nobody then"
+        text += f"; from {change.astimezone(zone):%Y-%m-%d %H:%M} ({policy.timezone}): {then}"
+    yield right(subject, text)
+    if not unknown:
+        return
+    # A meeting in the calendar is nobody's shift: it matters where nobody else is on call, or an address names a person.
+    alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
+    fix = f"say who they are in `people`; where nobody else is on call, {stand_in} is"
+    tell = wrong if alone else right
+    yield tell(subject, f"{feed} names whom Slack does not know: {named}", fix)
 
 
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:

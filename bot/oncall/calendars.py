@@ -1,8 +1,8 @@
-"""What iCalendar feeds (RFC 5545) and PagerDuty say about who is on call when. Pure.
+"""What iCalendar feeds (RFC 5545) and PagerDuty say about who is on call when. Pure but for the log.
 
 A shift is one person's. Who it is, is told by an attendee's e-mail address, by one in the event's title, or by a name in
 it, as PagerDuty (`On Call - NAME - SCHEDULE`), GoAlert (`NAME On-Call (GoAlert: SCHEDULE)`), Grafana OnCall (`[L1] NAME`)
-and people in calendars of their own write it. Whom in Slack that means is for others to find out.
+and people in calendars of their own write it. Whom in Slack that means is for `bot.oncall.feeds` to find out.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import structlog
+
+_log = structlog.get_logger("clarify.oncall")
 _DAY = timedelta(days=1)
 # Of what ended before, no change is needed to know what holds now: no shift is longer.
 _LONGEST = timedelta(days=400)
-_MOST = 5000
+_MOST = 2000
 _ORDER = "X-CLARIFY-ORDER"
 _EVENT = re.compile(
     rb"^BEGIN:VEVENT[ \t]*\n.*?^END:VEVENT[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL | re.IGNORECASE
@@ -124,15 +127,21 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
     from recurring_ical_events import of  # noqa: PLC0415 - as above
 
     text = feed.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    if b"BEGIN:VCALENDAR" not in text[:4096].upper():
+    if not text.lstrip().upper().startswith(b"BEGIN:VCALENDAR"):
         raise NoFeed("what it gives is no iCalendar")
+    if not text.rstrip().upper().endswith(b"END:VCALENDAR"):
+        raise NoFeed("it ends in the middle")
     if _TOO_OFTEN.search(text):
         raise NoFeed("an event in it repeats each minute or second")
     found: list[tuple[int, Shift]] = []
     try:
         for calendar in Calendar.from_ical(_without_history(text, since), multiple=True):
             order: dict[str, int] = {}
-            for event in calendar.walk("VEVENT"):
+            events = calendar.walk("VEVENT")
+            if broken := [event for event in events if not _is_dated(event)]:
+                _log.warning("events of a calendar without a time that can be read", count=len(broken))
+                calendar.subcomponents = [each for each in calendar.subcomponents if each not in broken]
+            for event in events:
                 event[_ORDER] = str(order.setdefault(str(event.get("UID", id(event))), len(order)))
             for event in of(calendar, skip_bad_series=True).between(since, until):
                 found += [(int(event[_ORDER]), shift) for shift in _of_event(event, zone)]
@@ -167,7 +176,7 @@ def _without_history(text: bytes, since: datetime) -> bytes:
 
 def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
     """One shift for each person."""
-    if str(event.get("STATUS", "")).upper() == "CANCELLED" or "DTSTART" not in event:
+    if str(event.get("STATUS", "")).upper() == "CANCELLED":
         return
     begins, ends = _moment(event["DTSTART"].dt, zone), _moment(event.end, zone)
     if ends <= begins:
@@ -190,6 +199,17 @@ def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
             yield replace(shift, email=email.strip("."))
     else:
         yield replace(shift, names=names_in(title))
+
+
+def _is_dated(event: Any) -> bool:
+    from icalendar import vDDDTypes, vRecur  # noqa: PLC0415 - as above
+
+    rules = event.get("RRULE", [])
+    return (
+        isinstance(event.get("DTSTART"), vDDDTypes)
+        and isinstance(event.get("DTEND", event["DTSTART"]), vDDDTypes)
+        and all(isinstance(rule, vRecur) for rule in (rules if isinstance(rules, list) else [rules]))
+    )
 
 
 def _moment(value: date | datetime, zone: ZoneInfo) -> datetime:
@@ -226,7 +246,7 @@ def names_in(title: str) -> tuple[str, ...]:
         # Both a name and a schedule may have such a dash.
         parts = told[1].split(" - ")
         names = [" - ".join(parts[:count]) for count in range(max(1, len(parts) - 1), 0, -1)]
-        return tuple(name.strip() for name in [*names, told[1]])
+        return tuple(dict.fromkeys(name.strip() for name in [*names, told[1]]))
     names = [title]
     for form in (_BEFORE, _AFTER):
         if told := form.fullmatch(title):

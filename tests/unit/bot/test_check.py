@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from aiohttp import web
@@ -19,7 +20,9 @@ from bot.check import (
     EMAIL_SCOPE,
     NEEDED_SCOPES,
     PICTURE_SCOPE,
+    CheckResult,
     check_all,
+    check_feeds,
     check_machine,
     check_producers,
     check_slack,
@@ -633,3 +636,100 @@ async def test_check_tells_of_producers_that_could_speak_for_each_other(
 def test_webhooks_are_named_and_nothing_is_sent(tmp_path: Path) -> None:
     found = [(each.subject, each.text) for each in check_machine(pushing(tmp_path, "b"))]
     assert ("webhooks[0]", "signed with HOOK; nothing is sent by this check") in found
+
+
+PLATFORM_FEED = '[[on_call]]\nname = "platform"\nical_env = "FEED"\ntimezone = "Europe/Berlin"\n'
+
+
+@pytest.fixture
+async def feed() -> AsyncIterator[Feed]:
+    made = Feed()
+    async with served(made.answer) as made.url:
+        yield made
+
+
+class Feed:
+    """A calendar's feed: people by title or address, with the hours from now when they are on call."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.status = 200
+        self.shifts: list[tuple[str, float, float]] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        now, events = datetime.now(UTC), []
+        for number, (who, begins, ends) in enumerate(self.shifts):
+            first, last = (f"{now + timedelta(hours=hours):%Y%m%dT%H%M%SZ}" for hours in (begins, ends))
+            title = f"SUMMARY:{who}\n" if who else ""
+            events.append(f"BEGIN:VEVENT\nUID:{number}\n{title}DTSTART:{first}\nDTEND:{last}\nEND:VEVENT\n")
+        body = f"BEGIN:VCALENDAR\nVERSION:2.0\n{''.join(events)}END:VCALENDAR\n"
+        return web.Response(status=self.status, body=body.encode())
+
+
+async def of_feeds(configure: Configure, feed: Feed, more: str = "") -> list[CheckResult]:
+    settings = configure(PLATFORM_FEED + more, environ={"FEED": f"{feed.url}/secret.ics"})
+    found = [each async for each in check_feeds(settings)]
+    assert all(each.fix for each in found if not each.ok)
+    assert "secret" not in repr(found)
+    return found
+
+
+async def test_check_says_who_is_on_call_now_and_next(
+    configure: Configure, feed: Feed, workspace: Workspace
+) -> None:
+    ade = workspace.context.state.users[ADE].email
+    feed.shifts = [(ade, -1, 1.5), ("Noor Haddad", 1.5, 3)]
+    workspace.change_user(ONCALL, real_name="Noor Haddad")
+    (result,) = await of_feeds(configure, feed)
+    change = (datetime.now(UTC) + timedelta(hours=1.5)).astimezone(ZoneInfo("Europe/Berlin"))
+    assert result.ok
+    assert result.text.startswith(f"on call now: {ADE}; from {change:%Y-%m-%d %H:}")
+    assert result.text.endswith(f" (Europe/Berlin): {ONCALL}")
+
+
+@pytest.mark.parametrize(
+    ("shifts", "expected"),
+    [
+        ([], "the calendar names nobody for the next month"),
+        ([("Ade", -9, -8)], "the calendar names nobody for the next month"),
+        ([("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)], "tells neither names nor e-mail addresses"),
+        ([("Busy", -1, 1)], "names nobody who is found in Slack: “Busy” (nobody in Slack has that"),
+        ([("ade", -1, 1), ("Zoe", 1, 2)], "names whom Slack does not know: “Zoe”"),
+        ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names whom Slack does not know: “zoe@example.com”"),
+    ],
+)
+async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(
+    configure: Configure, feed: Feed, shifts: list[tuple[str, float, float]], expected: str
+) -> None:
+    feed.shifts = shifts
+    bad = [each for each in await of_feeds(configure, feed) if not each.ok]
+    assert len(bad) == 1
+    assert expected in bad[0].text
+    assert bad[0].line == "clarify.toml:7"
+
+
+async def test_check_lets_a_meeting_pass_while_somebody_is_on_call(configure: Configure, feed: Feed) -> None:
+    feed.shifts = [("ade", -1, 5), ("Team lunch", 1, 2)]
+    _, note = await of_feeds(configure, feed)
+    assert note.ok
+    assert "“Team lunch”" in note.text
+
+
+async def test_check_tells_that_a_calendar_cannot_be_read(configure: Configure, feed: Feed) -> None:
+    feed.status = 404
+    (result,) = await of_feeds(configure, feed)
+    assert not result.ok
+    assert (
+        result.text == "the calendar cannot be read: it answers with HTTP 404: the address may be out of date"
+    )
+    assert result.fix == "check the value of FEED"
+
+
+async def test_check_needs_the_scope_for_addresses_with_a_calendar(
+    configure: Configure, feed: Feed, workspace: Workspace
+) -> None:
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {EMAIL_SCOPE}
+    settings = configure(PLATFORM_FEED, environ={"FEED": feed.url})
+    bad = [each.text async for each in check_slack(settings) if not each.ok]
+    assert f"missing: {EMAIL_SCOPE}" in bad

@@ -1,0 +1,568 @@
+"""What feeds say, as PagerDuty, GoAlert, Google Calendar and Outlook write them; judged by zoneinfo and by hand."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from bot.oncall.calendars import (
+    NoFeed,
+    Shift,
+    in_calendar,
+    in_pagerduty,
+    names_in,
+    next_change,
+    users_at,
+)
+from bot.settings.model import name_key
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NEW_YORK = ZoneInfo("America/New_York")
+SINCE = datetime(2026, 10, 20, tzinfo=UTC)
+UNTIL = SINCE + timedelta(days=31)
+
+PAGERDUTY = """\
+BEGIN:VCALENDAR
+PRODID;X-RICAL-TZSOURCE=TZINFO:-//com.denhaven2/NONSGML ri_cal gem//EN
+CALSCALE:GREGORIAN
+VERSION:2.0
+X-WR-CALNAME:On Call Schedule for Platform - EU
+BEGIN:VEVENT
+DTEND;VALUE=DATE-TIME:20261027T080000Z
+DTSTART;VALUE=DATE-TIME:20261020T080000Z
+ATTENDEE:Ann@example.com
+UID:Q1S46N8B8ADP9D
+URL:https://example.pagerduty.com/schedules#PABC123
+SUMMARY:On Call - Ann Example - Platform - EU
+END:VEVENT
+BEGIN:VEVENT
+DTEND;VALUE=DATE-TIME:20261103T080000Z
+DTSTART;VALUE=DATE-TIME:20261027T080000Z
+ATTENDEE:ben@example.com
+UID:Q1S46N8B8ADP9E
+URL:https://example.pagerduty.com/schedules#PABC123
+SUMMARY:On Call - Ben O'Nelly-Overly-Long-Name-That-Has-To-Be-Folded - Platfo
+ rm - EU
+END:VEVENT
+END:VCALENDAR
+"""
+
+GOALERT = """\
+BEGIN:VCALENDAR
+PRODID:-//GoAlert//v0.32.0//EN
+VERSION:2.0
+CALSCALE:GREGORIAN
+METHOD:PUBLISH
+BEGIN:VEVENT
+UID:4c7d37bf28d64eccc1e74a3889cfc97f6839a00fa781c91721058df915de27ce
+SUMMARY:Ann Example On-Call (GoAlert: Sched)
+DTSTAMP:20261020T050000Z
+DTSTART:20261020T080000Z
+DTEND:20261021T080000Z
+BEGIN:VALARM
+ACTION:DISPLAY
+DESCRIPTION:REMINDER
+TRIGGER:-PT5M
+END:VALARM
+END:VEVENT
+BEGIN:VEVENT
+UID:39514a8d78cada01fe7b66e1f9e511799cae36420a4b86a1d909c0bbbb99b747
+SUMMARY:Ben Example On-Call (GoAlert: Sched) Begins*
+DESCRIPTION:The end time of this shift is unknown and will continue beyond
+  what is displayed.
+DTSTAMP:20261020T050000Z
+DTSTART:20261021T080000Z
+DTEND:20261115T080000Z
+END:VEVENT
+END:VCALENDAR
+"""
+
+# Weekly from Monday 9:00 Berlin time; one week is Ben's, one was deleted, one moved by two hours.
+GOOGLE = """\
+BEGIN:VCALENDAR
+PRODID:-//Google Inc//Google Calendar 70.9054//EN
+VERSION:2.0
+CALSCALE:GREGORIAN
+METHOD:PUBLISH
+X-WR-CALNAME:Platform on call
+X-WR-TIMEZONE:Europe/Berlin
+BEGIN:VTIMEZONE
+TZID:Europe/Berlin
+X-LIC-LOCATION:Europe/Berlin
+BEGIN:DAYLIGHT
+TZOFFSETFROM:+0100
+TZOFFSETTO:+0200
+TZNAME:GMT+2
+DTSTART:19700329T020000
+RRULE:FREQ=YEARLY;BYMONTH=3;BYDAY=-1SU
+END:DAYLIGHT
+BEGIN:STANDARD
+TZOFFSETFROM:+0200
+TZOFFSETTO:+0100
+TZNAME:GMT+1
+DTSTART:19701025T030000
+RRULE:FREQ=YEARLY;BYMONTH=10;BYDAY=-1SU
+END:STANDARD
+END:VTIMEZONE
+BEGIN:VEVENT
+DTSTART;TZID=Europe/Berlin:20260105T090000
+DTEND;TZID=Europe/Berlin:20260112T090000
+RRULE:FREQ=WEEKLY;BYDAY=MO
+EXDATE;TZID=Europe/Berlin:20261109T090000
+DTSTAMP:20261020T101500Z
+ORGANIZER;CN=Platform on call:mailto:c_0123456789abcdef@group.calendar.google.com
+UID:weekly@google.com
+ATTENDEE;CUTYPE=INDIVIDUAL;ROLE=REQ-PARTICIPANT;PARTSTAT=ACCEPTED;CN=Ann Exa
+ mple;X-NUM-GUESTS=0:mailto:ann@example.com
+ATTENDEE;CUTYPE=INDIVIDUAL;ROLE=REQ-PARTICIPANT;PARTSTAT=ACCEPTED;CN=Platform
+  on call;X-NUM-GUESTS=0:mailto:c_0123456789abcdef@group.calendar.google.com
+ATTENDEE;CUTYPE=RESOURCE;ROLE=REQ-PARTICIPANT;PARTSTAT=ACCEPTED;CN=Phone;X-NU
+ M-GUESTS=0:mailto:c_1889@resource.calendar.google.com
+SEQUENCE:1
+STATUS:CONFIRMED
+SUMMARY:Platform on call
+TRANSP:TRANSPARENT
+END:VEVENT
+BEGIN:VEVENT
+DTSTART;TZID=Europe/Berlin:20261026T090000
+DTEND;TZID=Europe/Berlin:20261102T090000
+DTSTAMP:20261020T101500Z
+UID:weekly@google.com
+RECURRENCE-ID;TZID=Europe/Berlin:20261026T090000
+ATTENDEE;CUTYPE=INDIVIDUAL;ROLE=REQ-PARTICIPANT;PARTSTAT=NEEDS-ACTION;CN=Ben
+ ;X-NUM-GUESTS=0:mailto:ben@example.com
+ATTENDEE;CUTYPE=INDIVIDUAL;ROLE=REQ-PARTICIPANT;PARTSTAT=DECLINED;CN=Ann Exa
+ mple;X-NUM-GUESTS=0:mailto:ann@example.com
+SUMMARY:Platform on call
+END:VEVENT
+BEGIN:VEVENT
+DTSTART;TZID=Europe/Berlin:20261102T110000
+DTEND;TZID=Europe/Berlin:20261109T110000
+DTSTAMP:20261020T101500Z
+UID:weekly@google.com
+RECURRENCE-ID;TZID=Europe/Berlin:20261102T090000
+ATTENDEE;CN=Ann Example:mailto:ann@example.com
+SUMMARY:Platform on call
+END:VEVENT
+BEGIN:VEVENT
+DTSTART;TZID=Europe/Berlin:20261116T090000
+DTEND;TZID=Europe/Berlin:20261123T090000
+UID:weekly@google.com
+RECURRENCE-ID;TZID=Europe/Berlin:20261116T090000
+STATUS:CANCELLED
+ATTENDEE;CN=Ann Example:mailto:ann@example.com
+SUMMARY:Platform on call
+END:VEVENT
+END:VCALENDAR
+"""
+
+# Names of Windows for time zones, one of them made up; a night shift, a whole week.
+OUTLOOK = """\
+BEGIN:VCALENDAR
+METHOD:PUBLISH
+PRODID:Microsoft Exchange Server 2010
+VERSION:2.0
+X-WR-CALNAME:On call
+BEGIN:VTIMEZONE
+TZID:Eastern Standard Time
+BEGIN:STANDARD
+DTSTART:16010101T020000
+TZOFFSETFROM:-0400
+TZOFFSETTO:-0500
+RRULE:FREQ=YEARLY;INTERVAL=1;BYDAY=1SU;BYMONTH=11
+END:STANDARD
+BEGIN:DAYLIGHT
+DTSTART:16010101T020000
+TZOFFSETFROM:-0500
+TZOFFSETTO:-0400
+RRULE:FREQ=YEARLY;INTERVAL=1;BYDAY=2SU;BYMONTH=3
+END:DAYLIGHT
+END:VTIMEZONE
+BEGIN:VTIMEZONE
+TZID:Customized Time Zone
+BEGIN:STANDARD
+DTSTART:16010101T030000
+TZOFFSETFROM:+0200
+TZOFFSETTO:+0100
+RRULE:FREQ=YEARLY;INTERVAL=1;BYDAY=-1SU;BYMONTH=10
+END:STANDARD
+BEGIN:DAYLIGHT
+DTSTART:16010101T020000
+TZOFFSETFROM:+0100
+TZOFFSETTO:+0200
+RRULE:FREQ=YEARLY;INTERVAL=1;BYDAY=-1SU;BYMONTH=3
+END:DAYLIGHT
+END:VTIMEZONE
+BEGIN:VEVENT
+UID:040000008200E00074C5B7101A82E008000000001
+SUMMARY:Ann Example
+DTSTART;TZID=Eastern Standard Time:20261031T200000
+DTEND;TZID=Eastern Standard Time:20261101T080000
+CLASS:PUBLIC
+DTSTAMP:20261020T101500Z
+TRANSP:OPAQUE
+STATUS:CONFIRMED
+X-MICROSOFT-CDO-BUSYSTATUS:BUSY
+X-MICROSOFT-CDO-ALLDAYEVENT:FALSE
+END:VEVENT
+BEGIN:VEVENT
+UID:040000008200E00074C5B7101A82E008000000002
+SUMMARY:Ben Example
+DTSTART;TZID=Customized Time Zone:20261024T200000
+DTEND;TZID=Customized Time Zone:20261025T080000
+STATUS:CONFIRMED
+END:VEVENT
+BEGIN:VEVENT
+UID:040000008200E00074C5B7101A82E008000000003
+SUMMARY:Cem Example
+DTSTART;VALUE=DATE:20261024
+DTEND;VALUE=DATE:20261026
+X-MICROSOFT-CDO-ALLDAYEVENT:TRUE
+END:VEVENT
+BEGIN:VEVENT
+UID:040000008200E00074C5B7101A82E008000000004
+SUMMARY:Canceled: Ann Example
+DTSTART;VALUE=DATE:20261024
+DTEND;VALUE=DATE:20261026
+STATUS:CANCELLED
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+def feed(text: str) -> bytes:
+    return text.replace("\n", "\r\n").encode()
+
+
+def calendar(*events: str) -> bytes:
+    """A calendar with these events, of which only what matters is told."""
+    told = [
+        f"BEGIN:VEVENT\nUID:{number}@example.com\n{event.strip()}\nEND:VEVENT\n"
+        if "UID:" not in event
+        else f"BEGIN:VEVENT\n{event.strip()}\nEND:VEVENT\n"
+        for number, event in enumerate(events)
+    ]
+    return feed(f"BEGIN:VCALENDAR\nVERSION:2.0\n{''.join(told)}END:VCALENDAR\n")
+
+
+def shifts(text: bytes | str, zone: ZoneInfo = BERLIN) -> list[Shift]:
+    return in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+
+
+def local(zone: ZoneInfo, *moment: int) -> datetime:
+    return datetime(*moment, tzinfo=zone).astimezone(UTC)  # type: ignore[arg-type, misc]
+
+
+def spans(found: list[Shift]) -> list[tuple[datetime, datetime, str]]:
+    return sorted((each.begins, each.ends, each.label) for each in found)
+
+
+def test_calendars_of_pagerduty() -> None:
+    first, second = shifts(PAGERDUTY)
+    assert spans([first]) == [
+        (datetime(2026, 10, 20, 8, tzinfo=UTC), datetime(2026, 10, 27, 8, tzinfo=UTC), "ann@example.com")
+    ]
+    assert "Ann Example" in first.names
+    assert second.email == "ben@example.com"
+    assert "Ben O'Nelly-Overly-Long-Name-That-Has-To-Be-Folded" in second.names
+
+
+def test_calendars_of_goalert() -> None:
+    assert [(each.names, each.email) for each in shifts(GOALERT)] == [
+        (("Ann Example",), ""),
+        (("Ben Example",), ""),
+    ]
+    own = GOALERT.replace("Ann Example On-Call", "On-Call").replace("Ben Example On-Call", "On-Call")
+    assert [each.label for each in shifts(own)] == ["somebody without a name"] * 2
+
+
+def test_calendars_of_google_with_exceptions_to_a_recurring_shift() -> None:
+    """The clocks go back on 25 October: handovers stay at 9:00."""
+    expected = [
+        (local(BERLIN, 2026, 10, 19, 9), local(BERLIN, 2026, 10, 26, 9), "ann@example.com"),
+        (local(BERLIN, 2026, 10, 26, 9), local(BERLIN, 2026, 11, 2, 9), "ben@example.com"),
+        (local(BERLIN, 2026, 11, 2, 11), local(BERLIN, 2026, 11, 9, 11), "ann@example.com"),
+    ]
+    found = shifts(GOOGLE)
+    assert spans(found) == expected
+    assert expected[0][1] - expected[0][0] == timedelta(days=7, hours=1)
+    assert {each.email: each.names for each in found} == {
+        "ann@example.com": ("Ann Example", "Platform on call", "Platform"),
+        "ben@example.com": ("Ben", "Platform on call", "Platform"),
+    }
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
+def test_calendars_of_outlook_with_its_own_names_of_time_zones(zone: ZoneInfo) -> None:
+    """Both nights have an hour more than the clock shows; whole days are the policy's."""
+    assert spans(shifts(OUTLOOK, zone)) == sorted(
+        [
+            (local(NEW_YORK, 2026, 10, 31, 20), local(NEW_YORK, 2026, 11, 1, 8), "Ann Example"),
+            (local(BERLIN, 2026, 10, 24, 20), local(BERLIN, 2026, 10, 25, 8), "Ben Example"),
+            (local(zone, 2026, 10, 24), local(zone, 2026, 10, 26), "Cem Example"),
+        ]
+    )
+    assert local(BERLIN, 2026, 10, 25, 8) - local(BERLIN, 2026, 10, 24, 20) == timedelta(hours=13)
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK])
+def test_times_without_a_zone_and_with_an_unknown_one(zone: ZoneInfo) -> None:
+    floating = "SUMMARY:Ann\nDTSTART:20261024T200000\nDTEND:20261025T080000"
+    by_name = "SUMMARY:Ben\nDTSTART;TZID=Asia/Tokyo:20261024T200000\nDTEND;TZID=Asia/Tokyo:20261025T080000"
+    lasting = "SUMMARY:Cem\nDTSTART:20261024T200000Z\nDURATION:PT90M"
+    unknown = (
+        "SUMMARY:Dee\nDTSTART;TZID=Mars/Olympus:20261024T200000\nDTEND;TZID=Mars/Olympus:20261025T080000"
+    )
+    tokyo = ZoneInfo("Asia/Tokyo")
+    assert spans(shifts(calendar(floating, by_name, lasting, unknown), zone)) == sorted(
+        [
+            (local(zone, 2026, 10, 24, 20), local(zone, 2026, 10, 25, 8), "Ann"),
+            (local(tokyo, 2026, 10, 24, 20), local(tokyo, 2026, 10, 25, 8), "Ben"),
+            (
+                datetime(2026, 10, 24, 20, tzinfo=UTC),
+                datetime(2026, 10, 24, 21, 30, tzinfo=UTC),
+                "Cem",
+            ),
+            (local(zone, 2026, 10, 24, 20), local(zone, 2026, 10, 25, 8), "Dee"),
+        ]
+    )
+
+
+def test_daily_shifts_through_the_end_of_daylight_saving_are_as_the_wall_clock_shows() -> None:
+    daily = """
+SUMMARY:Ann
+DTSTART;TZID=Europe/Berlin:20260901T200000
+DTEND;TZID=Europe/Berlin:20260902T080000
+RRULE:FREQ=DAILY
+EXDATE;TZID=Europe/Berlin:20261022T200000"""
+    days = [SINCE.astimezone(BERLIN).replace(tzinfo=None) + timedelta(days=n) for n in range(-1, 32)]
+    expected = []
+    for day in days:
+        begins = local(BERLIN, day.year, day.month, day.day, 20)
+        after = day + timedelta(days=1)
+        ends = local(BERLIN, after.year, after.month, after.day, 8)
+        if ends > SINCE and begins < UNTIL and (day.month, day.day) != (10, 22):
+            expected.append((begins, ends, "Ann"))
+    assert spans(shifts(calendar(daily))) == expected
+
+
+def test_what_recurs_by_whole_days_with_added_and_left_out_ones() -> None:
+    weekly = """
+SUMMARY:Ann
+DTSTART;VALUE=DATE:20260907
+DTEND;VALUE=DATE:20260908
+RRULE:FREQ=WEEKLY;UNTIL=20261102
+RDATE;VALUE=DATE:20261105
+EXDATE;VALUE=DATE:20261026"""
+    days = [(11, 2), (11, 5)]
+    assert spans(shifts(calendar(weekly))) == [
+        (local(BERLIN, 2026, month, day), local(BERLIN, 2026, month, day + 1), "Ann") for month, day in days
+    ]
+
+
+EVENT = "DTSTART:20261024T080000Z\nDTEND:20261024T200000Z\n"
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        ("SUMMARY:Ann Example <ann@example.com>", [("ann@example.com", ())]),
+        (
+            "SUMMARY:[L2] ann@example.com\\, ben@example.com",
+            [("ann@example.com", ()), ("ben@example.com", ())],
+        ),
+        ("SUMMARY:On call\nATTENDEE;CN=Ann:MAILTO:Ann@Example.com", [("ann@example.com", ("Ann",))]),
+        ("SUMMARY:On call\nATTENDEE;CN=ann@example.com:invalid:nomail", [("", ())]),
+        ('SUMMARY:On call\nATTENDEE;CN="Example, Ann":invalid:nomail', [("", ("Example, Ann",))]),
+        ("SUMMARY:Ann\nATTENDEE;PARTSTAT=DECLINED:mailto:ann@example.com", []),
+        (
+            "SUMMARY:Ann\nATTENDEE;CUTYPE=ROOM:mailto:room@example.com\nATTENDEE:mailto:ann@example.com",
+            [("ann@example.com", ("Ann",))],
+        ),
+        (
+            "SUMMARY:Pair\nATTENDEE:mailto:ann@example.com\nATTENDEE:mailto:ben@example.com",
+            [("ann@example.com", ()), ("ben@example.com", ())],
+        ),
+        ("STATUS:CANCELLED\nSUMMARY:Ann", []),
+        ("TRANSP:TRANSPARENT\nSUMMARY:Ann", [("", ("Ann",))]),
+        ("DESCRIPTION:no title", [("", ())]),
+    ],
+)
+def test_event_tells_who_it_is(event: str, expected: list[tuple[str, tuple[str, ...]]]) -> None:
+    assert [(each.email, each.names) for each in shifts(calendar(EVENT + event))] == expected
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("On Call - Ann Example - Platform", ("Ann Example", "Ann Example - Platform")),
+        ("On Call - Ann Example", ("Ann Example",)),
+        ("On Call - Ann - Lee - Platform", ("Ann - Lee", "Ann", "Ann - Lee - Platform")),
+        ("Ann On-Call (GoAlert: A (b))", ("Ann",)),
+        ("On-Call (GoAlert: Sched)", ()),
+        ("Ann Example", ("Ann Example",)),
+        ("Ann Example (primary)", ("Ann Example (primary)", "Ann Example")),
+        ("Ann on call (primary)", ("Ann on call (primary)", "Ann on call", "Ann")),
+        ("On-call: Ann", ("On-call: Ann", "Ann")),
+        ("ONCALL – Ann", ("ONCALL – Ann", "Ann")),
+        ("Ann is on call", ("Ann is on call", "Ann")),
+        ("On call", ()),
+        ("—", ()),
+        ("", ()),
+    ],
+)
+def test_names_in_titles(title: str, expected: tuple[str, ...]) -> None:
+    assert names_in(title) == expected
+
+
+def test_names_are_told_apart_by_accents_alone() -> None:
+    same = ["Zoë  Müller", "zoë müller", "Zoe\u0308 Mu\u0308ller", "ZOË\u00a0MÜLLER"]
+    assert len({name_key(name) for name in same}) == 1
+    others = ["Zoe Müller", "Zoë Muller", "Zoe Muller", "Zoë Mueller", "Zoë Müller-Weiß", "Zoë Müller-Weiss"]
+    assert len({name_key(name) for name in [same[0], *others]}) == 1 + len(others)
+
+
+def test_of_overlapping_shifts_the_highest_level_counts_in_the_order_of_the_feed() -> None:
+    def layer(title: str, begins: int, ends: int) -> str:
+        return f"SUMMARY:{title}\nDTSTART:20261024T{begins:02}0000Z\nDTEND:20261024T{ends:02}0000Z"
+
+    events = [
+        layer("[L1] Cem", 0, 20),
+        layer("[L1] Ann", 0, 10),
+        layer("Ben [L2]", 8, 12),
+        layer("[l2] Dee", 9, 11),
+        layer("Eva", 0, 22),
+    ]
+    found = [
+        Shift(each.begins, each.ends, each.level, names=each.names, user=each.names[0])
+        for each in shifts(calendar(*events))
+    ]
+    by_hour = [
+        users_at(found, datetime(2026, 10, 24, hour, tzinfo=UTC)) for hour in (1, 8, 9, 11, 12, 20, 22)
+    ]
+    assert by_hour == [("Cem", "Ann"), ("Ben",), ("Ben", "Dee"), ("Ben",), ("Cem",), ("Eva",), ()]
+    changes = [datetime(2026, 10, 24, 0, tzinfo=UTC)]
+    while (change := next_change(found, changes[-1])) is not None:
+        changes.append(change)
+    assert [change.hour for change in changes] == [0, 8, 9, 11, 12, 20, 22]
+
+
+def test_empty_calendar_names_nobody() -> None:
+    assert shifts(calendar()) == []
+    assert (
+        shifts("BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:-//Google Inc//Google Calendar//EN\nEND:VCALENDAR") == []
+    )
+
+
+HOURLY = "SUMMARY:Ann\nDTSTART:20261001T080000Z\nDTEND:20261001T090000Z\nRRULE:FREQ=HOURLY"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "no iCalendar"),
+        (b"<!doctype html><title>Sign in</title>", "no iCalendar"),
+        (calendar(EVENT + "SUMMARY:Ann").replace(b"END:VCALENDAR\r\n", b""), "ends in the middle"),
+        (calendar(EVENT + "SUMMARY:Ann\nRRULE:FREQ=SECONDLY"), "each minute or second"),
+        (calendar(*[HOURLY] * 3), "more than 2000"),
+    ],
+)
+def test_what_is_no_feed_is_refused(text: bytes, why: str) -> None:
+    with pytest.raises(NoFeed, match=why):
+        shifts(text)
+
+
+def test_one_broken_event_does_not_hide_the_others() -> None:
+    broken = "SUMMARY:Ben\nDTSTART:tomorrow\nDTEND:20261024T200000Z"
+    undated = "SUMMARY:Cem"
+    often = EVENT + "SUMMARY:Dee\nRRULE:FREQ=SOMETIMES"
+    assert [each.label for each in shifts(calendar(EVENT + "SUMMARY:Ann", broken, undated, often))] == ["Ann"]
+
+
+def test_years_of_history_are_read_fast_and_what_still_counts_of_them_is_kept() -> None:
+    events = []
+    for number in range(20_000):
+        begins = datetime(2015, 1, 1) + timedelta(hours=4 * number)  # noqa: DTZ001 - written as UTC
+        ends = begins + timedelta(hours=4)
+        events.append(
+            f"SUMMARY:On Call - Ann Example - Platform\nATTENDEE:ann@example.com\nDESCRIPTION:{'x' * 60}\n"
+            f"DTSTART:{begins:%Y%m%dT%H%M%SZ}\nDTEND:{ends:%Y%m%dT%H%M%SZ}"
+        )
+    old = "SUMMARY:Ben\nDTSTART;TZID=Europe/Berlin:20150105T090000\nDTEND;TZID=Europe/Berlin:20150106T090000\nRRULE:FREQ=WEEKLY"
+    ended = f"{old};UNTIL=20180101T000000Z".replace("Ben", "Cem")
+    long = "SUMMARY:Dee\nDTSTART:20150101T000000Z\nDTEND:20300101T000000Z"
+    text = calendar(*events, old, ended, long)
+    assert len(text) > 4_500_000
+    begun = time.perf_counter()
+    found = shifts(text)
+    assert time.perf_counter() - begun < 20, "parsed whole, it takes a minute"
+    assert {each.label for each in found} == {"Ben", "Dee"}
+    assert sum(each.label == "Ben" for each in found) == 5
+
+
+def test_exception_of_long_ago_still_changes_a_shift_that_reaches_into_now() -> None:
+    fortnight = (
+        "UID:f\nSUMMARY:Ann\nDTSTART:20261012T080000Z\nDTEND:20261026T080000Z\nRRULE:FREQ=WEEKLY;COUNT=1"
+    )
+    shorter = (
+        "UID:f\nRECURRENCE-ID:20261012T080000Z\nSUMMARY:Ann\nDTSTART:20261012T080000Z\nDTEND:20261014T080000Z"
+    )
+    assert len(shifts(calendar(fortnight))) == 1
+    assert shifts(calendar(fortnight, shorter)) == []
+
+
+def answer(*oncalls: dict[str, Any], more: bool = False) -> dict[str, Any]:
+    return {"oncalls": list(oncalls), "limit": 100, "offset": 0, "more": more, "total": None}
+
+
+def on_call(name: str, start: str | None, end: str | None, policy: str = "PPOLICY") -> dict[str, Any]:
+    return {
+        "escalation_policy": {"id": policy, "type": "escalation_policy_reference", "summary": "Platform"},
+        "escalation_level": 1,
+        "schedule": {"id": "PABC123", "type": "schedule_reference", "summary": "Platform"},
+        "user": {
+            "id": f"P{name.upper()}",
+            "type": "user",
+            "summary": f"{name} Example",
+            "name": f"{name} Example",
+            "email": f"{name}@Example.com",
+            "time_zone": "Europe/Berlin",
+        },
+        "start": start,
+        "end": end,
+    }
+
+
+def test_answers_of_pagerduty_tell_each_shift_once() -> None:
+    found = in_pagerduty(
+        [
+            answer(
+                on_call("Ben", "2026-10-27T09:00:00+01:00", "2026-11-03T09:00:00+01:00"),
+                on_call("Ann", "2026-10-20T10:00:00+02:00", "2026-10-27T09:00:00+01:00"),
+                on_call("Ann", "2026-10-20T10:00:00+02:00", "2026-10-27T09:00:00+01:00", "POTHER"),
+                more=True,
+            ),
+            answer(on_call("Cem", None, None)),
+        ],
+        SINCE,
+        UNTIL,
+    )
+    eight = datetime(2026, 10, 20, 8, tzinfo=UTC)
+    assert spans(found) == [
+        (SINCE, UNTIL, "cem@example.com"),
+        (eight, eight + timedelta(days=7), "ann@example.com"),
+        (eight + timedelta(days=7), eight + timedelta(days=14), "ben@example.com"),
+    ]
+    assert found[1].names == ("Ann Example",)
+
+
+@pytest.mark.parametrize(
+    "page", [{}, {"oncalls": [{}]}, {"oncalls": [{"user": "x", "start": "soon", "end": None}]}, []]
+)
+def test_other_answers_are_refused(page: Any) -> None:
+    with pytest.raises(NoFeed):
+        in_pagerduty([page], SINCE, UNTIL)

@@ -1,0 +1,408 @@
+"""How sources are asked, what of them is kept, and whom in Slack they mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.http import open_client
+from bot.oncall import feeds
+from bot.oncall.calendars import NoFeed, Shift
+from bot.oncall.feeds import Copies, Feeds, Matching
+from bot.people import People
+from bot.settings.model import OnCallSettings, Settings
+from bot.storage.store import Store
+from bot.workspace import Workspace
+from bot.workspace.seed import ADE, BOT_TOKEN, EVA, FOLAKE, GIO, GONE, TEAM
+from bot.workspace.state import User
+from tests.kit.clocks import ManualClock
+from tests.kit.served import served
+from tests.unit.bot.oncall.crew_parties import settings
+from tests.unit.bot.oncall.test_calendars import answer, calendar, on_call
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CALENDAR = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'
+SCHEDULE = """[[on_call]]
+name = "platform"
+pagerduty = {{schedule = "PABC123", token_env = "TOKEN", api_url = "{url}"}}
+"""
+ANN = "SUMMARY:Ann\nATTENDEE:mailto:ann@example.com\nDTSTART:20261120T080000Z\nDTEND:20261120T200000Z"
+
+
+@dataclass
+class Served:
+    """An HTTP server: what it was asked, and how it answers."""
+
+    url: str = ""
+    asked: list[web.Request] = field(default_factory=list)
+    respond: Callable[[web.Request], Awaitable[web.StreamResponse]] | None = None
+    response: Callable[[], web.Response] = lambda: web.Response(body=calendar(ANN))
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request)
+        return await self.respond(request) if self.respond is not None else self.response()
+
+
+@pytest.fixture
+async def source() -> AsyncIterator[Served]:
+    made = Served()
+    async with served(made.handle) as made.url:
+        yield made
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    async with open_client(None) as made:
+        yield made
+
+
+@pytest.fixture
+async def workspace() -> AsyncIterator[Workspace]:
+    async with Workspace() as made:
+        yield made
+
+
+@pytest.fixture
+def people(workspace: Workspace) -> People:
+    return People(AsyncWebClient(token=BOT_TOKEN, base_url=workspace.api_url))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    opened = await Store.open(tmp_path / "clarify.db")
+    yield opened
+    await opened.close()
+
+
+def configured(folder: Path, on_call: str, **environ: str) -> tuple[OnCallSettings, Settings]:
+    found = settings(folder, on_call, **environ)
+    return found.on_call[0], found
+
+
+async def read(folder: Path, url: str, client: httpx.AsyncClient, kept: Any = None) -> feeds.Reading:
+    return await feeds.read(*configured(folder, CALENDAR, FEED=url), kept, NOW, client)
+
+
+async def test_calendar_is_asked_whether_it_changed(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient
+) -> None:
+    source.response = lambda: web.Response(body=calendar(ANN), headers={"ETag": '"one"'})
+    reading = await read(tmp_path, source.url, client)
+    assert [each.email for each in reading.shifts or ()] == ["ann@example.com"]
+    assert "If-None-Match" not in source.asked[0].headers
+    kept = feeds.Copy("", reading.etag, reading.digest, reading.shifts or (), NOW, NOW)
+    same = await read(tmp_path, source.url, client, kept)
+    assert source.asked[1].headers["If-None-Match"] == '"one"'
+    assert same.shifts is None, "the same words are not parsed again"
+    source.response = lambda: web.Response(status=304)
+    assert (await read(tmp_path, source.url, client, kept)).shifts is None
+    # What was worked out reaches a month; so it is done anew each day.
+    old = feeds.Copy("", '"one"', reading.digest, (), NOW - timedelta(days=1), NOW)
+    source.response = lambda: web.Response(body=calendar(ANN))
+    assert (await read(tmp_path, source.url, client, old)).shifts
+    assert "If-None-Match" not in source.asked[-1].headers
+
+
+async def test_redirects_on_loopback_are_followed(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient
+) -> None:
+    async def redirect(request: web.Request) -> web.Response:
+        if request.path == "/there":
+            return web.Response(body=calendar(ANN))
+        return web.Response(status=302, headers={"Location": "/there"})
+
+    source.respond = redirect
+    assert (await read(tmp_path, source.url, client)).shifts
+
+
+@pytest.mark.parametrize(
+    ("location", "why"),
+    [
+        ("http://calendar.example.com/basic.ics", "without https"),
+        ("file:///etc/passwd", "without https"),
+        ("/", "again and again"),
+    ],
+)
+async def test_redirects_elsewhere_are_refused(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient, location: str, why: str
+) -> None:
+    source.response = lambda: web.Response(status=301, headers={"Location": location})
+    with pytest.raises(NoFeed, match=why):
+        await read(tmp_path, source.url, client)
+
+
+async def test_redirect_from_the_world_to_this_machine_is_refused(tmp_path: Path, source: Served) -> None:
+    """Who can change a calendar's address must not make the bot call what listens here."""
+    asked: list[str] = []
+
+    def world(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(302, headers={"Location": source.url})
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(world)) as client:
+        with pytest.raises(NoFeed, match="to this machine"):
+            await read(tmp_path, "webcal://calendar.example.com/secret.ics", client)
+    assert asked == ["https://calendar.example.com/secret.ics"]
+
+
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [
+        (lambda: web.Response(status=404), "HTTP 404: the address may be out of date"),
+        (lambda: web.Response(status=500), "HTTP 500$"),
+        (lambda: web.Response(body=b"<html>Sign in"), "no iCalendar"),
+        (lambda: web.Response(body=b" " * 200), "larger than 0 MB"),
+        (lambda: web.Response(body=b"", headers={"Content-Encoding": "gzip"}), "compressed"),
+        (lambda: web.Response(status=304), "HTTP 304"),
+    ],
+)
+async def test_answers_that_are_no_calendar_are_refused(  # noqa: PLR0917
+    tmp_path: Path,
+    source: Served,
+    client: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    response: Callable[[], web.Response],
+    why: str,
+) -> None:
+    monkeypatch.setattr(feeds, "_MOST_BYTES", 100)
+    source.response = response
+    with pytest.raises(NoFeed, match=why) as refused:
+        await read(tmp_path, f"{source.url}/secret.ics", client)
+    assert "secret" not in str(refused.value)
+
+
+async def test_source_that_is_silent_is_given_up(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    source.respond = never
+    monkeypatch.setattr(feeds, "_PATIENCE", 0.1)
+    with pytest.raises(NoFeed, match="no answer"):
+        await read(tmp_path, source.url, client)
+
+
+async def test_source_that_is_away(tmp_path: Path, client: httpx.AsyncClient) -> None:
+    with pytest.raises(NoFeed, match="cannot connect"):
+        await read(tmp_path, "http://127.0.0.1:1/secret", client)
+
+
+async def test_pagerduty_is_asked_page_by_page(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient
+) -> None:
+    async def oncalls(request: web.Request) -> web.Response:
+        first = request.query["offset"] == "0"
+        person = on_call("Ann" if first else "Ben", "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z")
+        return web.json_response(answer(person, more=first))
+
+    source.respond = oncalls
+    policy, found = configured(tmp_path, SCHEDULE.format(url=source.url), TOKEN="y_NbAkKc66ryYTWUXYEu")
+    reading = await feeds.read(policy, found, None, NOW, client)
+    assert [each.email for each in reading.shifts or ()] == ["ann@example.com", "ben@example.com"]
+    asked = source.asked[0]
+    assert asked.path == "/oncalls"
+    assert asked.headers["Authorization"] == "Token token=y_NbAkKc66ryYTWUXYEu"
+    assert asked.headers["Accept"] == "application/vnd.pagerduty+json;version=2"
+    assert asked.query["schedule_ids[]"] == "PABC123"
+    assert asked.query["include[]"] == "users"
+    assert asked.query["since"] < "2026-11-20T12" < asked.query["until"]
+    kept = feeds.Copy("", None, reading.digest, reading.shifts or (), NOW, NOW)
+    assert (await feeds.read(policy, found, kept, NOW + timedelta(minutes=3), client)).shifts is None
+
+
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [
+        (lambda: web.Response(status=401), "HTTP 401: the token of TOKEN may not read the schedule"),
+        (lambda: web.Response(status=302, headers={"Location": "http://127.0.0.1:1"}), "HTTP 302"),
+        (lambda: web.Response(body=b"no"), "no JSON"),
+        (lambda: web.json_response({"error": {}}), "not who is on call"),
+    ],
+)
+async def test_other_answers_of_pagerduty_are_refused(
+    tmp_path: Path,
+    source: Served,
+    client: httpx.AsyncClient,
+    response: Callable[[], web.Response],
+    why: str,
+) -> None:
+    source.response = response
+    policy, found = configured(tmp_path, SCHEDULE.format(url=source.url), TOKEN="token-that-is-secret")
+    with pytest.raises(NoFeed, match=why):
+        await feeds.read(policy, found, None, NOW, client)
+
+
+def newcomer(workspace: Workspace, user: str, name: str, shown: str = "", **more: Any) -> None:
+    workspace.context.state.users[user] = User(user, shown or name, name, TEAM, **more)
+
+
+def shift(email: str = "", *names: str) -> Shift:
+    return Shift(NOW - timedelta(hours=1), NOW + timedelta(hours=1), 0, email, names)
+
+
+async def found(folder: Path, people: People, wanted: Shift, more: str = "") -> tuple[str | None, str]:
+    policy, _ = configured(folder, CALENDAR + more, FEED="http://127.0.0.1:1")
+    (matched,), told = await Matching(policy, people).all([wanted], {})
+    assert told
+    return matched.user, matched.why
+
+
+async def test_people_are_found_by_address_then_by_name(
+    tmp_path: Path, workspace: Workspace, people: People
+) -> None:
+    state = workspace.context.state
+    newcomer(workspace, "U0ANN", "Zoë Müller", "zoe")
+    newcomer(workspace, "U0BEN", "Zoe Müller", "zoe2", email="ben@example.com")
+    cases = {
+        shift(state.users[ADE].email): ADE,
+        shift(state.users[ADE].email.upper().lower(), "Zoë Müller"): ADE,
+        shift("", "zoë  MÜLLER"): "U0ANN",
+        shift("", "Zoe\u0308 Mu\u0308ller"): "U0ANN",
+        shift("", "Zoe Müller"): "U0BEN",
+        shift("", "ZOE2"): "U0BEN",
+        shift("unknown@example.com", "Zoë Müller"): "U0ANN",
+        shift("", "Nobody - Platform", "Zoë Müller"): "U0ANN",
+        shift("", "Zoé Müller"): None,
+        shift("", "Zoe Muller"): None,
+        shift(): None,
+    }
+    for wanted, user in cases.items():
+        assert (await found(tmp_path, people, wanted))[0] == user, wanted
+
+
+async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
+    tmp_path: Path, workspace: Workspace, people: People
+) -> None:
+    state = workspace.context.state
+    newcomer(workspace, "U0ANN1", "Ann Example")
+    newcomer(workspace, "U0ANN2", "Another", "ann example")
+    newcomer(workspace, "U0OLD", "Cem Example", deleted=True)
+    newcomer(workspace, "U0NEW", "Cem Example")
+    newcomer(workspace, "U0LEFT", "Dee Example", deleted=True, email="dee@example.com")
+    newcomer(workspace, "U0DEE", "Dee Example (new)", "Dee")
+    cases = {
+        shift("", "Ann Example"): "2 people in Slack are called “Ann Example”",
+        shift("", "Cem Example"): "2 people in Slack are called “Cem Example”",
+        shift("dee@example.com", "Dee"): "their account in Slack is deactivated",
+        shift("", "Dee Example"): "their account in Slack is deactivated",
+        shift("", state.users[GONE].real_name): "their account in Slack is deactivated",
+        shift("", state.users[GIO].real_name): "a guest is called",
+        shift("", state.users[EVA].real_name): "somebody of another company is called",
+        shift("", "Busy"): "nobody in Slack has that e-mail address or name",
+        shift(): "there is neither an e-mail address nor a name",
+    }
+    for wanted, why in cases.items():
+        user, said = await found(tmp_path, people, wanted)
+        assert user is None, wanted
+        assert said.startswith(why), said
+
+
+async def test_people_of_the_configuration_come_first(tmp_path: Path, people: People) -> None:
+    table = f'people = {{"Ann Example" = "{FOLAKE}", "ANN@example.com" = "{ADE}"}}\n'
+    assert await found(tmp_path, people, shift("", "ann example"), table) == (FOLAKE, "")
+    assert await found(tmp_path, people, shift("ann@example.com", "Ann Example"), table) == (ADE, "")
+
+
+async def test_without_the_scope_for_addresses_names_still_find_people(
+    tmp_path: Path, workspace: Workspace, people: People
+) -> None:
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"users:read.email"}
+    state = workspace.context.state
+    wanted = shift(state.users[ADE].email, state.users[ADE].real_name)
+    assert await found(tmp_path, people, wanted) == (ADE, "")
+
+
+async def test_while_slack_is_away_people_are_as_last_known(
+    tmp_path: Path, workspace: Workspace, people: People
+) -> None:
+    policy, _ = configured(tmp_path, CALENDAR, FEED="http://127.0.0.1:1")
+    workspace.faults.add("users.lookupByEmail", "429:60", times=2)
+    email = workspace.context.state.users[ADE].email
+    wanted = shift(email)
+    before = {wanted.person: Shift(NOW, NOW, email=email, user=ADE)}
+    (matched,), told = await Matching(policy, people).all([wanted], before)
+    assert (matched.user, told) == (ADE, False)
+    (matched,), told = await Matching(policy, people).all([wanted], {})
+    assert (matched.user, told) == (None, False)
+    (matched,), told = await Matching(policy, people).all([wanted], {})
+    assert (matched.user, told) == (ADE, True)
+
+
+@asynccontextmanager
+async def keeping(
+    folder: Path, source: Served, people: People, store: Store, more: str = ""
+) -> AsyncIterator[tuple[Callable[[], Awaitable[bool]], Copies, ManualClock, list[str]]]:
+    """Ask once whenever called; what is kept; the clock; what people were told."""
+    said: list[str] = []
+
+    async def tell(key: str, words: str) -> None:
+        said.append(words)
+
+    policy, configuration = configured(folder, CALENDAR + more, FEED=f"{source.url}/secret.ics")
+    clock = ManualClock(NOW)
+    kept = Feeds(configuration, people, store, clock, tell=tell)
+    async with open_client(None) as client:
+        matching = Matching(policy, people)
+        yield (lambda: kept.look(policy, matching, client)), Copies(configuration, store), clock, said
+
+
+async def test_a_source_that_breaks_keeps_what_it_said_and_people_are_told_once(
+    tmp_path: Path, source: Served, people: People, store: Store, workspace: Workspace
+) -> None:
+    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
+    async with keeping(tmp_path, source, people, store) as (look, copies, clock, said):
+        assert await look()
+        copy = await copies.of("platform")
+        assert copy is not None
+        assert [each.user for each in copy.shifts] == ["U0ANN"]
+        source.response = lambda: web.Response(status=500)
+        for _ in range(2 * feeds.TRIES):
+            await clock.advance(60)
+            assert not await look()
+        (words,) = said
+        assert "for platform cannot be read: it answers with HTTP 500" in words
+        assert "secret" not in words
+        after = await copies.of("platform")
+        assert after is not None
+        assert (after.shifts, after.read_at) == (copy.shifts, NOW)
+        source.response = lambda: web.Response(body=calendar(ANN))
+        assert await look()
+        source.response = lambda: web.Response(status=500)
+        for _ in range(feeds.TRIES):
+            await look()
+        assert len(said) == 2, "it broke again"
+
+
+async def test_what_another_address_said_does_not_count(
+    tmp_path: Path, source: Served, people: People, store: Store
+) -> None:
+    async with keeping(tmp_path, source, people, store) as (look, copies, _, _):
+        assert await look()
+        assert await copies.of("platform") is not None
+    _, moved = configured(tmp_path, CALENDAR, FEED=f"{source.url}/another.ics")
+    assert await Copies(moved, store).of("platform") is None
+    _, zoned = configured(tmp_path, CALENDAR + 'timezone = "Asia/Tokyo"\n', FEED=f"{source.url}/secret.ics")
+    assert await Copies(zoned, store).of("platform") is None
+
+
+async def test_copy_is_as_last_read_while_the_storage_is_away(
+    tmp_path: Path, source: Served, people: People, store: Store
+) -> None:
+    async with keeping(tmp_path, source, people, store) as (look, copies, _, _):
+        assert await look()
+        before = await copies.of("platform")
+        await store.run("drop table feeds")
+        assert await copies.of("platform") == before
