@@ -80,6 +80,7 @@ class Lanes:
         self._paces: dict[str, Pace] = {}
         self._queues: dict[tuple[str, bool], _Queue] = {}
         self._not_yet: list[tuple[str, str, Priority]] = []
+        self._went_on = 0
         self._later: set[asyncio.Task[None]] = set()
         self._count = 0
         self._closed = False
@@ -106,6 +107,7 @@ class Lanes:
 
     def go_on(self) -> None:
         """What could not be posted yet may be posted now."""
+        self._went_on += 1
         held, self._not_yet = self._not_yet, []
         for channel, key, priority in held:
             self.put(channel, key, post=True, priority=priority)
@@ -162,11 +164,15 @@ class Lanes:
     async def _send(
         self, pace: Pace, began: float, channel: str, key: str, priority: Priority, *, post: bool
     ) -> None:
+        times = self._went_on
         result = await self._deliver(key)
         if post and not (isinstance(result, Done | Again) and result.posted):
             pace.not_posted(began)
         if isinstance(result, NotYet):
-            self._not_yet.append((channel, key, priority))
+            if times == self._went_on:
+                self._not_yet.append((channel, key, priority))
+            else:  # while it was under way
+                self.put(channel, key, post=True, priority=priority)
         elif isinstance(result, Done):
             pace.went_well()
         elif result.pause:

@@ -174,6 +174,19 @@ async def test_what_may_not_be_posted_yet_waits_to_go_on(
     assert lanes.length == 0
 
 
+async def test_what_finds_that_it_may_not_be_posted_while_all_goes_on_is_tried_again(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    wire.script["early"], wire.hold = [NotYet()], asyncio.Event()
+    lanes.put("C1", "early", post=True, priority=(CARD, 0.0))
+    await clock.advance(0)
+    lanes.go_on()
+    wire.hold.set()
+    await clock.advance(0)
+    assert wire.order == ["early", "early"]
+    assert lanes.length == 0
+
+
 async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_for(
     lanes: Lanes, wire: Wire, clock: ManualClock
 ) -> None:
