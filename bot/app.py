@@ -36,6 +36,7 @@ from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import Replies
 from bot.delivery.rollups import Rollups, RollupThreads
+from bot.delivery.twins import Twins
 from bot.errors import LeaseLost, StorageUnavailable
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -351,6 +352,7 @@ class Bot:
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What one bot alone does beside that."""
+        yield "twins", self.twins.run()
         yield "nudges", self.nudges.run()
         yield "quorum", self.quorum.run()
         yield "paging", self.pager.run()
@@ -581,6 +583,9 @@ class Bot:
             lanes=self.messenger.lanes,
             clock=clock,
         )
+        self.twins = Twins(
+            messages=self.messages, gateway=self.gateway, lanes=self.messenger.lanes, clock=clock
+        )
         self.nudges = Nudges(
             ledger=self.ledger,
             messages=self.messages,
@@ -789,6 +794,7 @@ class Bot:
             store=self.store,
             inbox=self.inbox,
             delivery=self.delivery,
+            twins=self.twins,
             incidents=self.incidents,
             pages=self.pages,
             home=self.home,

@@ -16,6 +16,7 @@ from typing import cast
 import structlog
 
 from bot.delivery.delivery import Delivery
+from bot.delivery.twins import Twins
 from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
 from bot.oncall.incidents import Incidents
@@ -45,6 +46,7 @@ class Replicas:
         store: Store,
         inbox: Inbox,
         delivery: Delivery,
+        twins: Twins,
         incidents: Incidents,
         pages: Pages,
         home: HomeTabs,
@@ -57,6 +59,7 @@ class Replicas:
         self._store = store
         self._inbox = inbox
         self._delivery = delivery
+        self._twins = twins
         self._incidents = incidents
         self._pages = pages
         self._home = home
@@ -80,11 +83,15 @@ class Replicas:
             group.create_task(self._watch_others(), name="others")
 
     async def _watch_others(self) -> None:
-        """What a bot has taken and not done when it ends is done by the one that leads."""
+        """What a bot has taken and not done when it ends is done by the one that leads. One that comes may have led, stood
+        still, and gone on: what it sent then comes late.
+        """
         known: frozenset[str] = frozenset()
         while True:
             try:
                 others = await self._store.others()
+                if others - known and self._store.leads:
+                    await self._twins.watch_again()
             except StorageUnavailable as error:
                 _log.warning("which other bots are alive is not known", reason=str(error))
             else:

@@ -352,6 +352,40 @@ class Gateway:
             return failure(error)
         return None
 
+    async def ours(
+        self, channel: str, thread_ts: str | None, since: float
+    ) -> dict[str, Mapping[str, Any]] | Later | Unknown | Never:
+        """The metadata of what this installation posted in a channel, or in a thread, after `since`, by ts."""
+        found: dict[str, Mapping[str, Any]] = {}
+        try:
+            async for message in self._messages(channel, thread_ts, since):
+                metadata = message.get("metadata")
+                if not isinstance(metadata, Mapping):
+                    continue
+                payload = metadata.get("event_payload")
+                if isinstance(payload, Mapping) and payload.get(_INSTALLATION) == self._installation:
+                    found[str(message["ts"])] = metadata
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return found
+
+    async def remove(self, channel: str, ts: str, instead: str) -> Outcome:
+        """chat.delete, once; where Slack does not let us, chat.update, so that the message says `instead` alone."""
+        try:
+            await self._client.chat_delete(channel=channel, ts=ts)
+        except Exception as error:  # noqa: BLE001 - as above
+            outcome = failure(error)
+            if not isinstance(outcome, Never) or outcome.code in MESSAGE:
+                return outcome
+        else:
+            return Sent(channel, ts)
+        words = [{"type": "section", "text": {"type": "plain_text", "text": instead}}]
+        try:
+            await self._client.chat_update(channel=channel, ts=ts, text=instead, blocks=words)
+        except Exception as error:  # noqa: BLE001 - as above
+            return failure(error)
+        return Sent(channel, ts)
+
     async def _messages(
         self, channel: str, thread_ts: str | None, since: float | None = None
     ) -> AsyncIterator[dict[str, Any]]:

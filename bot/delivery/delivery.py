@@ -81,7 +81,9 @@ class Delivery:
         """On start: find what was decided but not shown yet, from the index and the messages table."""
         rows = {row.key: row for row in await self._messages.unfinished()}
         for row in rows.values():
-            if row.intent_at is not None and row.ts is None and row.channel is not None:
+            if row.ts is not None:
+                self._messages.inherited.add(row.key)
+            elif row.intent_at is not None and row.channel is not None:
                 self._messages.in_flight.begin(row.key, row.channel)
         for summary in self._index:
             self._rollups.update(summary)
@@ -92,6 +94,8 @@ class Delivery:
                     self._rollups.note_card(summary)
             if card is None or card.shown != summary.digest:
                 self._changed.put_nowait(summary)
+            else:
+                self._messages.inherited.discard(card.key)
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
                 self._rollups.begin(rolled_up(row), row.key)

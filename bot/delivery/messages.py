@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 import structlog
@@ -25,6 +25,9 @@ _T = TypeVar("_T")
 # What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
 TAKEN_UP = "taken up:"
 _LOOK, _LOOKS = 0.05, 40  # seconds between looks for another bot's post
+# A call whose outcome is not known is watched for so long, in case that Slack does it late; and watched again for as long
+# when another bot comes, until its start is so long ago. Seconds.
+WATCHED, _REMEMBERED = 50.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,22 @@ class Row(Fresh):
     failed: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LateCall:
+    """A call that may take effect late: a post of message `key` in a channel or thread, or a change of it where it is
+    (`channel` empty). Times in seconds since 1970.
+    """
+
+    key: str
+    channel: str
+    thread_ts: str
+    begun_at: float
+    until_at: float
+
+
 _GIVEN = tuple(each.name for each in fields(Fresh) if each.name != "asker")
 _COLUMNS = tuple(each.name for each in fields(Row) if each.name != "asker")
+_LATE = tuple(each.name for each in fields(LateCall))
 
 
 class InFlight:
@@ -112,9 +129,15 @@ class InFlight:
 
 
 class Messages:
+    """`inherited`: the keys of messages that whoever led before may have been changing when it ended, until they are looked
+    at. `late`: is set while there are calls that may take effect late.
+    """
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self.in_flight = InFlight(self._posted_elsewhere)
+        self.inherited: set[str] = set()
+        self.late = asyncio.Event()
 
     async def _posted_elsewhere(self, channel: str) -> bool:
         return not self._store.leads and bool(await self.begun_in(channel))
@@ -203,25 +226,47 @@ class Messages:
         False: it is there by now, or another message of its session may be opening the thread that it would open.
         """
         self.in_flight.begin(row.key, channel)
-        changed = await self._store.run(
-            """update messages set intent_at = :at, channel = :channel, thread_ts = :thread_ts
-               where key = :key and ts is null and (intent_at is not null or :opens = 0 or not exists (
-                 select 1 from messages o where o.producer = :producer and o.session_id = :session_id
-                   and o.ts is null and o.intent_at is not null and o.failed is null))""",
-            key=row.key,
-            at=at,
-            channel=channel,
-            thread_ts=thread_ts,
-            opens=int(opens_thread),
-            producer=row.producer,
-            session_id=row.session_id,
-        )
+
+        def work(tx: Tx) -> tuple[int, int]:
+            changed = tx.run(
+                """update messages set intent_at = :at, channel = :channel, thread_ts = :thread_ts
+                   where key = :key and ts is null and (intent_at is not null or :opens = 0 or not exists (
+                     select 1 from messages o where o.producer = :producer and o.session_id = :session_id
+                       and o.ts is null and o.intent_at is not null and o.failed is null))""",
+                key=row.key,
+                at=at,
+                channel=channel,
+                thread_ts=thread_ts,
+                opens=int(opens_thread),
+                producer=row.producer,
+                session_id=row.session_id,
+            )
+            if not changed:
+                return 0, 0
+            _may_arrive(tx, row, at)
+            sql = "update late_calls set until_at = :until where key = :key"
+            return changed, tx.run(sql, key=row.key, until=at + WATCHED)
+
+        changed, late = await self._store.write(work)
         if not changed:
             self.in_flight.end(row.key)
+        if late:
+            self.late.set()
         return changed > 0
 
+    async def put_off(self, row: Row, at: float) -> None:
+        """A post that was begun was not found, and is not tried again for now."""
+
+        def work(tx: Tx) -> None:
+            _may_arrive(tx, row, at)
+            tx.run("update messages set intent_at = null where key = :key", key=row.key)
+
+        await self._store.write(work)
+        self.in_flight.end(row.key)
+        self.late.set()
+
     async def not_sent(self, key: str) -> None:
-        """The post that was begun did not arrive."""
+        """The post that was begun did not arrive, and will not."""
         await self._store.run("update messages set intent_at = null where key = :key", key=key)
         self.in_flight.end(key)
 
@@ -310,11 +355,65 @@ class Messages:
         )
         self.in_flight.end(key)
 
-    async def give_up(self, key: str, reason: str) -> None:
+    async def give_up(self, row: Row, reason: str, at: float) -> None:
+        def work(tx: Tx) -> None:
+            _may_arrive(tx, row, at)
+            tx.run(
+                "update messages set failed = :reason, intent_at = null where key = :key",
+                key=row.key,
+                reason=reason,
+            )
+
+        await self._store.write(work)
+        self.in_flight.end(row.key)
+        self.late.set()
+
+    async def may_change(self, key: str, at: float) -> None:
+        """A change of a message was begun, by us or by whoever led before, and its outcome is not known."""
+        await self._store.write(lambda tx: _note_late(tx, LateCall(key, "", "", at, at + WATCHED)))
+        self.late.set()
+
+    async def watch_again(self, at: float) -> None:
+        """Whoever made calls that may take effect late may have gone on."""
         await self._store.run(
-            "update messages set failed = :reason, intent_at = null where key = :key", key=key, reason=reason
+            "update late_calls set until_at = :until where begun_at > :then",
+            until=at + WATCHED,
+            then=at - _REMEMBERED,
         )
-        self.in_flight.end(key)
+        self.late.set()
+
+    async def late_calls(self) -> list[LateCall]:
+        """The calls that are to be watched for."""
+        rows = await self._store.read(
+            """select key, channel, thread_ts, begun_at, until_at from late_calls where until_at is not null
+               order by channel, thread_ts, key"""
+        )
+        return [LateCall(**{name: row[name] for name in _LATE}) for row in rows]
+
+    async def watched(self, channel: str, thread_ts: str, at: float) -> None:
+        """Posts that might arrive at a place were looked for there, at that time."""
+        await self._store.run(
+            """update late_calls set until_at = null
+               where channel = :channel and thread_ts = :thread_ts and until_at <= :at""",
+            channel=channel,
+            thread_ts=thread_ts,
+            at=at,
+        )
+
+    async def draw_late(self, at: float) -> list[Row]:
+        """The messages that have to be drawn again, as a change that came late may have overwritten what they show."""
+
+        def work(tx: Tx) -> list[Row]:
+            found = tx.rows(
+                """select m.* from late_calls l join messages m on m.key = l.key
+                   where l.channel = '' and l.until_at <= :at and m.ts is not null and m.failed is null""",
+                at=at,
+            )
+            draw_again(tx, [row["key"] for row in found])
+            tx.run("update late_calls set until_at = null where channel = '' and until_at <= :at", at=at)
+            return [_row(row) for row in found]
+
+        return await self._store.write(work)
 
     async def leave_thread(self, producer: str, session_id: str) -> None:
         """The session's thread cannot be used any more; its next message opens a new one."""
@@ -411,11 +510,31 @@ def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:
     )
 
 
+def _may_arrive(tx: Tx, row: Row, at: float) -> None:
+    """What was begun to be posted (if it was, as far as `row` tells) was not found, and may arrive yet."""
+    if row.intent_at is not None and row.ts is None and row.channel is not None and row.shown is None:
+        _note_late(tx, LateCall(row.key, row.channel, row.thread_ts or "", row.intent_at, at + WATCHED))
+
+
+def _note_late(tx: Tx, call: LateCall) -> None:
+    tx.run(
+        "delete from late_calls where until_at is null and begun_at < :then",
+        then=call.until_at - _REMEMBERED,
+    )
+    tx.run(
+        """insert into late_calls (key, channel, thread_ts, begun_at, until_at)
+           values (:key, :channel, :thread_ts, :begun_at, :until_at)
+           on conflict (key, channel, thread_ts) do update set until_at = excluded.until_at""",
+        **asdict(call),
+    )
+
+
 def move_channel(tx: Tx, old: str, new: str) -> None:
     """A channel got another id."""
     move_threads(tx, old, new)
     tx.run("update messages set channel = :new where channel = :old", old=old, new=new)
     tx.run("update messages set target = :new where target = :old", old=old, new=new)
+    tx.run("update late_calls set channel = :new where channel = :old", old=old, new=new)
 
 
 def thread(row: Found) -> Thread:

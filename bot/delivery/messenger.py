@@ -131,6 +131,9 @@ class Messenger:
         async with self._turn(key):
             return await self._deliver(key)
 
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
     def _turn(self, name: str) -> asyncio.Lock:
         return self._turns.setdefault(name, asyncio.Lock())
 
@@ -157,7 +160,7 @@ class Messenger:
 
     async def _give_up(self, row: Row) -> Done | Again:
         try:
-            await self._messages.give_up(row.key, "could not be built")
+            await self._messages.give_up(row, "could not be built", self._now())
             await self._unplaceable(row, _NOT_BUILT)
         except StorageUnavailable as error:
             _log.warning("delivery has to wait", key=row.key, reason=str(error))
@@ -172,6 +175,7 @@ class Messenger:
             return await self._post(row, desired)
         if row.shown != desired.digest:
             return await self._update(row, desired)
+        self._messages.inherited.discard(row.key)
         if desired.final and not row.final:
             await self._messages.now_shows(row.key, desired.digest, final=True)
         return Done()
@@ -195,9 +199,8 @@ class Messenger:
             if not isinstance(dm, str):
                 return await self._not_posted(row, desired, dm, tried=False)
             channel = dm
-        now = self._clock.now().timestamp()
         if not await self._messages.intend(
-            row, channel, desired.thread_ts, now, opens_thread=desired.opens_thread
+            row, channel, desired.thread_ts, self._now(), opens_thread=desired.opens_thread
         ):
             return Again(_LOOK_AGAIN)
         outcome = await self._gateway.post(channel, self._post_for(row, desired))
@@ -209,11 +212,11 @@ class Messenger:
     async def _postpone(self, row: Row) -> NotYet:
         """Keeps for later a message that is not in Slack, while posting is paused."""
         if row.intent_at is not None:
-            await self._messages.not_sent(row.key)
+            await self._messages.put_off(row, self._now())
         return NotYet()
 
     async def _drop(self, row: Row) -> Done:
-        await self._messages.give_up(row.key, "not needed any more")
+        await self._messages.give_up(row, "not needed any more", self._now())
         await self._on_outcome(row, "dropped", None)
         return Done()
 
@@ -234,7 +237,7 @@ class Messenger:
             return None if found.what in {"place", "message"} else Again(_APP_RETRY)
         if found is not None:
             return Again(_retry_after(found), pause=isinstance(found, Later))
-        left = begun + LANDING - self._clock.now().timestamp()
+        left = begun + LANDING - self._now()
         return Again(min(left, _LOOK_AGAIN)) if 0 < left <= LANDING else None
 
     async def _look_up_old(
@@ -285,6 +288,9 @@ class Messenger:
         return await self._refused(row, desired, outcome)
 
     async def _update(self, row: Row, desired: Desired) -> Done | Again:
+        if row.key in self._messages.inherited:
+            await self._messages.may_change(row.key, self._now())
+            self._messages.inherited.discard(row.key)
         outcome = await self._gateway.update(row.channel or "", row.ts or "", self._post_for(row, desired))
         if isinstance(outcome, Sent):
             if row.shown == _ADOPTED:
@@ -295,9 +301,10 @@ class Messenger:
         if isinstance(outcome, Later):
             return Again(outcome.after, pause=True)
         if isinstance(outcome, Unknown):
+            await self._messages.may_change(row.key, self._now())
             return Again(pause=True)
         if outcome.what in {"place", "message"} and not desired.needed:
-            await self._messages.give_up(row.key, outcome.code)
+            await self._messages.give_up(row, outcome.code, self._now())
             return Done()
         return await self._refused(row, desired, outcome)
 
@@ -316,7 +323,7 @@ class Messenger:
             return Again(0.0)
         if await self._unplaceable(row, outcome.code):
             return Done()
-        await self._messages.give_up(row.key, outcome.code)
+        await self._messages.give_up(row, outcome.code, self._now())
         return Done()
 
     def _post_for(self, row: Row, desired: Desired) -> Post:

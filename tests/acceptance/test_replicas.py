@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
+from bot.delivery import messages
 from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS
+from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, ONCALL
 from bot.workspace.state import Message
 from core.clock import SystemClock
 from tests.kit import world as worlds
@@ -183,6 +185,58 @@ async def test_leader_that_stood_still_begins_anew_behind_the_other(stage: World
     assert len(stage.cards()) == 1
     assert await second.stop() == 0
     await leads(first, times=2)
+
+
+def hurry() -> None:
+    """In a replica's process: what comes late is watched for no longer than a test wants to wait."""
+    messages.WATCHED = 8.0
+
+
+async def arrives(stage: World, method: str) -> None:
+    """What a killed leader sent last, and nobody answered: Slack handles it now."""
+    lost = next(call for call in reversed(stage.workspace.calls) if call.fault == "drop")
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {BOT_TOKEN}"}) as slack:
+        answer = await slack.post(f"{stage.workspace.api_url}{method}", json=lost.args)
+    assert answer.json()["ok"], answer.text
+
+
+async def test_post_of_a_killed_leader_that_slack_takes_after_the_takeover_is_removed(
+    stage: World, replicas: Replicas
+) -> None:
+    first, second = await replicas.two()
+    stage.workspace.faults.add("chat.postMessage", "drop")
+    await stage.emit()
+    await stage.until(lambda: not stage.workspace.faults.pending())
+    first.kill()
+    card = await stage.card("Shall I go on?")
+    await arrives(stage, "chat.postMessage")
+    assert len(stage.cards()) == 2
+    await stage.until(lambda: len(stage.cards()) == 1)
+    assert stage.cards() == [card]
+    await until(lambda: when(second, "a message stood there twice"))
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    assert (await stage.reply())["response"] is True
+    assert not controls(await stage.now_says(card, f"<@{ADE}>"))
+
+
+async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_puts_no_controls_back_for_good(
+    stage: World, replicas: Replicas
+) -> None:
+    first = await replicas.add()
+    await leads(first)
+    second = await replicas.add(first=hurry)
+    await follows(second)
+    card = await stage.ask()
+    stage.workspace.faults.add("chat.update", "drop")
+    await stage.workspace.command(ONCALL, AGENTS, "/clarify", "escalate CLR-100001-001 nobody knows")
+    await stage.until(lambda: not stage.workspace.faults.pending())
+    first.kill()
+    assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
+    await leads(second)
+    assert not controls(await stage.now_says(card, f"<@{ADE}>"))
+    await arrives(stage, "chat.update")
+    assert controls(stage.cards()[0])
+    assert not controls(await stage.now_says(card, f"<@{ADE}>"))
 
 
 async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(

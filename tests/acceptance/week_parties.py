@@ -138,6 +138,16 @@ class SlackGateway:
                 return Sent(channel, post.ts)
         return None
 
+    async def ours(
+        self, channel: str, thread_ts: str | None, since: float
+    ) -> dict[str, Mapping[str, Any]] | Later | Unknown | Never:
+        await self._outer.wire()
+        there = self._outer.messages(channel)
+        return self._outer.weather(channel) or {post.ts: post.draft.metadata for post in there}
+
+    async def remove(self, channel: str, ts: str, instead: str) -> Outcome:
+        raise AssertionError(f"{ts} in {channel} stands there once")
+
     async def permalink(self, channel: str, ts: str) -> str | None:
         return None
 

@@ -125,6 +125,7 @@ COLUMNS = {
     "over": "kind name since",
     "erasures": "channel ts state note",
     "installation": "one id others told_at",
+    "late_calls": "key channel thread_ts begun_at until_at",
 }
 
 

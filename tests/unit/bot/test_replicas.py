@@ -9,11 +9,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot import replicas
+from bot.errors import StorageUnavailable
 from bot.replicas import Replicas
 from bot.storage.store import Store
 from tests.kit.clocks import ManualClock
 from tests.kit.databases import Server
 from tests.kit.until import until
+
+PARTS = (
+    *("inbox", "delivery", "twins", "incidents", "pages", "home", "people", "producers"),
+    *("catch_up", "forgotten"),
+)
 
 
 async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
@@ -22,18 +28,7 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
     monkeypatch.setattr(replicas, "_LOOK", 0.02)
     url, clock = postgres_server.new(), ManualClock()
     store, other = await Store.open(url), await Store.open(url)
-    parts = (
-        "inbox",
-        "delivery",
-        "incidents",
-        "pages",
-        "home",
-        "people",
-        "producers",
-        "catch_up",
-        "forgotten",
-    )
-    unused: dict[str, Any] = dict.fromkeys(parts)
+    unused: dict[str, Any] = dict.fromkeys(PARTS)
     bot = Replicas(store=store, clock=clock, **unused)
     with capture_logs() as logs:
         watching = asyncio.create_task(bot._watch_others())
@@ -47,4 +42,37 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
     assert bot.others == 0
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+    await store.close()
+
+
+class Watched:
+    """`Twins` that only count."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    async def watch_again(self) -> None:
+        self.times += 1
+        if self.times == 1:
+            raise StorageUnavailable("away")
+
+
+async def test_bot_that_comes_may_have_led_so_what_it_left_is_watched_for_again(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_LOOK", 0.02)
+    url = postgres_server.new()
+    store = await Store.open(url)
+    await store.lead()
+    unused: dict[str, Any] = dict.fromkeys(PARTS)
+    twins: Any = Watched()
+    bot = Replicas(store=store, clock=ManualClock(), **unused | {"twins": twins})
+    watching = asyncio.create_task(bot._watch_others())
+    other = await Store.open(url)
+    assert not await other.lead(wait=False)
+    await until(lambda: bot.others == 1)
+    assert twins.times == 2
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    await other.close()
     await store.close()

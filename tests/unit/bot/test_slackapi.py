@@ -22,6 +22,7 @@ from bot.slackapi import (
     Place,
     Post,
     Pulse,
+    Sent,
     SlackBusyError,
     SlackClient,
     Unknown,
@@ -190,6 +191,52 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
     assert telemetry.deliveries == {(kind, word): 2, ("whisper", word): 1}
     assert set(telemetry.retries) == ({kind} if word in {"later", "unknown"} else set())
     assert telemetry.pages == ({("slack", paged): 1} if paged and kind == "page" else {})
+
+
+async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_path: Path) -> None:
+    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    client = SlackClient(made, Pulse(ManualClock()), Telemetry(ManualClock()))
+    gateway, other = (Gateway(client, each, Telemetry(ManualClock())) for each in ("inst", "another"))
+    posts = [await each.post(AGENTS, Post("text", [], NUDGE)) for each in (gateway, other)]
+    await client.chat_postMessage(channel=AGENTS, text="without metadata")
+    await client.chat_postMessage(channel=AGENTS, text="of an earlier release", metadata=dict(NUDGE))
+    first = posts[0]
+    assert isinstance(first, Sent)
+    reply = await gateway.post(AGENTS, Post("text", [], NUDGE, thread_ts=first.ts))
+    assert isinstance(reply, Sent)
+    payload: Any = NUDGE["event_payload"]
+    signed = {**NUDGE, "event_payload": {**payload, "installation": "inst"}}
+    assert await gateway.ours(AGENTS, None, 0.0) == {first.ts: signed}
+    assert await gateway.ours(AGENTS, first.ts, 0.0) == {first.ts: signed, reply.ts: signed}
+    assert await gateway.ours(AGENTS, None, float(first.ts) + 1) == {}
+    assert await gateway.ours("C0NOWHERE", None, 0.0) == Never("channel_not_found", "place")
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    "refused", [None, "compliance_exports_prevent_deletion", "message_not_found", "fatal_error"]
+)
+async def test_message_is_removed_or_emptied_where_slack_keeps_it(
+    ws: Workspace, tmp_path: Path, refused: str | None
+) -> None:
+    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    client = SlackClient(made, Pulse(ManualClock()), Telemetry(ManualClock()))
+    gateway = Gateway(client, "inst", Telemetry(ManualClock()))
+    post = await gateway.post(AGENTS, Post("text", [], NUDGE))
+    assert isinstance(post, Sent)
+    if refused is not None:
+        ws.faults.add("chat.delete", f"refuse:{refused}")
+    outcome = await gateway.remove(AGENTS, post.ts, "instead")
+    there = [each.text for each in ws.messages(AGENTS) if each.ts == post.ts]
+    match refused:
+        case None:
+            assert (outcome, there) == (post, [])
+        case "compliance_exports_prevent_deletion":
+            assert (outcome, there) == (post, ["instead"])
+        case _:
+            assert not isinstance(outcome, Sent)
+            assert there == ["text"]
+    await client.close()
 
 
 def not_leading() -> NoReturn:

@@ -83,6 +83,25 @@ class Slack:
                 return Sent(where, ts)
         return None
 
+    async def ours(
+        self, channel: str, thread_ts: str | None, since: float
+    ) -> dict[str, Mapping[str, Any]] | Outcome:
+        self.calls.append(f"ours {channel}")
+        if self.lookup is not None:
+            return self.lookup
+        return {
+            ts: post.metadata
+            for (where, ts), post in self.there.items()
+            if (where, post.thread_ts) == (channel, thread_ts) and float(ts) > since
+        }
+
+    async def remove(self, channel: str, ts: str, instead: str) -> Outcome:
+        self.calls.append(f"remove {channel}")
+        outcome, lands = self._next()
+        if lands:
+            del self.there[channel, ts]
+        return outcome or Sent(channel, ts)
+
     def live(self) -> list[Post]:
         """The messages that carry controls."""
         return [d for d in self.there.values() if any(b["type"] == "actions" for b in d.blocks)]

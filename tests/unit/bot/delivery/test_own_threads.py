@@ -84,7 +84,7 @@ async def test_page_is_posted_once_its_thread_has_begun(world: Room) -> None:
 async def test_page_does_not_wait_for_a_card_that_cannot_be_shown(world: Room) -> None:
     await world.messages.want([ASKED, PAGED])
     world.rollups.claim_card(ID)
-    await world.messages.give_up(CARD, "is_archived")
+    await world.messages.give_up(await world.row(CARD), "is_archived", 0.0)
     assert not (await world.wanted(PAGE)).waits
 
 

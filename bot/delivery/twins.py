@@ -1,0 +1,122 @@
+"""Removes what calls did in Slack that nobody waited for any more.
+
+Slack may handle a call long after whoever made it was killed, deposed, or gave it up; and a bot that stood still between
+asking whether it leads and sending goes on with the sending. By then the message was posted again, or changed further.
+So each such call is kept in the storage (`Messages.late_calls`), and watched for: what a post left is found by its
+metadata, as a message of ours that the messages table does not know there, and deleted; what a change may have
+overwritten is drawn again when the time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+import structlog
+
+from bot.delivery.desired import CARD_EVENT
+from bot.delivery.lanes import DEAD_CONTROLS, Lanes
+from bot.delivery.messages import LateCall, Messages, Row
+from bot.errors import StorageUnavailable
+from bot.slackapi import Gateway, Later, Never, Sent
+from bot.storage.store import until_stored
+from core.clock import Clock
+
+_log = structlog.get_logger("clarify.delivery")
+# Slack allows 50 reads of a kind a minute (tier 3), and others need them, too. Seconds.
+_EVERY, _BETWEEN = 5.0, 2.0
+_CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
+_INSTEAD = "This was posted twice; the other one counts."
+
+
+class Twins:
+    """Finds and removes them; the leader alone."""
+
+    def __init__(self, *, messages: Messages, gateway: Gateway, lanes: Lanes, clock: Clock) -> None:
+        self._messages = messages
+        self._gateway = gateway
+        self._lanes = lanes
+        self._clock = clock
+        self._settled: set[tuple[str, str]] = set()  # twins, as (channel, ts)
+
+    async def watch_again(self) -> None:
+        """Whoever led before may have gone on: watch for what it had begun.
+
+        Raises:
+            StorageUnavailable: that is not known now.
+        """
+        await self._messages.watch_again(self._now())
+
+    async def run(self) -> None:
+        """Watch, at first for what whoever led before had begun, until cancelled."""
+        await until_stored(self.watch_again, self._clock, _log, "what comes late is watched for later")
+        while True:
+            await self._messages.late.wait()
+            await self._clock.sleep(_EVERY)
+            self._messages.late.clear()
+            try:
+                await self._look()
+            except StorageUnavailable as error:
+                _log.warning("what comes late is looked for later", reason=str(error))
+                self._messages.late.set()
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+    async def _look(self) -> None:
+        """Look at every place once. Goes on later while there is something to watch for."""
+        for row in await self._messages.draw_late(self._now()):
+            self._lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
+        calls = await self._messages.late_calls()
+        if not calls:
+            self._settled.clear()
+            return
+        self._messages.late.set()
+        for place, some in groupby(calls, lambda each: (each.channel, each.thread_ts)):
+            if place[0]:
+                await self._clock.sleep(await self._look_at(place, list(some)) or _BETWEEN)
+
+    async def _look_at(self, place: tuple[str, str], calls: list[LateCall]) -> float | None:
+        """Remove what stands twice at a place; how long Slack wants us to wait."""
+        channel, thread_ts = place
+        began, keys = self._now(), {each.key for each in calls}
+        since = min(each.begun_at for each in calls) - _CLOCKS
+        found = await self._gateway.ours(channel, thread_ts or None, since)
+        if isinstance(found, dict):
+            settled = [await self._settle(keys, channel, ts, each) for ts, each in found.items()]
+            if not all(settled):
+                return None
+        else:
+            _log.warning("what comes late could not be looked for", channel=channel, outcome=repr(found))
+            if not isinstance(found, Never):
+                return found.after if isinstance(found, Later) else None
+        await self._messages.watched(channel, thread_ts, began)
+        return None
+
+    async def _settle(self, keys: set[str], channel: str, ts: str, metadata: Mapping[str, Any]) -> bool:
+        """Remove a message of ours, if it is a twin of one of `keys`; False: that has to be tried again."""
+        if (channel, ts) in self._settled:
+            return True
+        rows = await self._rows(metadata)
+        if not any(row.key in keys for row in rows) or any(row.ts == ts for row in rows):
+            return True
+        unknown = [row for row in rows if row.ts is None and row.failed is None]
+        if any(row.intent_at is not None for row in unknown):
+            return False  # it may be this one, which is being posted
+        if any(row.key in keys for row in unknown):
+            return True  # none stands there twice; once it is posted it is watched for again
+        outcome = await self._gateway.remove(channel, ts, _INSTEAD)
+        _log.warning("a message stood there twice", key=rows[0].key, channel=channel, removed=outcome.word)
+        if not isinstance(outcome, Sent | Never):
+            return False
+        self._settled.add((channel, ts))
+        return True
+
+    async def _rows(self, metadata: Mapping[str, Any]) -> list[Row]:
+        """The stored messages that one with such metadata may be."""
+        payload = metadata["event_payload"]
+        if metadata.get("event_type") == CARD_EVENT:
+            return await self._messages.cards_of([str(payload.get("clarification"))])
+        row = await self._messages.get(str(payload.get("key")))
+        return [row] if row is not None else []
