@@ -117,6 +117,7 @@ _SLACK_HEAD_START = 60.0
 _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 _DATABASE_RETRY = 1.0  # seconds
+_POLLS = "they do not get through, so that it is asked twice a second: name a direct address in storage.listen_url_env"
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
 
 
@@ -995,6 +996,7 @@ class Bot:
             health.Check("storage", self._storage_trouble),
         ]
         others = [
+            health.Check("database notices", lambda: _POLLS if self.store.polls else None),
             health.Check("slack app", lambda: self.slack.other_bots),
             health.Check("slack connection", lambda: _SPARE if self.slack.is_spare else None),
             health.Check("slack history", lambda: self.backfill.trouble),

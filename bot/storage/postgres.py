@@ -17,7 +17,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -74,6 +74,7 @@ class PostgreSQL:
         self._reader = reader
         self.name = secrets.token_hex(8)
         self._listen_url = listen_url
+        self.polls = False
         self._number = 0
         self._doubtful: float | None = None  # since when, on `time.monotonic`
         self._lease = Lease(asking, self.name, self.clock, TERMS)
@@ -171,6 +172,9 @@ class PostgreSQL:
         """Returns when another bot leads: this one had not renewed its lease."""
         await self._lease.lost.wait()
 
+    def _note_polls(self, polls: bool) -> None:  # noqa: FBT001 - as `notices` tells it
+        self.polls = polls
+
     def acting(self) -> AbstractAsyncContextManager[None]:
         return self._lease.acting()
 
@@ -179,7 +183,7 @@ class PostgreSQL:
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         since, seen, looked, cleared = 0, set[int](), -inf, -inf
-        async with aclosing(notices(self._listen_url, _NEWS)) as told:
+        async with aclosing(notices(self._listen_url, _NEWS, self._note_polls)) as told:
             async for heard in told:
                 began = time.monotonic()
                 try:
@@ -475,15 +479,17 @@ def led(db: Connection) -> bool:
     return lease.is_led(TERMS.lasts, db)
 
 
-async def notices(url: str, channel: str) -> AsyncGenerator[list[str] | None]:
+async def notices(
+    url: str, channel: str, polls: Callable[[bool], None] = lambda _: None
+) -> AsyncGenerator[list[str] | None]:
     """What is told on a channel (`pg_notify`): the payloads of some notices; or None where some may have been missed, as at
-    first, after a connection broke, and all the time where a pooling proxy swallows them.
+    first, after a connection broke, and all the time where a pooling proxy swallows them: `polls` is told whether one does.
     """
     while True:
         try:
             async with (
                 await _listening(url) as db,
-                aclosing(_heard(db, url, channel)) as heard,
+                aclosing(_heard(db, url, channel, polls)) as heard,
             ):
                 async for each in heard:
                     yield each
@@ -498,13 +504,14 @@ async def _listening(url: str) -> psycopg.AsyncConnection[Any]:
 
 
 async def _heard(
-    db: psycopg.AsyncConnection[Any], url: str, channel: str
+    db: psycopg.AsyncConnection[Any], url: str, channel: str, found: Callable[[bool], None]
 ) -> AsyncGenerator[list[str] | None]:
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
     # Told by another connection: a pooling proxy would hand its own notice to this one with the answer, and no other.
     async with await _listening(url) as other:
         await other.execute("select pg_notify(%s, %s)", [channel, _PROBE])
     polls = not [each async for each in db.notifies(timeout=_LISTEN, stop_after=1)]
+    found(polls)
     if polls:
         _log.warning("the database's notices do not get through, so it is asked twice a second")
     yield None

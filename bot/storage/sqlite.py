@@ -119,6 +119,10 @@ class SQLite:
     async def lead(self, *, wait: bool) -> bool:  # noqa: ARG002 - nobody is waited for
         return True
 
+    @property
+    def polls(self) -> bool:
+        return False
+
     async def deposed(self) -> None:
         """Never: the lock ends with the process."""
         await asyncio.Event().wait()

@@ -66,6 +66,10 @@ class Database(Protocol):
     def doubt(self) -> float:
         """As `Store.doubt`."""
 
+    @property
+    def polls(self) -> bool:
+        """As `Store.polls`."""
+
     async def others(self) -> frozenset[str]:
         """As `Store.others`."""
 
@@ -175,6 +179,11 @@ class Store:
     def doubt(self) -> float:
         """Since how many seconds it is not known whether something was stored, since the database went away; 0: it is."""
         return self._database.doubt
+
+    @property
+    def polls(self) -> bool:
+        """Whether it is asked again and again what is new, as a pooling proxy swallows what it would tell by itself."""
+        return self._database.polls
 
     async def others(self) -> frozenset[str]:
         """The names of the other bots on this database that are alive.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import secrets
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -156,18 +157,19 @@ class World:
         self, text: str | None = None, clock: Clock | None = None, *, ready: bool = True
     ) -> AsyncIterator[Bot]:
         """The bot, running and, with `ready`, taking clicks; stopped in order at the end. `text` for clarify.toml."""
-        settings = parse_settings(
-            self._on_database(text or self.file.read_text()),
-            file=self.file,
-            environ=environment(self.workspace) | self.environ,
-        )
+        text = self._on_database(text or self.file.read_text())
+        settings = self._settings(text)
         prepare_folders(settings)
         async with AsyncExitStack() as running:
             bot = await running.enter_async_context(self._running(settings, clock, ready=ready))
             if with_replica:
-                beside = self._running(settings, clock, ready=ready)
+                elsewhere = self._settings(re.sub(r'(?m)^listen = ".*"$', 'listen = "127.0.0.1:0"', text))
+                beside = self._running(elsewhere, clock, ready=ready)
                 _beside[bot] = await running.enter_async_context(beside)
             yield bot
+
+    def _settings(self, text: str) -> Settings:
+        return parse_settings(text, file=self.file, environ=environment(self.workspace) | self.environ)
 
     @asynccontextmanager
     async def _running(self, settings: Settings, clock: Clock | None, *, ready: bool) -> AsyncIterator[Bot]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import httpx
+import psycopg
 import pytest
 
+from bot.storage import postgres
+from tests.kit.databases import Server
+from tests.kit.until import until
 from tests.kit.world import World, config, own_url_of, question, said, url_of
 
 AWAY = """
@@ -31,6 +38,31 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World)
     assert [each["name"] for each in body["degraded"]] == ["producer:reviewer"]
     assert body["degraded"][0]["why"].startswith("not connected: ")
     assert (live.status_code, live.text) == (200, "ok\n")
+
+
+class Swallowed(psycopg.AsyncConnection[Any]):
+    """A connection behind a pooling proxy that hands no notices on."""
+
+    async def notifies(
+        self, *, timeout: float | None = None, stop_after: int | None = None
+    ) -> AsyncGenerator[psycopg.Notify]:
+        await asyncio.sleep(timeout or 0.0)
+        for never in list[psycopg.Notify]():
+            yield never
+
+
+async def test_notices_of_the_database_that_do_not_get_through_are_told(
+    stage: World, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "_LISTEN", 0.05)
+    monkeypatch.setattr(postgres, "_listening", partial(Swallowed.connect, autocommit=True))
+    stage.keep_in(postgres_server.new())
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
+        await until(lambda: bot.store.polls)
+        answer = await client.get("/readyz")
+    assert answer.status_code == 200
+    (told,) = [each for each in answer.json()["degraded"] if each["name"] == "database notices"]
+    assert "asked twice a second" in told["why"]
 
 
 TWO = """
