@@ -742,12 +742,12 @@ async def check_feeds(settings: Settings) -> AsyncIterator[CheckResult]:
                 reading = await feeds.read(policy, settings, None, datetime.now(UTC), client)
         except NoFeed as error:
             fix = f"check the value of {name}"
-            result = wrong(dotted(place), f"the {policy.feed} cannot be read: {error}", fix)
+            result = wrong(dotted(place), f"{feeds.the_feed(policy)} cannot be read: {error}", fix)
             yield _located(settings, result, str(name), [place])
             continue
         shifts, told = await _patiently_matched(policy, people, reading.shifts or ())
         if not told:
-            text = f"the {policy.feed} can be read; Slack does not tell now who that is"
+            text = f"{feeds.the_feed(policy)} can be read; Slack does not tell now who that is"
             yield wrong(dotted(place), text, "try again once Slack can be reached")
             continue
         for result in _on_call(policy, shifts, dotted(place), datetime.now(UTC)):
@@ -771,7 +771,7 @@ def _on_call(
     policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
 ) -> Iterator[CheckResult]:
     """Who is on call by what a calendar or PagerDuty says, and who is not found in Slack."""
-    feed, stand_in = f"the {policy.feed}", ", ".join(policy.users or ()) or "nobody"
+    feed, stand_in = feeds.the_feed(policy), ", ".join(policy.users or ()) or "nobody"
     hint = "check that it is the right one"
     if policy.pagerduty is not None:
         hint = "check that the schedule is in an escalation policy, without which nobody is on call by it"

@@ -69,6 +69,7 @@ _FACTS = UNKNOWN_USER | NO_GROUP | _CHANNEL_GONE
 _LOOK_UP_TO_ASK = 2.0  # seconds that an agent's question waits for
 _KEEP = 300.0
 _KEEP_EVERYBODY = 3600.0
+_LONGEST_WAIT = 120.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
 _PAGE = 1000
@@ -434,6 +435,8 @@ class People:
             try:
                 response = await ask("users.list", partial(self._web.users_list, **page))
             except SlackBusyError as error:
+                if error.after > _LONGEST_WAIT:
+                    raise
                 await asyncio.sleep(error.after)
                 continue
             found += map(profile_of, response["members"])

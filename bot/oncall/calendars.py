@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -21,6 +22,7 @@ _DAY = timedelta(days=1)
 # Of what ended before, no change is needed to know what holds now: no shift is longer.
 _LONGEST = timedelta(days=400)
 _MOST = 2000
+_LOOKED_AT = 200
 _ORDER = "X-CLARIFY-ORDER"
 _EVENT = re.compile(
     rb"^BEGIN:VEVENT[ \t]*\n.*?^END:VEVENT[ \t]*(?:\n|\Z)", re.MULTILINE | re.DOTALL | re.IGNORECASE
@@ -109,9 +111,9 @@ def users_at(shifts: Sequence[Shift], moment: datetime) -> tuple[str, ...]:
 
 def next_change(shifts: Sequence[Shift], moment: datetime) -> datetime | None:
     """When others than at `moment` are on call, or nobody any more; None: not as far as is known."""
-    users = users_at(shifts, moment)
-    moments = sorted({at for each in shifts for at in (each.begins, each.ends) if at > moment})
-    return next((at for at in moments if users_at(shifts, at) != users), None)
+    users, left = users_at(shifts, moment), [each for each in shifts if each.ends > moment]
+    moments = sorted({at for each in left for at in (each.begins, each.ends) if at > moment})
+    return next((at for at in moments[:_LOOKED_AT] if users_at(left, at) != users), None)
 
 
 def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> list[Shift]:
@@ -123,9 +125,6 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
     Raises:
         NoFeed: it is no iCalendar.
     """
-    from icalendar import Calendar  # noqa: PLC0415 - only where there are feeds: a start is to be fast
-    from recurring_ical_events import of  # noqa: PLC0415 - as above
-
     text = feed.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not text.lstrip().upper().startswith(b"BEGIN:VCALENDAR"):
         raise NoFeed("what it gives is no iCalendar")
@@ -133,24 +132,35 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
         raise NoFeed("it ends in the middle")
     if _TOO_OFTEN.search(text):
         raise NoFeed("an event in it repeats each minute or second")
-    found: list[tuple[int, Shift]] = []
     try:
-        for calendar in Calendar.from_ical(_without_history(text, since), multiple=True):
-            order: dict[str, int] = {}
-            events = calendar.walk("VEVENT")
-            if broken := [event for event in events if not _is_dated(event)]:
-                _log.warning("events of a calendar without a time that can be read", count=len(broken))
-                calendar.subcomponents = [each for each in calendar.subcomponents if each not in broken]
-            for event in events:
-                event[_ORDER] = str(order.setdefault(str(event.get("UID", id(event))), len(order)))
-            for event in of(calendar, skip_bad_series=True).between(since, until):
-                found += [(int(event[_ORDER]), shift) for shift in _of_event(event, zone)]
-                if len(found) > _MOST:
-                    raise NoFeed(f"it has more than {_MOST} shifts a month")
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:  # as the parser has it
+        found = list(islice(_parsed(_without_history(text, since), zone, since, until), _MOST + 1))
+    except Exception as error:
+        # Whatever a parser stumbles over in somebody else's words: the copy of what was said before goes on to count.
         raise NoFeed(f"it is broken ({type(error).__name__})") from error
+    if len(found) > _MOST:
+        raise NoFeed(f"it has more than {_MOST} shifts a month")
     found.sort(key=lambda each: each[0])
     return [shift for _, shift in found if shift.begins < until and shift.ends > since]
+
+
+def _parsed(
+    text: bytes, zone: ZoneInfo, since: datetime, until: datetime
+) -> Iterator[tuple[tuple[int, int], Shift]]:
+    """Each shift, with its place in the feed."""
+    from icalendar import Calendar  # noqa: PLC0415 - only where there are feeds: a start is to be fast
+    from recurring_ical_events import of  # noqa: PLC0415 - as above
+
+    for number, calendar in enumerate(Calendar.from_ical(text, multiple=True)):
+        order: dict[str, int] = {}
+        events = calendar.walk("VEVENT")
+        if broken := [event for event in events if not _is_dated(event)]:
+            _log.warning("events of a calendar without a time that can be read", count=len(broken))
+            calendar.subcomponents = [each for each in calendar.subcomponents if each not in broken]
+        for event in events:
+            event[_ORDER] = str(order.setdefault(str(event.get("UID", id(event))), len(order)))
+        for event in of(calendar, skip_bad_series=True).between(since, until):
+            for shift in _of_event(event, zone):
+                yield (number, int(event[_ORDER])), shift
 
 
 def _without_history(text: bytes, since: datetime) -> bytes:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import httpx
@@ -132,6 +132,8 @@ class Matching:
     def __init__(self, policy: OnCallSettings, people: People) -> None:
         self._named = {name_key(name): user for name, user in policy.people.items()}
         self._people = people
+        self._everybody: tuple[Profile, ...] = ()
+        self._found = _Found({}, {})
 
     async def all(self, shifts: Iterable[Shift], known: Mapping[Any, Shift]) -> tuple[list[Shift], bool]:
         """The shifts with their users, and whether Slack told of all of them; of whom it does not tell now, it is as in
@@ -169,12 +171,11 @@ class Matching:
         return await self._find_by_name(shift)
 
     async def _find_by_name(self, shift: Shift) -> tuple[str | None, str]:
-        everybody = [person for person in await self._everybody() if not person.is_bot]
-        if shift.email and any((person.email or "").lower() == shift.email for person in everybody):
+        known = await self._directory()
+        if shift.email in known.addresses:
             return None, "their account in Slack is deactivated"
         for name in shift.names:
-            key = name_key(name)
-            called = [person for person in everybody if key in map(name_key, person.names)]
+            called = known.names.get(name_key(name), [])
             if len(called) > 1:
                 return None, f"{len(called)} people in Slack are called “{name}”"
             if called:
@@ -189,11 +190,35 @@ class Matching:
                 _log.warning("Slack does not tell who has an e-mail address", reason=error.code)
             return None
 
-    async def _everybody(self) -> Sequence[Profile]:
+    async def _directory(self) -> _Found:
         try:
-            return await self._people.everybody()
+            everybody = await self._people.everybody()
         except SlackRefusedError as error:
             raise SlackUnreachableError(f"users.list: {error.code}") from error
+        if everybody is not self._everybody:  # it is that of the last hour
+            self._found = await asyncio.to_thread(_by_names, everybody)
+            self._everybody = everybody
+        return self._found
+
+
+class _Found(NamedTuple):
+    """People by the keys of their names, and by their addresses."""
+
+    names: Mapping[str, Sequence[Profile]]
+    addresses: Mapping[str, Profile]
+
+
+def _by_names(everybody: Iterable[Profile]) -> _Found:
+    names: dict[str, list[Profile]] = {}
+    addresses: dict[str, Profile] = {}
+    for person in everybody:
+        if person.is_bot:
+            continue
+        for key in dict.fromkeys(map(name_key, person.names)):
+            names.setdefault(key, []).append(person)
+        if person.email:
+            addresses[person.email.lower()] = person
+    return _Found(names, addresses)
 
 
 def _usable(person: Profile, who: str, *, by_name: bool = False) -> tuple[str | None, str]:
@@ -433,8 +458,15 @@ def _put(tx: Tx, policy: str, copy: Copy) -> None:
     )
 
 
+def the_feed(policy: OnCallSettings) -> str:
+    """A policy's source, within a sentence."""
+    return "PagerDuty" if policy.pagerduty is not None else "the calendar"
+
+
 def _subject(policy: OnCallSettings) -> str:
-    return f"The {policy.feed} that says who is on call for {policy.name}"
+    if policy.pagerduty is not None:
+        return f"PagerDuty's schedule of who is on call for {policy.name}"
+    return f"The calendar that says who is on call for {policy.name}"
 
 
 def _stand_in(policy: OnCallSettings) -> str:
@@ -461,7 +493,7 @@ def _inert(theirs: str) -> str:
 
 def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
     """Why a source tells nobody who is on call now, in words for people."""
-    feed = f"the {policy.feed}"
+    feed = the_feed(policy)
     if copy is None or copy.read_at == _NEVER:
         return f"{feed} has not been read yet"
     if now - copy.read_at > TOO_OLD:

@@ -16,7 +16,7 @@ from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, PLATFORM
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import said
-from tests.scenario.pagers import SECOND, Night, asked_and_paged, night, step
+from tests.scenario.pagers import FIRST, SECOND, Night, asked_and_paged, night, pager, step
 
 SECRET = "secret-part-of-the-address"
 
@@ -225,3 +225,39 @@ async def test_person_who_left_is_not_waited_for(stage: Night, feed: Calendar) -
         stage.workspace.change_user(ONCALL, deleted=True)
         _, page = await asked_and_paged(stage, FOLAKE)
         assert "Who the calendar names has left" in said(page)
+
+
+async def test_person_whom_pagerduty_names_is_paged(stage: Night) -> None:
+    now = stage.clock.now()
+
+    async def oncalls(request: web.Request) -> web.Response:
+        assert request.headers["Authorization"] == "Token token=pd-token"
+        user = {"name": "Noor", "email": mail(stage, ONCALL)}
+        oncall = {"user": user, "start": (now - HOUR).isoformat(), "end": (now + HOUR).isoformat()}
+        return web.json_response({"oncalls": [oncall], "more": False})
+
+    async with served(oncalls) as url:
+        stage.environ["PAGERDUTY_TOKEN"] = "pd-token"
+        plan = f'pagerduty = {{schedule = "PABC123", token_env = "PAGERDUTY_TOKEN", api_url = "{url}"}}\n'
+        async with stage.bot(stage.config(people=plan + f'users = ["{FOLAKE}"]\n')) as bot:
+            await read(bot)
+            await asked_and_paged(stage, ONCALL)
+            await stage.later(bot, minutes=61)
+            page = await stage.live("Shall I go on?", FOLAKE)
+            assert "PagerDuty names nobody now: whoever stands in is asked" in said(page)
+
+
+async def test_pager_outside_is_told_why_it_is_not_who_is_on_call(stage: Night, feed: Calendar) -> None:
+    feed.shifts()
+    async with pager() as outside:
+        stage.environ["PAGER_URL"] = outside.url
+        text = stage.config(step("0s", "apprise:PAGER_URL", "dm"), step("30m", "thread"), people=FEED)
+        async with stage.bot(text) as bot:
+            await read(bot)
+            await stage.ask(timeout_seconds=36_000)
+            await stage.escalate()
+            told_outside = await outside.says("Nobody is on call: the calendar names nobody now")
+            assert FIRST in told_outside["title"]
+            assert not [each for each in stage.workspace.messages(AGENTS) if "needs you" in said(each)], (
+                "the pager was told: the next step waits"
+            )

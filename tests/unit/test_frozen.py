@@ -109,9 +109,10 @@ COLUMNS = {
     "watermarks": "channel ts",
     "incidents": "id key kind policy agent_id clarification title reason body link expires_at began_at closed_at",
     "incident_log": "id incident at what step done_by until page",
-    "pages": "id kind policy step at",
+    "pages": "id kind policy step at note",
     "page_items": "page incident",
     "page_sendings": "page via target mentions message state note",
+    "feeds": "policy origin etag digest shifts worked_out_at read_at trouble",
     "overrides": "id policy since until made_by",
     "homes": "team channel opened_at pages digest",
     "github_repositories": "repo since author searched",
@@ -457,12 +458,13 @@ def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
         ("SLACK_BOT_TOKEN", "PLANNER_TOKEN", "MAILER_TOKEN", "HOOK_SECRET"), "xoxb-of-a-test"
     )
     environ |= {"SLACK_APP_TOKEN": "xapp-of-a-test", "PAGER_URL": "json://127.0.0.1:9/key"}
+    environ |= {"DATA_ICAL": "webcal://calendar.example.com/secret/basic.ics"}
     settings = parse_settings(
         "\n".join([start, *tables, retention]), file=tmp_path / "clarify.toml", environ=environ
     )
     assert [each.name for each in settings.producers] == ["planner", "mailer"]
     assert sorted(settings.responders) == ["architect", "product-manager"]
-    assert [each.name for each in settings.on_call] == ["platform"]
+    assert [each.name for each in settings.on_call] == ["platform", "data"]
     assert [list(each.events) for each in settings.webhooks] == [["clarification-escalated"]]
     (tmp_path / "feature.toml").write_text(workflow)
     assert Scopes(tmp_path).allowed("engineer") == ("architect", "product-manager")

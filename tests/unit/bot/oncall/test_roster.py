@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,14 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import StorageUnavailable
+from bot.oncall import feeds
+from bot.oncall.calendars import Shift
+from bot.oncall.feeds import Copy, origin
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
 from bot.people import People
+from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FALLBACK, FOLAKE, GONE, ONCALL, PLATFORM
@@ -370,3 +374,82 @@ async def test_destinations_last_resort_without_fallback_channel_is_the_routes(p
     assert await policies("", base).destinations(incident("deploy-1", "CLR-7-001", None), -1, None) == [
         slack("C0DEPLOY")
     ]
+
+
+FEED = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'
+
+
+async def kept(store: Store, found: Settings, *shifts: Shift, read_at: datetime = START) -> None:
+    """What a source said, as the bot that leads keeps it."""
+    copy = Copy(origin(found.on_call[0], found), None, "digest", shifts, read_at, read_at)
+    await store.write(lambda tx: feeds._put(tx, "platform", copy))
+
+
+def shift_of(user: str | None, begins: float, ends: float, level: int = 0) -> Shift:
+    hour = timedelta(hours=1)
+    return Shift(START + begins * hour, START + ends * hour, level, "x@example.com", (), user)
+
+
+@pytest.mark.parametrize(
+    ("more", "shifts", "expected"),
+    [
+        ("", [("U1", -1, 1)], OnDuty(("U1",), "calendar", START + HOUR)),
+        ("", [("U1", -1, 1), ("U1", 1, 2)], OnDuty(("U1",), "calendar", START + 2 * HOUR)),
+        ("", [("U2", -1, 2), ("U1", -1, 1)], OnDuty(("U2", "U1"), "calendar", START + HOUR)),
+        ("", [("U1", -1, 2), ("U2", -1, 1, 1)], OnDuty(("U2",), "calendar", START + HOUR)),
+        ("", [("U1", -1, 2), ("UGONE", -1, 1, 1)], OnDuty(("U1",), "calendar", START + 2 * HOUR)),
+        ("", [("U1", -1, 2), (None, -1, 1, 1)], OnDuty(("U1",), "calendar", START + 2 * HOUR)),
+        (
+            'users = ["U7", "UGONE"]\n',
+            [("U1", 1, 2)],
+            OnDuty(
+                ("U7",),
+                "stands in: the calendar names nobody now",
+                START + HOUR,
+                note="the calendar names nobody now",
+            ),
+        ),
+        (
+            "",
+            [(None, -1, 2)],
+            OnDuty(
+                (),
+                "the calendar names x@example.com, who is not found in Slack",
+                note="the calendar names x@example.com, who is not found in Slack",
+            ),
+        ),
+        (
+            "",
+            [("UGONE", -1, 2)],
+            OnDuty((), "who the calendar names has left", note="who the calendar names has left"),
+        ),
+    ],
+)
+async def test_who_by_a_calendar(  # noqa: PLR0917
+    tmp_path: Path,
+    directory: Directory,
+    store: Store,
+    more: str,
+    shifts: list[tuple[Any, ...]],
+    expected: OnDuty,
+) -> None:
+    directory.gone = {"UGONE"}
+    found = settings(tmp_path, FEED + more, FEED="http://127.0.0.1:1")
+    people: Any = directory
+    roster = Roster(found, people, store, ManualClock())
+    await kept(store, found, *(shift_of(*each) for each in shifts))
+    assert await roster.who("platform") == expected
+    await roster.hand("platform", "U9", START + HOUR, "U9")
+    assert (await roster.who("platform")).users == ("U9",), "who took over comes before every source"
+
+
+@pytest.mark.parametrize(("hours", "users"), [(23.9, ("U1",)), (24.1, ())])
+async def test_copy_of_a_calendar_counts_for_a_day(
+    tmp_path: Path, directory: Directory, store: Store, hours: float, users: tuple[str, ...]
+) -> None:
+    found = settings(tmp_path, FEED, FEED="http://127.0.0.1:1")
+    people: Any = directory
+    await kept(store, found, shift_of("U1", -1, 100), read_at=START - timedelta(hours=hours))
+    turn = await Roster(found, people, store, ManualClock()).who("platform")
+    assert turn.users == users
+    assert ("cannot be read since" in turn.note) == (not users)
