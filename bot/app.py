@@ -1073,6 +1073,9 @@ class Bot:
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
+            if ours and self.index.get(summary.id, summary.issue) is None and not summary.needs_something:
+                # It was settled before: the bot that leads follows it no longer, and takes this for no news.
+                self.delivery.refresh(summary.id)
             self.delivery.know(summary)
             self.questions.record_changed(record)
             return

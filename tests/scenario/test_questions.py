@@ -178,6 +178,7 @@ async def test_question_outlives_a_restart(stage: World) -> None:
         assert (await asker.look(asked, wait=30))["answer"] == "after"
 
 
+@pytest.mark.either_database
 async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Path) -> None:
     clock = LeapClock()
     async with (
