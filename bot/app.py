@@ -25,7 +25,7 @@ import structlog
 
 from bot import home
 from bot.commands.commands import Changes, Commands, OnCallTurns
-from bot.commands.digests import Digests
+from bot.commands.digests import Digests, WeeklyDigest
 from bot.commands.lists import Access, Lists
 from bot.delivery.delivery import Delivery
 from bot.delivery.desired import DesiredState
@@ -373,6 +373,8 @@ class Bot:
             yield "GitHub", self.github.run()
         if self.webhooks is not None:
             yield "webhooks", self.webhooks.run()
+        if self.weekly_digest is not None:
+            yield "weekly digest", self.weekly_digest.run()
         yield "monitor", self._run_monitor()
 
     async def until(self, stop: asyncio.Event) -> None:
@@ -765,7 +767,21 @@ class Bot:
             clock=self.clock,
             refresh=self._refresh,
         )
-        handlers = self._handlers(self._commands())
+        digests = self._digests()
+        handlers = self._handlers(self._commands(digests))
+        weekly = self.settings.digest
+        self.weekly_digest = (
+            WeeklyDigest(
+                weekly,
+                digests=digests,
+                messages=self.messages,
+                delivery=self.delivery,
+                renderer=self.renderer,
+                clock=self.clock,
+            )
+            if weekly is not None
+            else None
+        )
         self.backfill = Backfill(
             web=self.web,
             memory=self.memory,
@@ -851,9 +867,21 @@ class Bot:
             tell_others=self.store.tell,
         )
 
-    def _commands(self) -> Commands:
+    def _digests(self) -> Digests:
+        self.rights = Access(self.access, self.roster, self.incidents.paged, self.settings)
+        return Digests(
+            ledger=self.ledger,
+            access=self.rights,
+            clock=self.clock,
+            pictures=Pictures(self.web),
+            gateway=self.gateway,
+            later=self.later.run,
+            people=self.people,
+        )
+
+    def _commands(self, digests: Digests) -> Commands:
         clock, people = self.clock, self.people
-        access = Access(self.access, self.roster, self.incidents.paged, self.settings)
+        access = self.rights
         lists = Lists(
             index=self.index,
             ledger=self.ledger,
@@ -879,15 +907,7 @@ class Bot:
                 settings=self.settings,
                 clock=clock,
             ),
-            digests=Digests(
-                ledger=self.ledger,
-                access=access,
-                clock=clock,
-                pictures=Pictures(self.web),
-                gateway=self.gateway,
-                later=self.later.run,
-                name_of=people.known_name,
-            ),
+            digests=digests,
             renderer=self.renderer,
             refresh=self._refresh,
         )

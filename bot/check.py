@@ -588,6 +588,8 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
     named: list[tuple[Place, str]] = []
     if settings.slack.fallback_channel is not None:
         named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
+    if settings.digest is not None:
+        named.append((("digest", "channel"), settings.digest.channel))
     for index, route in enumerate(settings.routes):
         named.append((("routes", index, "channel"), route.channel))
         people = (*route.answerer_users, *route.answerer_groups)

@@ -76,6 +76,7 @@ _PAGE = 1000
 # Seconds that Slack has where a fact is there that only is out of date: a click has less than one for all look-ups.
 _PATIENCE = 0.3
 _MOST_ASKED = 30
+_MOST_SEEING = 100  # Slack is asked of each, and takes about as many such calls a minute
 _LONGEST_CHECK = 5.0  # seconds: people wait for the start to end
 _LONGEST_NAME = 256  # of `decided_by` (AAEP, clarification.reply)
 _WHY: Mapping[Reason, str] = {
@@ -308,6 +309,10 @@ class People:
         """All people, bots and deactivated accounts of the workspace, as of the last hour."""
         return await self._look_up(("everybody", ""), self._everybody, fresh=False, keep=_KEEP_EVERYBODY)
 
+    async def is_public(self, channel: str) -> bool:
+        """Whether every full member of our workspace may read this channel, and nobody else's does."""
+        return await self._look_up(("openness", channel), lambda: self._public(channel), fresh=True)
+
     async def present(self, user: str) -> bool:
         """Whether somebody is at their screen, as of the last seconds."""
         return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
@@ -447,6 +452,12 @@ class People:
     async def _present(self, user: str) -> bool:
         response = await ask("users.getPresence", lambda: self._web.users_getPresence(user=user))
         return bool(response["presence"] == "active")
+
+    async def _public(self, channel: str) -> bool:
+        call = partial(self._web.conversations_info, channel=channel)
+        found = (await ask("conversations.info", call))["channel"]
+        closed = ("is_private", "is_im", "is_mpim", "is_shared", "is_ext_shared", "is_org_shared")
+        return not any(found.get(each) for each in (*closed, "is_pending_ext_shared"))
 
     async def _members(self, channel: str) -> frozenset[str]:
         found: set[str] = set()
@@ -725,6 +736,36 @@ class AccessControl:
         except SlackRefusedError:
             return False
         return _never_a_member(profile, home) is None
+
+    async def seen_from(self, channel: str, others: Iterable[str]) -> frozenset[str]:
+        """Those of `others`, channels, that everybody in `channel` may read: itself, and public ones where only full members
+        of our workspace are in it, `_MOST_SEEING` of them at most.
+        """
+        open_ = [
+            each for each in others if each != channel and each[0] in "CG" and await self._is_public(each)
+        ]
+        if open_ and await self._has_outsiders(channel):
+            open_ = []
+        return frozenset({channel, *open_})
+
+    async def _is_public(self, channel: str) -> bool:
+        try:
+            return await self._people.is_public(channel)
+        except SlackRefusedError:
+            return False  # it is gone, or private and without us
+
+    async def _has_outsiders(self, channel: str) -> bool:
+        """Whether somebody may be in a channel who is no full member of our workspace; yes, where Slack tells not of all."""
+        try:
+            members, home = await self._people.members(channel, fresh=True), await self._people.installation()
+            if len(members) > _MOST_SEEING:
+                return True
+            for user in sorted(members):
+                if _never_a_member(await self._people.profile(user), home) in {"guest", "external"}:
+                    return True
+        except SlackRefusedError:
+            return True
+        return False
 
     async def decider(self, person: Person, *, several: bool = False) -> Decider:
         """Who decides, in Slack. `several`: they are one of several people, who are told apart by what Slack says now.

@@ -92,6 +92,13 @@ class Audiences:
         """The names that routes of this bot can have."""
         return list(dict.fromkeys([*(each.name for each in self._settings.routes), "*"]))
 
+    @property
+    def channels(self) -> list[str]:
+        """Every channel that questions may be shown in by the settings."""
+        roles = [each.channel for each in self._settings.responders.values() if each.channel is not None]
+        fallback = [each for each in [self._settings.slack.fallback_channel] if each is not None]
+        return list(dict.fromkeys([*(each.channel for each in self._settings.routes), *roles, *fallback]))
+
     def route_of(self, audience: Audience) -> RouteSettings:
         """The route of an audience, kept: of thousands of questions only a few differ."""
         route = self._kept.get(audience)

@@ -1,13 +1,13 @@
 """Statistics over ledgers: how much was asked, how fast it was answered, by whom. Pure.
 
-Records are added one by one; it keeps only a number for each answer, and a count for each topic and name.
+Records are added one by one; it keeps only a few numbers for each answer, and a count for each topic and name.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import median
@@ -16,7 +16,8 @@ from core.clarification import US, Clarification, one_line
 from core.clock import spoken
 
 _TOPIC = 120
-_TOP = 5
+_TOP, _PEOPLE = 5, 10
+_PERSON = "user:"  # how the names of people begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,23 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What is due to one route or person: how many clarifications, how many answers to them, and how fast those were."""
+
+    name: str
+    asked: int
+    answers: int
+    median: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """Figures of the clarifications created since `since` (None: of all).
 
     `total` = `open` + `answered` + `resolved` + `abandoned`, by current status. `escalated` counts all that were ever
     escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank.
-    `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five.
+    `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five. `routes`: all of
+    which something was asked, `people`: those who answered most, at most ten.
     """
 
     since: datetime | None
@@ -49,6 +61,8 @@ class Digest:
     topics: tuple[Count, ...]
     askers: tuple[Count, ...]
     answerers: tuple[Count, ...]
+    routes: tuple[Share, ...]
+    people: tuple[Share, ...]
 
     def words(self) -> list[tuple[str, str]]:
         """The figures as people read them, each with its name."""
@@ -71,10 +85,12 @@ class DigestBuilder:
 
     Args:
         since: clarifications created before are left out.
+        until: those created from then on, too.
     """
 
-    def __init__(self, since: datetime | None = None) -> None:
+    def __init__(self, since: datetime | None = None, until: datetime | None = None) -> None:
         self._since = since
+        self._until = until
         self._statuses: Counter[str] = Counter()
         self._escalated = 0
         self._seconds = array("d")
@@ -84,10 +100,18 @@ class DigestBuilder:
         self._spelled: dict[str, str] = {}
         self._askers: Counter[str] = Counter()
         self._answerers: Counter[str] = Counter()
+        self._routes: Counter[str] = Counter()
+        self._of_route: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._of_person: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
-    def add(self, record: Clarification) -> None:
+    def add(self, record: Clarification, route: str = "") -> None:
+        """`route`: the name of the one by which it is asked; empty: it is not told by route."""
         if self._since is not None and record.created < self._since:
             return
+        if self._until is not None and record.created >= self._until:
+            return
+        if route:
+            self._routes[route] += 1
         self._statuses["open" if record.is_open else record.status] += 1
         self._escalated += record.status == "escalated" or any(e.type == "escalation" for e in record.thread)
         self._rounds += record.round
@@ -98,6 +122,10 @@ class DigestBuilder:
         for who, seconds in _answers(record):
             self._answerers[who] += 1
             self._seconds.append(seconds)
+            if who.startswith(_PERSON):
+                self._of_person[who].append(seconds)
+            if route:
+                self._of_route[route].append(seconds)
 
     def result(self) -> Digest:
         total = self._statuses.total()
@@ -118,6 +146,13 @@ class DigestBuilder:
             topics=_top(self._topics),
             askers=_top(self._askers),
             answerers=_top(self._answerers),
+            routes=tuple(_share(name, self._of_route[name], asked) for name, asked in _ordered(self._routes)),
+            people=tuple(
+                _share(name, self._of_person[name])
+                for name, _ in _ordered(Counter({who: len(each) for who, each in self._of_person.items()}))[
+                    :_PEOPLE
+                ]
+            ),
         )
 
 
@@ -138,5 +173,12 @@ def _answers(record: Clarification) -> Iterator[tuple[str, float]]:
 
 
 def _top(counts: Counter[str]) -> tuple[Count, ...]:
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return tuple(Count(name, times) for name, times in ordered[:_TOP])
+    return tuple(Count(name, times) for name, times in _ordered(counts)[:_TOP])
+
+
+def _ordered(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _share(name: str, seconds: Sequence[float], asked: int = 0) -> Share:
+    return Share(name, asked, len(seconds), timedelta(seconds=median(seconds)) if seconds else None)

@@ -1,13 +1,15 @@
-"""`digest`: figures over the questions that the person may see; on request also as a picture.
+"""`digest`: figures over the questions that the person may see; on request also as a picture, drawn and sent after the text.
+And the digest that a channel gets once a week.
 
-The picture is drawn and sent after the text.
+What a channel's digest counts is what everybody in it may see anyway (`AccessControl.seen_from`). It has no topics: those
+are agents' words, which `clarify forget` could not take out of it again. Nobody is mentioned, since that would call them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -15,16 +17,22 @@ from typing import TYPE_CHECKING, Any
 from bot import charts
 from bot.commands.grammar import Digest
 from bot.commands.lists import Access
+from bot.delivery.delivery import Delivery
+from bot.delivery.messages import Fresh, Messages
 from bot.delivery.messenger import Picture, Pictures
-from bot.people import Person
+from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
+from bot.intake.notices import content
+from bot.people import People, Person
 from bot.routing import Audience, audience_of
+from bot.settings.model import DigestSettings
 from bot.slackapi import Gateway, Place
 from bot.views import inert
 from bot.views.blockkit import Draft
 from bot.views.lists import said
+from bot.views.render import Renderer
 from core.clarification import Clarification
-from core.clock import Clock, recent
-from core.digest import Count, DigestBuilder
+from core.clock import Clock, recent, spoken
+from core.digest import Count, DigestBuilder, Share
 from core.errors import ClarifyError
 from core.ledger import Ledger
 from core.records import parse
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
     from core.digest import Digest as Figures
 
 _log = logging.getLogger("clarify.commands")
+_WEEK, _LATE = timedelta(days=7), timedelta(days=1)
+_LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; the clock of the wall may be set while one sleeps
 _AT_ONCE = 4  # more threads make it no faster, and hold up the event loop several times longer
 _ALT = 1000  # characters: Slack's limit
 _NAME, _DRAWN_NAME = 80, 60
@@ -53,7 +63,7 @@ class Drawing:
 class Digests:
     """Counts what a person may see, and draws the figures on request.
 
-    `later` runs work in the background; `name_of`: what people are called, as far as it is known.
+    `later` runs work in the background.
     """
 
     def __init__(
@@ -65,7 +75,7 @@ class Digests:
         pictures: Pictures,
         gateway: Gateway,
         later: Callable[[Coroutine[Any, Any, None], str], object],
-        name_of: Callable[[str], str | None],
+        people: People,
     ) -> None:
         self._ledger = ledger
         self._access = access
@@ -73,7 +83,7 @@ class Digests:
         self._pictures = pictures
         self._gateway = gateway
         self._later = later
-        self._name_of = name_of
+        self._people = people
         self._turn = asyncio.Lock()  # what is drawn with has settings that all threads share
 
     async def show(self, command: Digest, person: Person, place: Place) -> Draft:
@@ -83,7 +93,59 @@ class Digests:
             SlackError: Slack does not tell what the person may see.
         """
         until = self._clock.now()
-        builder = DigestBuilder(until - command.span)
+
+        async def sees(audience: Audience) -> bool:
+            return audience in (await self._access.rights(person, [audience])).sees
+
+        figures, unread = await self._count(DigestBuilder(until - command.span), sees)
+        lines = [f"*{name}*: {value}" for name, value in figures.words()]
+        *others, _ = figures.names()
+        lines += [f"*{title}*: {_counted(counts)}" for title, counts in others if counts]
+        lines += [*_shares(figures, _shown), *_not_counted(unread)]
+        if command.png and not charts.can_draw():
+            lines.append(_CANNOT)
+        elif command.png:
+            work = self._send(Drawing(figures, command.span, until, unread), person, place)
+            self._later(work, "send a digest as a picture")
+            lines.append(_COMES)
+        return said("\n".join(lines), heading=recent(command.span))
+
+    async def for_channel(self, channel: str, since: datetime, until: datetime) -> Draft:
+        """The figures of what was asked from `since` to before `until`, as everybody in `channel` may see them.
+
+        Raises:
+            SlackError: Slack does not tell what they may see.
+            ClarifyError: no ledger can be read.
+        """
+        audiences, control = self._access.audiences, self._access.control
+        seen = await control.seen_from(channel, audiences.channels)
+
+        async def sees(audience: Audience) -> bool:
+            return audiences.route_of(audience).channel in seen
+
+        figures, unread = await self._count(DigestBuilder(since, until), sees)
+        names = {each.name: await self._called(each.name) for each in figures.people}
+        lines = [f"*{name}*: {value}" for name, value in figures.words()]
+        lines += [f"*Asks most*: {_counted(figures.askers)}"] if figures.askers else []
+        lines += [*_shares(figures, names.__getitem__), *_not_counted(unread)]
+        where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
+        lines.append(f"_What was asked {where}. `/clarify digest` counts what you may see._")
+        return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
+
+    async def _called(self, name: str) -> str:
+        """Somebody by their name, which calls nobody; somebody whom Slack does not tell of, by their id."""
+        user = _user(name)
+        if inert.is_user(user):
+            try:
+                name = (await self._people.profile(user)).name or user
+            except SlackRefusedError:
+                name = user
+        return inert.escaped_line(name, _NAME)
+
+    async def _count(
+        self, builder: DigestBuilder, sees: Callable[[Audience], Awaitable[bool]]
+    ) -> tuple[Figures, int]:
+        """The figures over what is of audiences that one `sees`, and how many ledgers could not be read."""
         known: dict[Audience, bool] = {}
         unread = 0
         issues = await self._ledger.live()
@@ -93,20 +155,10 @@ class Digests:
                 for record in records or ():
                     audience = audience_of(record)
                     if audience not in known:
-                        known[audience] = audience in (await self._access.rights(person, [audience])).sees
+                        known[audience] = await sees(audience)
                     if known[audience]:
-                        builder.add(record)
-        figures = builder.result()
-        lines = [f"*{name}*: {value}" for name, value in figures.words()]
-        lines += [f"*{title}*: {_counted(counts)}" for title, counts in figures.names() if counts]
-        lines += _not_counted(unread)
-        if command.png and not charts.can_draw():
-            lines.append(_CANNOT)
-        elif command.png:
-            work = self._send(Drawing(figures, command.span, until, unread), person, place)
-            self._later(work, "send a digest as a picture")
-            lines.append(_COMES)
-        return said("\n".join(lines), heading=recent(command.span))
+                        builder.add(record, self._access.audiences.route_of(audience).name)
+        return builder.result(), unread
 
     async def _read(self, issue: int) -> list[Clarification] | None:
         try:
@@ -117,7 +169,7 @@ class Digests:
 
     async def _send(self, drawing: Drawing, person: Person, place: Place) -> None:
         """Draw and send; errors are told to the person where they asked."""
-        drawing = replace(drawing, figures=_named(drawing.figures, self._name_of))
+        drawing = replace(drawing, figures=_named(drawing.figures, self._people.known_name))
         comment, alt = described(drawing)
         try:
             async with self._turn:
@@ -140,6 +192,63 @@ class Digests:
             await self._gateway.tell(person.user, Place(person.user), text)
 
 
+class WeeklyDigest:
+    """Posts a digest to a channel once a week: `run` by the bot that leads.
+
+    It goes through the messages table, under a key of its week, so that a restart or another leader does not repeat it.
+    One that was due while no bot ran is posted for a day after that; older ones are left out.
+    """
+
+    def __init__(
+        self,
+        settings: DigestSettings,
+        *,
+        digests: Digests,
+        messages: Messages,
+        delivery: Delivery,
+        renderer: Renderer,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._digests = digests
+        self._messages = messages
+        self._delivery = delivery
+        self._renderer = renderer
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        while True:
+            try:
+                await self._post_if_due()
+                due = self._settings.last_due(self._clock.now()) + _WEEK
+                wait = min((due - self._clock.now()).total_seconds(), _LONGEST_SLEEP)
+            except (StorageUnavailable, SlackError, ClarifyError) as error:
+                _log.warning("the week's digest has to wait: %s", error)
+                wait = _RETRY
+            await self._clock.sleep(wait)
+
+    async def _post_if_due(self) -> None:
+        """Have the latest that is due posted, unless it was, or is too old."""
+        now = self._clock.now()
+        due = self._settings.last_due(now)
+        year, week, _ = due.isocalendar()
+        key = f"digest:{year}-W{week:02}"
+        if now - due > _LATE or await self._messages.get(key) is not None:
+            return
+        draft = await self._digests.for_channel(self._settings.channel, due - _WEEK, due)
+        await self._delivery.notify(
+            Fresh(
+                key=key,
+                kind="digest",
+                target=self._settings.channel,
+                body=content(self._renderer, draft),
+                wanted="digest",
+            )
+        )
+        _log.info("the week's digest is posted: %s", key)
+
+
 def described(drawing: Drawing) -> tuple[str, str]:
     """What comes with a picture: a comment in which nobody's words but ours are, and as plain text all that it shows."""
     figures = drawing.figures
@@ -155,13 +264,34 @@ def _not_counted(unread: int) -> list[str]:
 
 
 def _counted(counts: Sequence[Count]) -> str:
-    """Names as agents and ledgers have them; people in Slack as Slack shows them."""
-    parts = []
-    for count in counts:
-        user = _user(count.name)
-        name = inert.escaped_line(count.name, _NAME)
-        parts.append(f"{inert.mention(user) if inert.is_user(user) else name} ({count.times})")
-    return ", ".join(parts)
+    """Topics and agents, as they name themselves."""
+    return ", ".join(f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts)
+
+
+def _shares(figures: Figures, shown: Callable[[str], str]) -> list[str]:
+    """Lines of what is due to each route, where there are several, and to each person. `shown`: a person, as mrkdwn."""
+    lines = []
+    if len(figures.routes) > 1:
+        names = {each.name: inert.escaped_line(each.name, _NAME) for each in figures.routes} | {
+            "*": "all others"
+        }
+        told = [f"{names[each.name]}: {each.asked} asked, {_speed(each)}" for each in figures.routes]
+        lines += ["*By route*", *(f"• {each}" for each in told)]
+    if figures.people:
+        lines += ["*By person*", *(f"• {shown(each.name)}: {_speed(each)}" for each in figures.people)]
+    return lines
+
+
+def _speed(share: Share) -> str:
+    if share.median is None:
+        return "no answer"
+    return f"{share.answers} answer{'s' * (share.answers != 1)}, median {spoken(share.median)}"
+
+
+def _shown(name: str) -> str:
+    """Somebody as Slack shows them to the one who asked, whom alone it is told."""
+    user = _user(name)
+    return inert.mention(user) if inert.is_user(user) else inert.escaped_line(name, _NAME)
 
 
 def _drawn(counts: Sequence[Count]) -> str:

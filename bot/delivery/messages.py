@@ -559,7 +559,8 @@ def _row(row: Found) -> Row:
 SWEEP_SHOWN = Sweep(
     "messages",
     """select key as name, clarification from messages where key > :after and kind <> 'page'
-       and ts is not null and cast(ts as double precision) < :horizon and intent_at is null
+       and ts is not null and intent_at is null
+       and cast(ts as double precision) < :horizon - case kind when 'digest' then 604800 else 0 end
        and (final = 1 or failed is not null or clarification is not null) order by key limit :most""",
     ("delete from messages where key in :names and intent_at is null",),
 )

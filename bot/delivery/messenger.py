@@ -346,7 +346,7 @@ class Messenger:
         if row.kind == "page":
             await self._on_outcome(row, "failed", code)
             return False
-        if row.kind in {"word", "more"}:
+        if row.kind in {"word", "more", "digest"}:  # of a digest others may not see what its channel may
             _log.error("cannot be shown", key=row.key, reason=code)
             return False
         place, elsewhere = row.channel or row.target, self._fallback

@@ -14,6 +14,7 @@ from bot.settings.environment import given_secrets, secret_problems, secrets_in,
 from bot.settings.model import Configuration, Settings, ShellSettings
 from bot.settings.problems import (
     Problem,
+    archive_problems,
     cross_problems,
     describe,
     from_validation,
@@ -105,7 +106,7 @@ def _configuration(
     except ValidationError as error:
         problems = [*from_validation(error), *problems]
         raise ConfigurationError(describe(problems, source, str(file))) from None
-    problems += open_address_problems(configuration)
+    problems += [*open_address_problems(configuration), *archive_problems(configuration)]
     if problems:
         raise ConfigurationError(describe(problems, source, str(file)))
     return configuration

@@ -11,7 +11,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
@@ -131,6 +131,16 @@ def regular_expression(value: str) -> str:
         re.compile(value)
     except re.error as error:
         raise ValueError(f"expected a regular expression: {error}") from error
+    return value
+
+
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_WEEKLY = re.compile(rf"({'|'.join(_WEEKDAYS)}) ([01]\d|2[0-3]):([0-5]\d)")
+
+
+def weekly(value: str) -> str:
+    if not _WEEKLY.fullmatch(value):
+        raise ValueError('expected a day and a time, such as "Mon 09:00"')
     return value
 
 
@@ -755,6 +765,25 @@ class GithubSettings(Table):
         return self
 
 
+class DigestSettings(Table):
+    """A digest that is posted once a week, `every` "Mon 09:00" for example."""
+
+    channel: ChannelId
+    every: Annotated[str, AfterValidator(weekly)] = "Mon 09:00"
+    timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+
+    def last_due(self, now: datetime) -> datetime:
+        """The latest moment, not after `now`, at which it was due; in `timezone`, as its week is that of this zone.
+
+        A time that spring leaves out is an hour later, one that comes twice in autumn is the first.
+        """
+        day, _, at = self.every.partition(" ")
+        here = now.astimezone(ZoneInfo(self.timezone))
+        date_ = here.date() - timedelta(days=(here.weekday() - _WEEKDAYS.index(day)) % 7)
+        due = datetime.combine(date_, time.fromisoformat(at), here.tzinfo)
+        return due if due.astimezone(UTC) <= now else due - timedelta(days=7)  # by the wall clock
+
+
 class Configuration(Table):
     """The whole file."""
 
@@ -772,6 +801,7 @@ class Configuration(Table):
         default_factory=dict
     )
     webhooks: tuple[WebhookSettings, ...] = ()
+    digest: DigestSettings | None = None
     responders: dict[Role, ResponderSettings] = Field(default_factory=dict)
     github: GithubSettings | None = None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from core.clarification import agent_key
 
 Place = tuple[str | int, ...]
 
+_IN_A_DIGEST = timedelta(days=8)  # a week, and a day that a digest may be late
 _TEXTS = {  # pydantic's error types → our words
     "missing": "required, but not there",
     "literal_error": "expected {expected}",
@@ -228,6 +230,12 @@ def _missing_fallback(document: Mapping[str, Any]) -> Iterator[Problem]:
     if not has_fallback and all("agent" in route for _, route in tables(document, "routes")):
         text = "required, unless a route without agent is there: events of other agents need a place"
         yield Problem(("slack", "fallback_channel"), text)
+
+
+def archive_problems(configuration: Configuration) -> Iterator[Problem]:
+    if configuration.digest is not None and configuration.ledger.archive_after < _IN_A_DIGEST:
+        text = "expected at least 8 days with [digest], in which nothing counts that is archived"
+        yield Problem(("ledger", "archive_after"), text)
 
 
 def open_address_problems(configuration: Configuration) -> Iterator[Problem]:

@@ -99,6 +99,7 @@ READING = [
     ("agents", ("Planner", "waiting for a person", "CLR-42-001"), ()),
     ("Ready", ("issue 42: blocked by CLR-42-001", "issue 7: ready"), ()),
     ("digest", ("Last 7 days", "Asked*: 5 (", "4 open", "Escalated*: 1", f"<@{FOLAKE}>"), ()),
+    ("digest", ("By person", f"<@{FOLAKE}>: 1 answer, median "), ()),
     ("digest 24h", ("Last 24 hours", "Asked*: 5 ("), ()),
     ("DIGEST 2 weeks", ("Last 14 days",), ()),
     ("oncall", (f"platform: <@{ONCALL}>",), ()),

@@ -149,7 +149,7 @@ async def test_tables_have_the_columns_that_backups_hold(tmp_path: Path) -> None
 # meets in what a bot writes.
 SAID_SOMEWHERE = [
     # keys of messages
-    "card:", "more:", "nudge:", "page:", "rollup:", "word:", "notice:", "tools:",
+    "digest:", "card:", "more:", "nudge:", "page:", "rollup:", "word:", "notice:", "tools:",
     # keys of incidents
     "failed:", "ledger:", "handoff:", "errored:", "event:", "escalated:", "refused:", "undelivered:", "unplaceable:",
     "restored:", "oversize:", "unreadable:", "agent:",
@@ -452,7 +452,7 @@ def snippets(kind: str, file: str = "README.md") -> list[str]:
 
 def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
     workflow, *tables = sorted(snippets("toml"), key=lambda text: "[[steps]]" not in text)
-    (retention,) = snippets("toml", "docs/operations.md")
+    retention, digest = snippets("toml", "docs/operations.md")
     start = '[slack]\nfallback_channel = "C9"\n[[routes]]\nchannel = "C1"'
     environ = dict.fromkeys(
         ("SLACK_BOT_TOKEN", "PLANNER_TOKEN", "MAILER_TOKEN", "HOOK_SECRET"), "xoxb-of-a-test"
@@ -460,11 +460,12 @@ def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
     environ |= {"SLACK_APP_TOKEN": "xapp-of-a-test", "PAGER_URL": "json://127.0.0.1:9/key"}
     environ |= {"DATA_ICAL": "webcal://calendar.example.com/secret/basic.ics"}
     settings = parse_settings(
-        "\n".join([start, *tables, retention]), file=tmp_path / "clarify.toml", environ=environ
+        "\n".join([start, *tables, retention, digest]), file=tmp_path / "clarify.toml", environ=environ
     )
     assert [each.name for each in settings.producers] == ["planner", "mailer"]
     assert sorted(settings.responders) == ["architect", "product-manager"]
     assert [each.name for each in settings.on_call] == ["platform", "data"]
+    assert settings.digest is not None
     assert [list(each.events) for each in settings.webhooks] == [["clarification-escalated"]]
     (tmp_path / "feature.toml").write_text(workflow)
     assert Scopes(tmp_path).allowed("engineer") == ("architect", "product-manager")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from core.clarification import Clarification, Entry
-from core.digest import Count, Digest, DigestBuilder, nearest_rank
+from core.digest import Count, Digest, DigestBuilder, Share, nearest_rank
 from tests.kit.builders import NOW, record
 
 
@@ -65,6 +65,33 @@ def test_digest_since_counts_what_was_created_since() -> None:
     found = digest_of(old, at, since=-timedelta(days=7))
     assert (found.total, found.open, found.answers) == (1, 1, 0)
     assert found.since == NOW - timedelta(days=7)
+
+
+def test_digest_until_leaves_out_what_was_created_from_then_on() -> None:
+    builder = DigestBuilder(NOW - timedelta(days=7), NOW)
+    for at in (-timedelta(days=7), -timedelta(seconds=1), timedelta(0)):
+        builder.add(made(1, "pending", created=NOW + at))
+    assert builder.result().total == 2
+
+
+def test_digest_tells_routes_and_people_apart() -> None:
+    builder = DigestBuilder()
+    builder.add(made(1, "answered", ("answer", "user:ade", 10)), "r-*")
+    builder.add(made(2, "answered", ("answer", "user:ade", 30)), "r-*")
+    builder.add(made(3, "answered", ("answer", "user:bea", 5)), "*")
+    builder.add(made(4, "answered", ("answer", "agent:architect", 1)), "*")
+    builder.add(made(5, "pending"), "*")
+    builder.add(made(6, "pending"), "quiet")
+    found = builder.result()
+    assert found.routes == (
+        Share("*", 3, 2, timedelta(seconds=3)),
+        Share("r-*", 2, 2, timedelta(seconds=20)),
+        Share("quiet", 1, 0, None),
+    )
+    assert found.people == (
+        Share("user:ade", 0, 2, timedelta(seconds=20)),
+        Share("user:bea", 0, 1, timedelta(seconds=5)),
+    )
 
 
 def test_digest_answer_before_its_question_took_no_time() -> None:

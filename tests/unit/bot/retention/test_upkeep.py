@@ -95,9 +95,11 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
                 "new": {"ts": ts(NEW)},
                 "to be changed yet": {"ts": ts(OLD + 1), "final": 0},
                 "begun again": {"ts": ts(OLD + 2), "intent_at": NOW},
+                "digest of a week that may not be over": {"ts": ts(OLD + 6), "kind": "digest"},
             },
             {
                 "final": {"ts": ts(OLD + 3)},
+                "digest": {"ts": ts(HORIZON - 8 * DAY), "kind": "digest"},
                 "given up": {"ts": ts(OLD + 4), "final": 0, "failed": "is_archived"},
                 "over, never confirmed": {"ts": ts(OLD + 5), "final": 0, "clarification": "CLR-2-001"},
             },
