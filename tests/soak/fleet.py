@@ -23,6 +23,7 @@ from tests.kit.until import until
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 """Sets a process's clock; where it is not installed (`apt-get install faketime`) all clocks are right."""
 SKEWS = (0, 0, -150, 90, 240)  # seconds that a replica's clock is ahead, from start to start
+_BEGINS_ANEW = "another bot leads: starting again, to wait for its lease to end"
 _LOOK = 0.03
 _STOPPED = (12.0, 16.0)  # seconds: longer than the lease
 _PAUSED = (0.5, 5.0)
@@ -40,14 +41,16 @@ class Replica:
     wire: Wire
     environ: dict[str, str]
     life: Life | None = None
+    skew: int = 0  # seconds that its clock is ahead
     busy: bool = False  # a fault is on it
-    address: str | None = None
+    address: str | None = None  # None: it is still starting
     lives: int = 0
     _read: int = 0
     _rest: str = ""
 
     async def start(self, skew: int) -> None:
         env = self.environ | {"CLARIFY_DATABASE_URL": self.wire.url}
+        self.address, self.skew = None, skew
         if skew and FAKETIME is not None:
             env |= {
                 "LD_PRELOAD": str(FAKETIME),
@@ -89,18 +92,19 @@ class Replica:
 
 @dataclass
 class Takeover:
-    """`since`: the last sign of life of the one that led before, if something happened to it; `how` it fell silent.
-    Times in seconds since 1970, by one clock.
+    """`since`: the last sign of life of the one that led before, if something happened to it; `how` it fell silent;
+    `stopping`: for how long before that it had been asked to stop. Times in seconds since 1970, by one clock.
     """
 
     at: float
     replica: int
     since: float | None
     how: str | None
+    stopping: float = 0.0
 
     @property
     def seconds(self) -> float | None:
-        return None if self.since is None else self.at - self.since
+        return None if self.since is None else max(self.at - self.since, 0.0)
 
 
 @dataclass
@@ -120,7 +124,18 @@ class Fleet:
     leader: Replica | None = None
     troubles: list[str] = field(default_factory=list)
     _silent: tuple[float, str] | None = None
+    _asked_at: float | None = None  # when the one that leads was asked to stop
     _healing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def note(self, what: str, replica: Replica | None = None) -> None:
+        """Into faults.log, by the time of this machine."""
+        now = time.time()
+        time_of_day = time.strftime("%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03}"
+        whose = "" if replica is None else f" replica {replica.number} (clock {replica.skew:+d} s)"
+        with (self.folder / "faults.log").open("a") as log:
+            log.write(
+                f"{time_of_day} {what}{whose}{', leads' if replica is self.leader and replica else ''}\n"
+            )
 
     async def start(self, count: int) -> None:
         self.url = self.server.new()
@@ -184,20 +199,32 @@ class Fleet:
         event = line.get("event")
         if event == "listening":
             replica.address = line["url"]
+        elif event == _BEGINS_ANEW:
+            replica.address = None
+            self.note("begins anew", replica)
+        elif event == "stopped" and replica is self.leader and self._asked_at is not None:
+            self._silent = time.time(), "stopped in order"
         elif event == "leads":
             since, how = self._silent or (None, None)
-            if replica is not self.leader or self._silent:
-                self.takeovers.append(Takeover(time.time(), replica.number, since, how))
-            self.leader, self._silent = replica, None
+            now, asked = time.time(), self._asked_at
+            if asked is not None and how is None:
+                since, how = now, "stopped in order"  # its last words are read after this
+            if replica is not self.leader or how is not None:
+                stopping = 0.0 if asked is None or since is None else since - asked
+                self.takeovers.append(Takeover(now, replica.number, since, how, stopping))
+            self.leader, self._silent, self._asked_at = replica, None, None
+            self.note("leads", replica)
         elif line.get("level") == "critical" or "exception" in line:
             self.troubles.append(f"replica {replica.number}: {json.dumps(line)[:3000]}")
 
     def _silence(self, replica: Replica, how: str) -> None:
+        self.note(how, replica)
         if replica is self.leader and self._silent is None:
             self._silent = time.time(), how
 
     def _well(self, replica: Replica) -> None:
         """It goes on; if it leads still, it never fell silent."""
+        self.note("goes on", replica)
         replica.busy = False
         if replica is self.leader:
             self._silent = None
@@ -256,7 +283,9 @@ class Fleet:
         self._later(self._goes_on(victim, self.rng.uniform(*seconds)))
 
     async def cut(self) -> None:
-        (await self.victim()).wire.cut()
+        victim = await self.victim()
+        self.note("cut", victim)
+        victim.wire.cut()
 
     async def cut_off(self) -> None:
         victim = await self.victim()
@@ -269,20 +298,27 @@ class Fleet:
     async def cut_at_commit(self) -> None:
         victim = await self.victim()
         victim.wire.passes = self.rng.random() < 0.6
+        self.note(f"is cut at its next commit, which {'passes' if victim.wire.passes else 'is lost'}", victim)
         victim.wire.cut_at = b"commit"
 
     async def restart_database(self) -> None:
+        self.note("database restarts")
         await asyncio.to_thread(self.server.restart, self.rng.choice(["fast", "immediate"]))
+        self.note("database is back")
 
     async def stop_in_order(self) -> None:
         victim = await self.victim()
         assert victim.life is not None
         victim.busy = True
-        self._silence(victim, "stopped in order")
+        if victim is self.leader and self._silent is None:
+            self._asked_at = time.time()
+        self.note("is asked to stop", victim)
+        is_starting = victim.address is None  # a program that has not begun to listen to signals ends at once
         victim.life.process.send_signal(signal.SIGTERM)
-        self._later(self._ends(victim))
+        self._later(self._ends(victim, {0, -signal.SIGTERM} if is_starting else {0}))
 
     async def cut_socket(self) -> None:
+        self.note("sockets cut")
         self.workspace.link.cut()
 
     async def late_post(self) -> None:
@@ -312,7 +348,9 @@ class Fleet:
             "delay:0.5",
             "accept_then_error:internal_error",
         )
-        self.workspace.faults.add(method, self.rng.choice(kinds))
+        kind = self.rng.choice(kinds)
+        self.note(f"Slack: {method} {kind}")
+        self.workspace.faults.add(method, kind)
 
     # What comes after it
 
@@ -338,8 +376,8 @@ class Fleet:
     async def _starts(self, replica: Replica) -> None:
         await asyncio.sleep(self.rng.uniform(*_DOWN))
         connected = len(self.workspace.link.connections)
-        replica.address = None
         await replica.start(self._skew())
+        self.note("starts", replica)
         with suppress(TimeoutError):
             await self.until(lambda: replica.address and len(self.workspace.link.connections) > connected, 60)
         replica.busy = False
@@ -356,10 +394,10 @@ class Fleet:
         await asyncio.sleep(3)
         self._well(replica)
 
-    async def _ends(self, replica: Replica) -> None:
+    async def _ends(self, replica: Replica, codes: set[int]) -> None:
         assert replica.life is not None
         async with asyncio.timeout(60):
             code = await replica.life.process.wait()
-        if code != 0:
+        if code not in codes:
             self.troubles.append(f"replica {replica.number} ended with {code} when it was asked to stop")
         await self._starts(replica)

@@ -11,15 +11,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import random
+import re
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,6 @@ from bot.workspace.seed import AGENTS, ONCALL, TEAM
 from bot.workspace.state import Message, User
 from tests.acceptance.world import StandardAgent, Tap, has_controls
 from tests.kit.databases import Server
-from tests.kit.until import until
 from tests.kit.world import said
 from tests.soak.fleet import FAKETIME, Fleet
 from tests.unit.bot.producers.parties import Agent
@@ -86,26 +88,47 @@ ALL = (
 )
 SETTLED = 60.0  # seconds after a takeover, when no question has two cards with controls any more
 PATIENCE = 300.0
-NOT_TAKEN = ("try again", "Please try", "nothing was", "was not taken", "could not be stored")
-_ACK, _READ = 3.0, 30.0
+NOT_TAKEN = ("try again", "nothing was", "was not taken", "could not be stored, so it was not")
+_ACK, _RETRIES = 3.0, (0.0, 5.0, 30.0)
+_READ = sum(_RETRIES) + _ACK * (len(_RETRIES) + 1) + 3.0  # until Slack's last try with an event is over
+_NAMED = re.compile(r" with (rpl-\d+)\?")
+_MCP = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+
+
+async def sees(predicate: Callable[[], Any], timeout: float) -> Any:
+    """As `until`, but of many who look all the time."""
+    async with asyncio.timeout(timeout):
+        while not (value := predicate()):  # noqa: ASYNC110 - as there
+            await asyncio.sleep(0.04)
+        return value
 
 
 @dataclass
 class Act:
-    """Somebody's answer. `ok`: they saw no error; `told`: what only they were told of it."""
+    """Somebody's answer. `ok`: they saw no error; `shown`: what came with the acknowledgement; `told`: what only they were
+    told after it, until they did the next thing. `twin`: the question had another card with controls.
+    """
 
+    workspace: Workspace = field(repr=False)
     user: str
     way: str
     response: object
     began: float
     ended: float = 0.0
     ok: bool = False
-    told: list[str] = field(default_factory=list)
+    twin: bool = False
+    shown: list[str] = field(default_factory=list)
+    over: float = math.inf  # when they did the next thing
+
+    @property
+    def told(self) -> list[str]:
+        whispers = self.workspace.ephemerals(self.user)
+        return self.shown + [each.text for each in whispers if self.began <= float(each.ts) < self.over]
 
     @property
     def was_refused(self) -> bool:
-        """They were told to do it again: it must never count."""
-        return any(words in each for each in self.told for words in NOT_TAKEN)
+        """They were told that nothing was stored: it must never count."""
+        return any(words in each.lower() for each in self.told for words in NOT_TAKEN)
 
 
 class People:
@@ -114,6 +137,7 @@ class People:
     def __init__(self, workspace: Workspace, count: int = 12) -> None:
         self.workspace = workspace
         self.turns: dict[str, asyncio.Lock] = {}
+        self.last: dict[str, Act] = {}
         for number in range(count):
             name = f"U1P{number:02d}"
             workspace.add_user(User(name, f"p{number}", f"Person {number}", TEAM, f"p{number}@local.example"))
@@ -127,7 +151,7 @@ class Exchange:
 
     storm: Storm
     token: str
-    door: str  # standard, minimal or http
+    door: str  # standard, minimal, http or mcp
     kind: str  # yes_no or freetext
     rng: random.Random
     acts: list[Act] = field(default_factory=list)
@@ -150,7 +174,7 @@ class Exchange:
         async with asyncio.TaskGroup() as group:
             for user in users:
                 group.create_task(self._answer(user))
-        if self.door == "http":
+        if self.door in {"http", "mcp"}:
             await self._fetch()
         else:
             await self.storm.until(lambda: self.storm.replies(self), f"no reply to {self.token}")
@@ -159,7 +183,7 @@ class Exchange:
     # Asking
 
     def _event(self) -> dict[str, Any]:
-        agent = f"{self.door}-{hash(self.token) % AGENTS_OF_EACH}"
+        agent = f"{self.door}-{int(self.token.partition('-')[2]) % AGENTS_OF_EACH}"
         return {
             "@context": "https://aaep-protocol.org/context/v1",
             "aaep_version": "1.0.0",
@@ -187,21 +211,23 @@ class Exchange:
                 # Nothing is replayed there: what nobody took is said again.
                 for _ in range(100):
                     await http.post(f"{self.storm.minimal.url}/emit", json=event)
-                    with_card = lambda: self.storm.card(self.token)  # noqa: E731
                     try:
-                        await until(with_card, 4)
+                        await sees(lambda: self.storm.card(self.token), 4)
                     except TimeoutError:
                         continue
                     return
         else:
             kind = "text" if self.kind == "freetext" else self.kind
-            body = {"question": self._words(), "kind": kind, "session": self.token, "key": self.token}
-            state = await self._call("POST", "/questions", body)
+            question = {"question": self._words(), "kind": kind, "session": self.token, "key": self.token}
+            if self.door == "http":
+                state = await self._call("POST", "/questions", question)
+            else:
+                state = await self._tool("ask_human", question | {"wait": 0})
             self.clarification = state["id"]
 
-    async def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    async def _call(self, method: str, path: str, body: object = None, /, **more: str) -> dict[str, Any]:
         """Until a replica answers it, any of them."""
-        headers = {"Authorization": f"Bearer {DESK_TOKEN}"}
+        headers = {"Authorization": f"Bearer {DESK_TOKEN}"} | more
         last: object = None
         async with asyncio.timeout(PATIENCE):
             while True:
@@ -209,19 +235,26 @@ class Exchange:
                     try:
                         async with httpx.AsyncClient(base_url=address, timeout=10, headers=headers) as http:
                             answer = await http.request(method, path, json=body)
-                    except httpx.TransportError as error:
+                        if answer.status_code in {200, 201}:
+                            return _read(answer)
+                    except (httpx.TransportError, _BusyError) as error:
                         last = error
                         continue
                     last = answer.text
-                    if answer.status_code in {200, 201}:
-                        state: dict[str, Any] = answer.json()
-                        return state
                     assert answer.status_code in {503, 429}, f"{method} {path}: {answer.status_code} {last}"
                 await asyncio.sleep(0.3)
 
+    async def _tool(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        call["params"] = {"name": name, "arguments": arguments}
+        return await self._call("POST", "/mcp", call, **_MCP)
+
     async def _fetch(self) -> None:
         while True:
-            state = await self._call("GET", f"/questions/{self.clarification}?wait=2")
+            if self.door == "http":
+                state = await self._call("GET", f"/questions/{self.clarification}?wait=2")
+            else:
+                state = await self._tool("wait_for_answer", {"id": self.clarification, "wait": 2})
             if state["status"] == "answered":
                 self.states.append(state)
                 if len(self.states) == 2:
@@ -245,16 +278,19 @@ class Exchange:
             while not self._is_over():
                 await asyncio.sleep(self.rng.uniform(0.0, 0.3))
                 async with self.storm.people.turns[user]:
-                    if (card := self.storm.card(self.token)) is None or not has_controls(card):
+                    cards = [each for each in self.storm.cards(self.token) if has_controls(each)]
+                    if not cards:
                         continue
-                    act = await self._act(user, card, number)
+                    act = await self._act(user, self.rng.choice(cards), number)
+                    if act is not None:
+                        act.twin = len(cards) > 1
                 number += 1
                 if act is None:
                     await asyncio.sleep(0.2)
                     continue
                 if act.ok and not act.was_refused:
                     try:
-                        await until(lambda act=act: self._is_over() or act.was_refused, 45)  # type: ignore[misc]
+                        await sees(lambda act=act: self._is_over() or act.was_refused, _READ + 10)  # type: ignore[misc]
                     except TimeoutError:
                         continue
                 else:
@@ -271,9 +307,12 @@ class Exchange:
         yes = self.rng.random() < 0.5
         response: object = yes if self.kind == "yes_no" else f"{self.token} {user} {number}"
         text = ("yes" if yes else "no") if self.kind == "yes_no" else str(response)
-        act = Act(user, way, response, time.time())
+        act = Act(workspace, user, way, response, time.time())
         self.acts.append(act)
-        before, outcome = len(workspace.ephemerals(user)), Outcome(ok=True)
+        if (last := self.storm.people.last.get(user)) is not None:
+            last.over = act.began
+        self.storm.people.last[user] = act
+        outcome = Outcome(ok=True)
         try:
             if way == "click":
                 outcome = await workspace.click(user, AGENTS, card.ts, label="Yes" if yes else "No")
@@ -289,13 +328,12 @@ class Exchange:
             self.acts.remove(act)
             return None
         act.ok, act.ended = outcome.ok, time.time()
-        act.told += outcome.errors.values()
+        act.shown += outcome.errors.values()
         if not outcome.ok:
-            act.told.append(outcome.error)
+            act.shown.append(outcome.error)
         # What follows an acknowledgement comes within a moment, where it comes.
         await asyncio.sleep(0.4)
-        act.told += [each.text for each in workspace.ephemerals(user)[before:]]
-        act.told += [json.dumps(view.payload["blocks"]) for view in workspace.views(user)]
+        act.shown += [json.dumps(view.payload["blocks"]) for view in workspace.views(user)]
         if workspace.views(user):
             await workspace.close_view(user, everything=True)
         return act
@@ -306,14 +344,14 @@ class Exchange:
         if not opened.ok:
             raise ControlError(opened.error)
         try:
-            await until(lambda: workspace.views(user), 5)
+            await sees(lambda: workspace.views(user), 5)
         except TimeoutError:
             raise ControlError("no modal came") from None
         return await workspace.submit_view(user, {"Your answer": text})
 
     def _is_over(self) -> bool:
-        card = self.storm.card(self.token)
-        return card is not None and not has_controls(card)
+        cards = self.storm.cards(self.token)
+        return bool(cards) and not any(has_controls(each) for each in cards)
 
     # The oracle
 
@@ -328,8 +366,10 @@ class Exchange:
         mine = [act for act in self.acts if (act.user, act.response) == (by, asked.get("response"))]
         if not mine:
             yield f"{by} {asked.get('response')} was never given: {self.acts}"
-        elif all(act.was_refused for act in mine):
-            yield f"{by} was told to try again, and it was applied: {mine}"
+        else:
+            at = datetime.fromisoformat(asked["answeredAt"]).timestamp() + 1
+            if all(act.was_refused or act.began > at for act in mine):
+                yield f"{by} was told to try again, and it was applied at {asked['answeredAt']}: {mine}"
         for act in self.acts:
             # Of a reply in a thread nobody sees when Slack had its acknowledgement.
             ended = act.ended + (_READ if act.way == "thread" else 0.0)
@@ -341,7 +381,7 @@ class Exchange:
         self, asked: dict[str, Any], by: str | None, replies: list[dict[str, Any]]
     ) -> Iterator[str]:
         """What is wrong with what the agent got."""
-        if self.door == "http":
+        if self.door in {"http", "mcp"}:
             told = {json.dumps([s["answer"], s["decided_by"], s["decided_at"]]) for s in self.states}
             if told != {json.dumps([asked["response"], asked["decidedBy"], asked["answeredAt"]])}:
                 yield f"the asker was told {told}"
@@ -354,11 +394,6 @@ class Exchange:
                 yield f"replied {reply}, recorded {asked}"
             if self.door == "standard" and reply["decided_by"] != f"user:slack/{TEAM}/{by}":
                 yield f"decided by {reply['decided_by']}, not {by}"
-
-    @property
-    def untold(self) -> int:
-        """How many were acknowledged, did not win, and were not told who did."""
-        return sum(act.ok and not act.told for act in self.acts)
 
 
 class Storm:
@@ -378,15 +413,16 @@ class Storm:
         self.taken: list[dict[str, Any]] = []
         self.twins: dict[str, tuple[float, float]] = {}
         self.seconds = 0.0
-        self._cards: dict[str, list[Message]] = {}
-        self._counts: dict[str, int] = {}
+        self._cards: dict[str, list[Message]] = {}  # clarification → all that were posted
+        self._of: dict[str, str] = {}  # token → clarification
+        self._looked: dict[str, str] = {}  # channel → its newest message
 
     def now(self) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
     async def until(self, predicate: Any, otherwise: str, timeout: float = PATIENCE) -> Any:
         try:
-            return await until(predicate, timeout)
+            return await sees(predicate, timeout)
         except TimeoutError:
             raise AssertionError(otherwise) from None
 
@@ -394,14 +430,20 @@ class Storm:
 
     def look(self) -> None:
         """Take in new cards; note where a question has two with controls."""
-        for channel in list(self.workspace.state.channels.values()):
-            messages = list(channel.messages.values())
-            for message in messages[self._counts.get(channel.id, 0) :]:
+        for channel in self.workspace.state.channels.values():
+            last, fresh = self._looked.get(channel.id, ""), []
+            for message in reversed(channel.messages.values()):
+                if message.ts <= last:
+                    break
+                fresh.append(message)
+            for message in reversed(fresh):
                 metadata = message.metadata or {}
                 if message.bot_id and metadata.get("event_type") == "clarify_card":
                     name = metadata["event_payload"]["clarification"]
                     self._cards.setdefault(name, []).append(message)
-            self._counts[channel.id] = len(messages)
+                    if (named := _NAMED.search(said(message))) is not None:
+                        self._of[named[1]] = name
+                self._looked[channel.id] = message.ts
         now = time.time()
         for name, cards in self._cards.items():
             if (
@@ -411,15 +453,16 @@ class Storm:
                 first, _ = self.twins.get(name, (now, now))
                 self.twins[name] = first, now
 
+    def cards(self, token: str) -> list[Message]:
+        """A question's cards that stand."""
+        if token not in self._of:
+            self.look()
+        cards = self._cards.get(self._of.get(token, ""), ())
+        return [each for each in cards if _stands(self.workspace, each)]
+
     def card(self, token: str) -> Message | None:
-        """A question's card that stands, the one that was posted last."""
-        self.look()
-        words = f"with {token}?"
-        for cards in reversed(self._cards.values()):
-            standing = [each for each in cards if _stands(self.workspace, each) and words in said(each)]
-            if standing:
-                return standing[0]
-        return None
+        """The first of them."""
+        return next(iter(self.cards(token)), None)
 
     def replies(self, exchange: Exchange) -> list[dict[str, Any]]:
         """That an agent took, or was sent."""
@@ -447,7 +490,7 @@ class Storm:
         for number in range(questions):
             rng = random.Random(f"{self.rng.random()}")  # noqa: S311
             door, kind = (
-                rng.choice(("standard", "minimal", "http")),
+                rng.choice(("standard", "minimal", "http", "mcp")),
                 rng.choice(("yes_no", "yes_no", "freetext")),
             )
             exchange = Exchange(self, f"rpl-{number}", door, kind, rng)
@@ -488,7 +531,7 @@ class Storm:
     async def settle(self) -> None:
         """Wait until all that has to come after a takeover has come."""
         try:
-            await until(lambda: not list(self._doubles()), SETTLED + 20)
+            await sees(lambda: not list(self._doubles()), SETTLED + 20)
         except TimeoutError:
             self.wrong += self._doubles()
         self.look()
@@ -545,18 +588,35 @@ class Storm:
                 wrong.append(f"{name} had two cards with controls for {until_ - first:.0f} s")
         return wrong
 
+    def keep(self, folder: Path) -> None:
+        """For whoever looks for the cause of something."""
+        with (folder / "envelopes.log").open("w") as log:
+            for ack in self.workspace.acks:
+                fared = ack.failure or f"{ack.seconds:.3f} s"
+                log.write(f"{_time(ack.time)} {ack.envelope_id} {ack.payload_type} {ack.attempt} {fared}\n")
+        with (folder / "calls.log").open("w") as log:
+            for call in self.workspace.calls:
+                log.write(f"{_time(call.time)} {json.dumps(asdict(call), default=str)[:1500]}\n")
+        with (folder / "acts.log").open("w") as log:
+            for each in self.exchanges:
+                for act in each.acts:
+                    log.write(f"{each.token} {each.clarification} {_time(act.began)} {act} {act.told}\n")
+
     def report(self) -> str:
         """What was seen."""
         takeovers = [each for each in self.fleet.takeovers if each.seconds is not None]
-        posts = [call.time for call in self.workspace.calls if call.method.startswith("chat.")]
+        acts = [act for each in self.exchanges for act in each.acts]
+        sent = {"chat.postMessage", "chat.update"}
+        posts = [call.time for call in self.workspace.calls if call.method in sent]
         lines = [
             f"{len(self.exchanges)} questions, {self.fleet.happened.total()} faults, {self.seconds:.0f} s",
             f"faults: {dict(self.fleet.happened)}",
             (
-                f"acts: {Counter(a.way for e in self.exchanges for a in e.acts)},"
-                f" not acknowledged {sum(not a.ok for e in self.exchanges for a in e.acts)},"
-                f" told to try again {sum(a.was_refused for e in self.exchanges for a in e.acts)},"
-                f" two at once {sum(len({a.user for a in e.acts}) > 1 for e in self.exchanges)}"
+                f"asked by {dict(Counter(each.door for each in self.exchanges))}; acts: {dict(Counter(a.way for a in acts))},"
+                f" not acknowledged {sum(not a.ok for a in acts)},"
+                f" told to try again {sum(a.was_refused for a in acts)},"
+                f" two at once {sum(len({a.user for a in e.acts}) > 1 for e in self.exchanges)},"
+                f" on one of two cards {sum(a.twin for a in acts)}"
             ),
             f"pages {self.pages}, questions that had two cards for a while: {len(self.twins)}",
             f"clocks: {'differ' if FAKETIME else 'are all right, as libfaketime is not installed'}",
@@ -570,14 +630,43 @@ class Storm:
             mine = [each for each in takeovers if each.how == how]
             seconds = sorted(each.seconds or 0.0 for each in mine)
             post = sorted(
-                min((at for at in posts if at >= each.at), default=each.at) - (each.since or 0)
+                max(min((at for at in posts if at >= each.at), default=each.at) - (each.since or 0), 0.0)
                 for each in mine
             )
+            stops = sorted(each.stopping for each in mine)
             lines.append(
                 f"takeover, {how}: {len(mine)} times, leads after {seconds[0]:.1f} / {statistics.median(seconds):.1f} /"
                 f" {seconds[-1]:.1f} s, first post after {post[0]:.1f} / {statistics.median(post):.1f} / {post[-1]:.1f} s"
+                + (
+                    f", stopped within {stops[0]:.1f} / {statistics.median(stops):.1f} / {stops[-1]:.1f} s"
+                    if stops[-1]
+                    else ""
+                )
             )
         return "\n".join(lines)
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%H:%M:%S.%f")[:-3]
+
+
+class _BusyError(Exception):
+    """A tool said that it cannot be done now."""
+
+
+def _read(answer: httpx.Response) -> dict[str, Any]:
+    """What the bot says of a question, also over MCP."""
+    words = answer.text
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        words = [line for line in words.splitlines() if line.startswith("data:")][-1].removeprefix("data:")
+    state: dict[str, Any] = json.loads(words)
+    if "jsonrpc" not in state:
+        return state
+    assert "result" in state, state
+    if state["result"].get("isError"):
+        raise _BusyError(words)
+    found: dict[str, Any] = state["result"]["structuredContent"]
+    return found
 
 
 def _stands(workspace: Workspace, message: Message) -> bool:
@@ -591,7 +680,7 @@ def _stands(workspace: Workspace, message: Message) -> bool:
 async def scene(folder: Path, server: Server, seed: int, replicas: int) -> AsyncIterator[Storm]:
     """The replicas run, with all around them."""
     rng = random.Random(seed)  # noqa: S311
-    options = Options(ack_timeout=_ACK, retry_delays=(0.0, 5.0, 30.0))
+    options = Options(ack_timeout=_ACK, retry_delays=_RETRIES)
     minimal = await Agent.start()
     try:
         async with Workspace(options=options) as workspace, StandardAgent(Tap()) as standard:
@@ -625,6 +714,7 @@ async def stormed(
         async with scene(folder, server, seed, replicas) as storm:
             await storm.run(questions, faults, kinds, rate, calm)
             await storm.settle()
+            storm.keep(folder)
             return storm.check(), storm.report()
     finally:
         server.stop()
