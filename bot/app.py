@@ -19,7 +19,7 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
@@ -84,7 +84,7 @@ from core.bus import lifecycle
 from core.clarification import Clarification
 from core.clock import Clock, SystemClock, Turns, within
 from core.dispatch import Dispatcher
-from core.errors import LedgerUnreadable
+from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.hub import Hub
 from core.index import Index, Scan, scan, summarize
 from core.ledger import FileLedger, Ledger
@@ -118,6 +118,8 @@ _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 _DATABASE_RETRY = 1.0  # seconds
 _POLLS = "they do not get through, so that it is asked twice a second: name a direct address in storage.listen_url_env"
+_AWAY = (StorageUnavailable, LockTimeout, LedgerUnwritable)
+_ANEW = "CLARIFY_BEGAN_ANEW"  # set for itself by a bot that begins anew: as it was at work, it waits for the database
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
 
 
@@ -127,12 +129,12 @@ async def run(settings: Settings) -> None:
     Raises:
         ClarifyBotError: it cannot start, or a part of it died.
     """
+    waits, stop = os.environ.pop(_ANEW, None) is not None, asyncio.Event()
     # What a start makes, modules and ledgers' summaries by the ten thousand, stays for long: full collections would go
     # through all of it again and again, and later hold up the event loop for that time.
     gc.disable()
     try:
         bot = await Bot.build(settings, None, random.Random())  # noqa: S311 - jitter, not secrets
-        stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -145,12 +147,23 @@ async def run(settings: Settings) -> None:
         except LeaseLost as error:
             # Whatever this one is about to do, the other one does. Nothing stops as fast as this; it begins anew, waiting.
             _log.error("starting again, to wait for its lease to end", reason=str(error))
-            logging.shutdown()  # its last lines are told
-            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
+            _begin_anew()
         finally:
             await bot.stop()
+    except _AWAY as error:
+        if not waits or stop.is_set():
+            raise
+        _log.error("starting again, until the database can be had", reason=str(error))
+        await asyncio.sleep(_DATABASE_RETRY)
+        _begin_anew()
     finally:
         gc.enable()
+
+
+def _begin_anew() -> NoReturn:
+    logging.shutdown()  # its last lines are told
+    os.environ[_ANEW] = "1"
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
 def files(settings: Settings, *, expected: bool) -> FileLedger:
@@ -293,7 +306,7 @@ class Bot:
         try:
             await self._restore(found)
             await self._lead(found)
-        except StorageUnavailable as error:
+        except _AWAY as error:
             # What was taken up so far is begun anew, here or by another bot, once there is something to begin with.
             _log.warning("what the bot that led left cannot be taken up", reason=str(error))
             while await self.store.trouble() is not None:
@@ -800,7 +813,7 @@ class Bot:
             later=self.later,
             pulse=self.pulse,
             acts=self.acts,
-            counted=lambda others: self.store.note_connections(others, self.clock.now()),
+            counted=self._note_connections,
             passed=self.monitoring.trigger,
             replicas=lambda: self.replicas.others,  # built later
             clock=self.clock,
@@ -821,6 +834,12 @@ class Bot:
             forgotten=self._forget,
             clock=self.clock,
         )
+
+    async def _note_connections(self, others: int) -> None:
+        try:
+            await self.store.note_connections(others, self.clock.now())
+        except StorageUnavailable as error:
+            _log.warning("how many are connected with the Slack app is not stored", reason=str(error))
 
     def _handlers(self, commands: Commands) -> Handlers:
         """What answers people in Slack."""

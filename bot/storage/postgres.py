@@ -84,7 +84,7 @@ class PostgreSQL:
         """Connect, bring the database to the newest version.
 
         Raises:
-            StorageError: it cannot be used, or was written by a newer version.
+            StorageError: it cannot be used, or was written by a newer version. StorageUnavailable: not now.
         """
         server = Server()
         writer = Session(url, server)
@@ -93,7 +93,8 @@ class PostgreSQL:
             installation = await writer.run(prepared)
         except psycopg.Error as error:
             await writer.close()
-            raise StorageError(f"The database cannot be used: {words(error)}.") from error
+            kind = StorageUnavailable if isinstance(error, psycopg.OperationalError) else StorageError
+            raise kind(f"The database cannot be used: {words(error)}.") from error
         except StorageError:
             await writer.close()
             raise

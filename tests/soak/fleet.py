@@ -57,6 +57,8 @@ class Replica:
                 "FAKETIME": f"{skew:+d}",
                 "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             }
+        with (self.folder / "bot.log").open("a") as log:
+            log.write(json.dumps({"event": "a new life", "skew": skew}) + "\n")
         self.life = await Life.begin(self, env=env, fresh=True)
         self.lives += 1
 
@@ -191,9 +193,11 @@ class Fleet:
         for each in self.replicas:
             for line in each.news():
                 self._read(each, line)
-            if each.ended and not each.busy and each.lives:
-                self.troubles.append(f"replica {each.number} ended by itself")
+            if each.ended and not each.busy and each.life is not None:
                 each.busy = True
+                self.note("ended by itself", each)
+                self.troubles.append(f"replica {each.number} ended by itself: {each.life.words()[-1000:]}")
+                self._later(self._starts(each))
 
     def _read(self, replica: Replica, line: dict[str, Any]) -> None:
         event = line.get("event")
@@ -371,15 +375,31 @@ class Fleet:
                 await asyncio.wait(self._healing)
         for each in self.replicas:
             each.wire.cut_at = None
-        await self.until(lambda: len(self.workspace.link.connections) == len(self.replicas), 120)
+        try:
+            await self.until(lambda: len(self.workspace.link.connections) == len(self.replicas), 120)
+        except TimeoutError:
+            there = len(self.workspace.link.connections)
+            self.troubles.append(f"at the end {there} replicas were connected with Slack")
 
     async def _starts(self, replica: Replica) -> None:
+        """As whatever starts such a program anew does it: again, where there was no database."""
         await asyncio.sleep(self.rng.uniform(*_DOWN))
         connected = len(self.workspace.link.connections)
-        await replica.start(self._skew())
-        self.note("starts", replica)
+        while True:
+            await replica.start(self._skew())
+            self.note("starts", replica)
+            with suppress(TimeoutError):
+                await self.until(lambda: replica.address or replica.ended, 60)
+            if not replica.ended:
+                break
+            assert replica.life is not None
+            words = replica.life.words().splitlines()[-1]
+            self.note(f"could not start: {words}", replica)
+            if "atabase" not in words and "stored" not in words and "storage" not in words:
+                self.troubles.append(f"replica {replica.number} could not start: {words}")
+            await asyncio.sleep(1)
         with suppress(TimeoutError):
-            await self.until(lambda: replica.address and len(self.workspace.link.connections) > connected, 60)
+            await self.until(lambda: len(self.workspace.link.connections) > connected, 60)
         replica.busy = False
 
     async def _goes_on(self, replica: Replica, seconds: float) -> None:
