@@ -253,6 +253,12 @@ async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
         first.kill()
         await until(lambda: "what the bot that led left cannot be taken up" in second.words())
         wire.blocked = False
+        await until(lambda: "starting again, to wait for its lease to end" in second.words())
+        wire.blocked = True  # before the program that begins anew has asked for it
+        wire.cut()
+        await until(lambda: second.ended or "starting again, until the database can be had" in second.words())
+        assert not second.ended, second.last_words()
+        wire.blocked = False
         await leads(second)
         assert "the database was away" in second.words()
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok

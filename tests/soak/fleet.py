@@ -23,7 +23,7 @@ from tests.kit.until import until
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 """Sets a process's clock; where it is not installed (`apt-get install faketime`) all clocks are right."""
 SKEWS = (0, 0, -150, 90, 240)  # seconds that a replica's clock is ahead, from start to start
-_BEGINS_ANEW = "another bot leads: starting again, to wait for its lease to end"
+_BEGINS_ANEW = "starting again, to wait for its lease to end"
 _LOOK = 0.03
 _STOPPED = (12.0, 16.0)  # seconds: longer than the lease
 _PAUSED = (0.5, 5.0)
