@@ -187,9 +187,12 @@ class Questions:
         if not speaker.may_be(asked.agent):
             raise OtherAgent
         asked = self._redacted(asked, speaker.producer)
-        asking = self._asked(asked, speaker.producer, token, repeats=repeats and asked.key is None)
+        asking = asyncio.ensure_future(
+            self._asked(asked, speaker.producer, token, repeats=repeats and asked.key is None)
+        )
+        asking.add_done_callback(_ended)
         # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
-        record, is_new = await asyncio.shield(asyncio.ensure_future(asking))
+        record, is_new = await asyncio.shield(asking)
         if record.asked.direct is None:
             raise Forgotten(record.id)
         return record, is_new
@@ -340,11 +343,19 @@ class Questions:
         waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self._index)
         waiting += self._on_the_way[producer] - 1
 
+        def before(tx: Tx) -> _Place | None:
+            known = _known(tx, asked, producer, now)
+            if known is None and over is not None:
+                return _same(tx, asked, producer, over)
+            return known
+
         def work(tx: Tx) -> _Place:
-            if (known := _known(tx, asked, producer, now)) is not None:
-                return known
-            if over is not None and (same := _same(tx, asked, producer, over)) is not None:
-                return same
+            if (asked_before := before(tx)) is not None:
+                return asked_before
+            if asked.key is not None or over is not None:
+                tx.queue("inbox")  # another bot may be asked the same right now
+                if (asked_before := before(tx)) is not None:
+                    return asked_before
             if trouble is not None:
                 raise BadField("to", trouble)
             if waiting >= most:
@@ -460,6 +471,12 @@ async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) ->
     finally:
         news.cancel()
     changed.clear()
+
+
+def _ended(asking: asyncio.Future[Any]) -> None:
+    """Where the caller left, nobody is there to be told why it was not asked."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place | None:

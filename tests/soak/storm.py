@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ import psycopg
 
 from bot.logs import configure_logging
 from bot.workspace import Options, Workspace
+from bot.workspace.context import Ack
 from bot.workspace.controls import ControlError
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import AGENTS, ONCALL, TEAM
@@ -117,6 +118,7 @@ class Act:
     ended: float = 0.0
     ok: bool = False
     twin: bool = False
+    message: str = ""  # the ts of a reply in the thread
     shown: list[str] = field(default_factory=list)
     over: float = math.inf  # when they did the next thing
 
@@ -210,9 +212,10 @@ class Exchange:
             async with httpx.AsyncClient() as http:
                 # Nothing is replayed there: what nobody took is said again.
                 for _ in range(100):
-                    await http.post(f"{self.storm.minimal.url}/emit", json=event)
+                    with suppress(httpx.TransportError):
+                        await http.post(f"{self.storm.minimal.url}/emit", json=event, timeout=30)
                     try:
-                        await sees(lambda: self.storm.card(self.token), 4)
+                        await sees(lambda: self.storm.card(self.token), 10)
                     except TimeoutError:
                         continue
                     return
@@ -317,7 +320,8 @@ class Exchange:
             if way == "click":
                 outcome = await workspace.click(user, AGENTS, card.ts, label="Yes" if yes else "No")
             elif way == "thread":
-                await workspace.post(user, AGENTS, text, thread_ts=card.thread_ts or card.ts)
+                reply = await workspace.post(user, AGENTS, text, thread_ts=card.thread_ts or card.ts)
+                act.message = reply.ts
             elif way == "command":
                 outcome = await workspace.command(
                     user, AGENTS, "/clarify", f"answer {self.clarification} {text}"
@@ -371,8 +375,9 @@ class Exchange:
             if all(act.was_refused or act.began > at for act in mine):
                 yield f"{by} was told to try again, and it was applied at {asked['answeredAt']}: {mine}"
         for act in self.acts:
-            # Of a reply in a thread nobody sees when Slack had its acknowledgement.
-            ended = act.ended + (_READ if act.way == "thread" else 0.0)
+            ended = act.ended
+            if act.way == "thread":  # read by whoever leads, where the one that acknowledged it ended
+                ended = self.storm.acknowledged.get(act.message, math.inf) + _READ
             if act.ok and not act.told and act not in mine and all(ended < won.began for won in mine):
                 yield f"{act} was acknowledged, and {mine} counts"
         yield from self._check_told(asked, by, replies)
@@ -413,9 +418,16 @@ class Storm:
         self.taken: list[dict[str, Any]] = []
         self.twins: dict[str, tuple[float, float]] = {}
         self.seconds = 0.0
+        self.acknowledged: dict[str, float] = {}  # the ts of people's messages → when
+        self._record, workspace.context.record_ack = workspace.context.record_ack, self._note_ack  # type: ignore[method-assign]
         self._cards: dict[str, list[Message]] = {}  # clarification → all that were posted
         self._of: dict[str, str] = {}  # token → clarification
         self._looked: dict[str, str] = {}  # channel → its newest message
+
+    def _note_ack(self, ack: Ack, payload: dict[str, Any]) -> None:
+        if ack.failure is None and (ts := payload.get("event", {}).get("ts")) is not None:
+            self.acknowledged.setdefault(ts, time.time())
+        self._record(ack, payload)
 
     def now(self) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
