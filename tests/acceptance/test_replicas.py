@@ -260,6 +260,7 @@ async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
         assert not second.ended, second.last_words()
         wire.blocked = False
         await leads(second)
+        await takes_clicks(second, 2)
         assert "the database was away" in second.words()
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
         assert (await stage.reply())["response"] is True

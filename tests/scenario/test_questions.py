@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
+from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
@@ -68,6 +70,24 @@ async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: 
     assert stage.record()["status"] == "answered"
     assert (await asker.look(asked))["answer"] is True
     await stage.now_says(card, "Delivered and confirmed")
+
+
+async def test_two_bots_that_are_asked_the_same_at_once_ask_it_once(
+    stage: World, postgres_server: Server
+) -> None:
+    stage.keep_in(postgres_server.new())
+    async with stage.bot() as one, stage.bot() as other:
+        async with AsyncExitStack() as opened:
+            ways = [
+                await opened.enter_async_context(httpx.AsyncClient(base_url=url_of(bot), timeout=60))
+                for bot in (one, other)
+            ]
+            asked = [{"question": f"Which of {each}?", "key": f"key-{each}"} for each in range(10)]
+            answers = await asyncio.gather(
+                *(http.post("/questions", json=each) for each in asked for http in ways)
+            )
+        assert {answer.status_code for answer in answers} == {200, 201}, [each.text for each in answers]
+        assert len({answer.json()["id"] for answer in answers}) == len(asked)
 
 
 @pytest.mark.either_database

@@ -417,7 +417,7 @@ class Storm:
         self.wrong: list[str] = []
         self.taken: list[dict[str, Any]] = []
         self.twins: dict[str, tuple[float, float]] = {}
-        self.seconds = 0.0
+        self.seconds, self.ends = 0.0, math.inf
         self.acknowledged: dict[str, float] = {}  # the ts of people's messages → when
         self._record, workspace.context.record_ack = workspace.context.record_ack, self._note_ack  # type: ignore[method-assign]
         self._cards: dict[str, list[Message]] = {}  # clarification → all that were posted
@@ -484,9 +484,11 @@ class Storm:
     # The course
 
     async def run(
-        self, questions: int, faults: int, kinds: tuple[str, ...], rate: float, calm: float
+        self, questions: int, faults: int, kinds: tuple[str, ...], rate: float, calm: float, *, minutes: float
     ) -> None:
+        """No question is asked and nothing goes wrong any more after so many `minutes`."""
         began = time.monotonic()
+        self.ends = began + minutes * 60
         async with asyncio.TaskGroup() as group:
             watches = [group.create_task(each) for each in (self.fleet.watch(), self._watch(), self._fetch())]
             storm = group.create_task(self._blow(faults, kinds, calm))
@@ -500,6 +502,8 @@ class Storm:
     async def _ask(self, questions: int, rate: float) -> AsyncIterator[Any]:
         open_ones = asyncio.Semaphore(40)
         for number in range(questions):
+            if time.monotonic() > self.ends:
+                break
             rng = random.Random(f"{self.rng.random()}")  # noqa: S311
             door, kind = (
                 rng.choice(("standard", "minimal", "http", "mcp")),
@@ -524,6 +528,8 @@ class Storm:
     async def _blow(self, faults: int, kinds: tuple[str, ...], calm: float) -> None:
         for _ in range(faults):
             await asyncio.sleep(self.rng.uniform(0.3, 1.7) * calm)
+            if time.monotonic() > self.ends:
+                break
             await self.fleet.fault(kinds)
 
     async def _watch(self) -> None:
@@ -718,13 +724,14 @@ async def stormed(
     kinds: tuple[str, ...] = ALL,
     rate: float = 1.5,
     calm: float = 3.0,
+    minutes: float = math.inf,
 ) -> tuple[list[str], str]:
     """What is wrong after it, and what was seen."""
     (folder / "pg").mkdir()
     server = Server(folder / "pg")
     try:
         async with scene(folder, server, seed, replicas) as storm:
-            await storm.run(questions, faults, kinds, rate, calm)
+            await storm.run(questions, faults, kinds, rate, calm, minutes=minutes)
             await storm.settle()
             storm.keep(folder)
             return storm.check(), storm.report()
@@ -741,6 +748,7 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--rate", type=float, default=1.5, help="questions a second")
     parser.add_argument("--calm", type=float, default=3.0, help="seconds between two faults")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="at most, until all goes well again")
     parser.add_argument("--kinds", default="", help="of faults, with commas between them; all unless said")
     parser.add_argument("--keep", type=Path, help="a folder to work in, which stays")
     options = parser.parse_args()
@@ -758,6 +766,7 @@ def main() -> int:
             kinds=kinds,
             rate=options.rate,
             calm=options.calm,
+            minutes=options.minutes,
         )
         wrong, report = asyncio.run(course)
     sys.stdout.write("\n".join([f"seed {options.seed}", report, f"{len(wrong)} wrong", *wrong]) + "\n")
