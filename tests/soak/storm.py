@@ -386,6 +386,10 @@ class Exchange:
         self, asked: dict[str, Any], by: str | None, replies: list[dict[str, Any]]
     ) -> Iterator[str]:
         """What is wrong with what the agent got."""
+        if asked.get("response") is None:
+            if replies or self.states:
+                yield f"told {replies or self.states}, and nothing is recorded"
+            return
         if self.door in {"http", "mcp"}:
             told = {json.dumps([s["answer"], s["decided_by"], s["decided_at"]]) for s in self.states}
             if told != {json.dumps([asked["response"], asked["decidedBy"], asked["answeredAt"]])}:
