@@ -431,7 +431,7 @@ def test_of_overlapping_shifts_the_highest_level_counts_in_the_order_of_the_feed
         return f"SUMMARY:{title}\nDTSTART:20261024T{begins:02}0000Z\nDTEND:20261024T{ends:02}0000Z"
 
     events = [
-        layer("[L1] Cem", 0, 20),
+        layer("[L1] Cem", 1, 20),
         layer("[L1] Ann", 0, 10),
         layer("Ben [L2]", 8, 12),
         layer("[l2] Dee", 9, 11),
@@ -448,7 +448,7 @@ def test_of_overlapping_shifts_the_highest_level_counts_in_the_order_of_the_feed
     changes = [datetime(2026, 10, 24, 0, tzinfo=UTC)]
     while (change := next_change(found, changes[-1])) is not None:
         changes.append(change)
-    assert [change.hour for change in changes] == [0, 8, 9, 11, 12, 20, 22]
+    assert [change.hour for change in changes] == [0, 1, 8, 9, 11, 12, 20, 22]
 
 
 def test_empty_calendar_names_nobody() -> None:

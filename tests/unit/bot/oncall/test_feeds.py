@@ -309,6 +309,20 @@ async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
         assert said.startswith(why), said
 
 
+async def test_everybody_is_asked_for_in_pages_and_once(
+    tmp_path: Path, workspace: Workspace, people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.people._PAGE", 3)
+    workspace.faults.add("users.list", "429:0", times=1)
+    last = "U0ZZZ"
+    newcomer(workspace, last, "Zoe Last")
+    for _ in range(2):
+        assert await found(tmp_path, people, shift("", "Zoe Last")) == (last, "")
+    pages = -(-len(workspace.context.state.users) // 3)
+    calls = [call for call in workspace.calls if call.method == "users.list" and call.outcome == "ok"]
+    assert len(calls) == pages
+
+
 async def test_people_of_the_configuration_come_first(tmp_path: Path, people: People) -> None:
     table = f'people = {{"Ann Example" = "{FOLAKE}", "ANN@example.com" = "{ADE}"}}\n'
     assert await found(tmp_path, people, shift("", "ann example"), table) == (FOLAKE, "")

@@ -91,6 +91,7 @@ REFUSED: list[tuple[str, Json, str]] = [
     ("conversations.open", {"users": GONE}, "user_disabled"),
     ("users.info", {"user": "U0NOBODY"}, "user_not_found"),
     ("usergroups.users.list", {"usergroup": "S0NONE"}, "no_such_subteam"),
+    ("users.lookupByEmail", {"email": "nobody@local.example"}, "users_not_found"),
     ("views.open", {"trigger_id": "1", "view": modal(text_input())}, "invalid_trigger_id"),
     ("views.update", {"view_id": "V1", "view": modal(text_input())}, "not_found"),
     (*publish("U0NOBODY", home()), "user_not_found"),
@@ -277,6 +278,17 @@ async def test_people_and_groups(ws: Workspace, client: AsyncWebClient) -> None:
     following = first["response_metadata"]["next_cursor"]
     second = await client.conversations_members(channel=AGENTS, limit=100, cursor=following)
     assert [len(page["members"]) for page in (first, second)] == [2, len(members) - 2]
+
+
+async def test_people_by_address_and_in_pages(ws: Workspace, client: AsyncWebClient) -> None:
+    assert (await client.users_lookupByEmail(email="ADE@local.example"))["user"]["id"] == ADE
+    gone = await ask(client, "users.lookupByEmail", email="gone@local.example")
+    assert gone["error"] == "users_not_found", "deactivated people are not told of"
+    first = await client.users_list(limit=3)
+    second = await client.users_list(limit=100, cursor=first["response_metadata"]["next_cursor"])
+    users = [user["id"] for page in (first, second) for user in page["members"]]
+    assert users == list(ws.context.state.users)
+    assert {GONE, BOT_USER} <= {*users}
 
 
 async def test_presence_of_others(ws: Workspace, client: AsyncWebClient) -> None:
