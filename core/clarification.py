@@ -119,7 +119,7 @@ class AnsweredBy(Record):
 
 
 class Holder(Record):
-    """Who took an escalated clarification, at `at`: a Slack user id and its team."""
+    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team."""
 
     user: str
     team: str | None = None
@@ -631,6 +631,30 @@ def taken(record: Clarification, holder: Holder) -> Clarification:
     """
     check_open(record)
     return renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder}))
+
+
+def claimed(record: Clarification, holder: Holder) -> Clarification:
+    """Taken, unless somebody has it in hand: then the record as it is.
+
+    Raises:
+        AlreadyAnswered, Closed: it takes no answer any more.
+    """
+    check_open(record)
+    return record if record.asked.taken_by is not None else taken(record, holder)
+
+
+def let_go(record: Clarification, user: str) -> Clarification:
+    """Not in hand of `user` any more, who took it; the record as it is where they do not have it, or it is escalated: that
+    is given back to the pager.
+
+    Raises:
+        AlreadyAnswered, Closed: it takes no answer any more.
+    """
+    check_open(record)
+    holder = record.asked.taken_by
+    if holder is None or holder.user != user or record.status == "escalated":
+        return record
+    return renewed(record, aaep=record.asked.model_copy(update=_NOT_HELD))
 
 
 def handed(record: Clarification, holder: Holder) -> Clarification:

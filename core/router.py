@@ -28,10 +28,12 @@ from core.clarification import (
     agent_key,
     answered,
     check_open,
+    claimed,
     escalated,
     handed,
     has_expired,
     held_back,
+    let_go,
     nudged,
     opened,
     parse_id,
@@ -244,6 +246,14 @@ class Router:
     async def take(self, clarification_id: str, holder: Holder) -> Clarification:
         """Somebody has it in hand."""
         return await self._change_record(clarification_id, lambda record: taken(record, holder))
+
+    async def claim(self, clarification_id: str, holder: Holder) -> Clarification:
+        """Somebody has it in hand, unless somebody else has; the first one wins."""
+        return await self._change_record(clarification_id, lambda record: claimed(record, holder))
+
+    async def let_go(self, clarification_id: str, user: str) -> Clarification:
+        """Somebody does not have it in hand any more; nothing changes where another one has."""
+        return await self._change_record(clarification_id, lambda record: let_go(record, user))
 
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification:
         """Offer it to somebody, who has yet to take it."""

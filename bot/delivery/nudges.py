@@ -15,7 +15,7 @@ from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
-from bot.views.notices import nudge, rollup_nudge, unclaimed_notice
+from bot.views.notices import nudge, owner_of, rollup_nudge, unclaimed_notice
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock
@@ -121,7 +121,11 @@ class Nudges:
     def _own(self, record: Clarification, key: str, message: Message, kind: str) -> Fresh:
         route, (producer, session_id) = self._audiences.route(record), self._audiences.thread(record)
         # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
-        body = _body(message) | {"opens_thread": True, "broadcast": kind == "nudge"}
+        # Somebody is on it: who else reads the channel is not called.
+        body = _body(message) | {
+            "opens_thread": True,
+            "broadcast": kind == "nudge" and not owner_of(record),
+        }
         return Fresh(
             key=key,
             kind=kind,

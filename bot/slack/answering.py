@@ -37,7 +37,7 @@ from bot.views.forms import SubmissionErrors, full_view, message_modal, read_sub
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.render import Renderer
 from core import answers
-from core.clarification import Answer, Clarification, NotOpen, parse_id
+from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
 from core.index import Index, Summary, urgency
@@ -224,6 +224,8 @@ class Answering:
         match press.verb:
             case "yes" | "no" | "choice" | "select" | "accept" | "reject":
                 reaction = await self._answer_by_press(press, person, place)
+            case "take" | "letgo":
+                reaction = await self._own(press, person, place)
             case "which":
                 reaction = await self._answer_with_kept_text(press, person, place)
             case "answer":
@@ -236,6 +238,22 @@ class Answering:
             case "list" | "page":
                 reaction = Reaction(view=await self._list(press))
         return reaction
+
+    async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
+        """Take an open question, take it over from somebody, or let go of it."""
+        record = await self.find(press.clarification)
+        if (refused := await self.refusal(record, person, place)) is not None:
+            return refused
+        if press.round < record.round:
+            return Reaction(phrases.STALE_CARD)
+        holder = Holder(user=person.user, team=person.team or None, at=self._clock.now())
+        if press.verb == "letgo":
+            after = await self._router.let_go(record.id, person.user)
+        elif press.arg:
+            after = await self._router.take(record.id, holder)
+        else:
+            after = await self._router.claim(record.id, holder)
+        return Reaction(phrases.owned(after, person.user))
 
     async def _answer_by_press(self, press: Press, person: Person, place: Place) -> Reaction:
         def read(record: Clarification) -> Answer:

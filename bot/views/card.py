@@ -21,8 +21,11 @@ from bot.views.arguments import (
 from bot.views.blockkit import (
     ANSWER,
     CONFIRM_TEXT,
+    LET_GO,
     NO,
     OPTION,
+    TAKE,
+    TAKE_OVER,
     VIEW_FULL,
     YES,
     Actions,
@@ -102,7 +105,7 @@ _DEFAULT_ALOUD = 300
 _PLAIN = 1200
 _MOST_PIECES = 20  # messages that repeat a question in its thread; beyond, View full has to do
 _REST = "The rest stands under View full."
-_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL))
+_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL, TAKE, TAKE_OVER, LET_GO))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +122,7 @@ class Card:
     facts: tuple[Words, ...] = ()
     buttons: tuple[Button, ...] = ()
     selects: tuple[Select, ...] = ()
-    controls: tuple[Button, ...] = ()  # a page's own
+    controls: tuple[Button, ...] = ()  # what else can be done with it than answer
     hint: tuple[Words, ...] = ()
 
     @property
@@ -160,6 +163,7 @@ def card(
     if shown.stage == "open":
         text, more = open_text(shown)
         made = open_card(shown, verbosity, text, posted_to_fallback)
+        made = replace(made, controls=_owner_buttons(shown))
     else:
         text, more = _closed_text(shown), ()
         made = _closed_card(shown, text)
@@ -357,6 +361,26 @@ def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
     if _has_modal(shown):
         found.append(answer_button(record, number))
     return (*found, view_full(record, number)) if cut else tuple(found)
+
+
+def _owner_buttons(shown: Round) -> tuple[Button, ...]:
+    """Who is on it: to be said before somebody else begins. What several people have to accept is nobody's own.
+
+    Whoever took an escalated one was paged, and gives it back on the page.
+    """
+    record, number, holder = shown.record, shown.number, shown.asked.taken_by
+    if shown.asked.needed > 1:
+        return ()
+    if holder is None:
+        return (
+            button(
+                Press("take", record.id, number), TAKE, f"Take {record.id}: others see that you are on it"
+            ),
+        )
+    over = button(Press("take", record.id, number, "over"), TAKE_OVER, f"Take over {record.id}")
+    if record.status == "escalated":
+        return (over,)
+    return over, button(Press("letgo", record.id, number), LET_GO, f"Let go of {record.id}, which you took")
 
 
 def _decisions(shown: Round, wanted: Confirmation) -> Iterable[Button]:

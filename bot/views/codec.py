@@ -27,7 +27,21 @@ from typing import Any, ClassVar, Literal, cast, get_args
 from bot.errors import BadPress
 from core.clarification import ID
 
-Verb = Literal["yes", "no", "choice", "select", "answer", "view", "which", "list", "page", "accept", "reject"]
+Verb = Literal[
+    "yes",
+    "no",
+    "choice",
+    "select",
+    "answer",
+    "view",
+    "which",
+    "list",
+    "page",
+    "accept",
+    "reject",
+    "take",
+    "letgo",
+]
 PageVerb = Literal["take", "hand", "snooze", "notmine", "show"]
 ListVerb = Literal["page", "take"]
 HomeVerb = Literal["answer", "view", "page"]
@@ -57,7 +71,7 @@ class Press:
 
     `arg` by verb: choice: the choice's index from 0; view, list, page: the page from 1; which: the id of
     the reply that waits for its question; accept, and the modal of answer: the version of the arguments that are shown
-    (`core.approvals`), where the agent asked directly; otherwise empty. `list` and `page` name one clarification of
+    (`core.approvals`), where the agent asked directly; take: `over` where the card names somebody who has it; otherwise empty. `list` and `page` name one clarification of
     the agent whose questions are listed.
     """
 

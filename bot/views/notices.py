@@ -16,6 +16,7 @@ from typing import Any
 from bot.views import inert
 from bot.views.blockkit import (
     LEARN_MORE,
+    LET_GO,
     TAKE,
     Actions,
     Budget,
@@ -298,24 +299,35 @@ def nudge(record: Clarification, answerers: Sequence[str]) -> Draft:
 
     Args:
         record: as found in the ledger.
-        answerers: of its route, as configured: `members` are not called, users (U…) and groups (S…) are.
+        answerers: of its route, as configured: `members` are not called, users (U…) and groups (S…) are. Where somebody
+            has it in hand, they alone are.
     """
     shown = round_of(directed(record))
     question = inert.clip(words(shown.question), _BEGINNING)
-    wanted = shown.asked.confirmation
+    wanted, held = shown.asked.confirmation, owner_of(record)
     # What silence does is told of every question.
     grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
     stakes = " ".join(filter(None, grave))
     default = default_words(shown.asked, _DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
+    hint = f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint
+    if held:
+        hint = f"{hint} If you cannot, press {LET_GO} on its card: others are asked then."
     return _reminder(
         f"{shown.agent} still waits · {shown.id}",
         [f"{shown.agent} still waits for an answer ({shown.id}): {question}", stakes],
-        answerers,
+        (held,) if held else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
-        hint=f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint,
+        hint=hint,
         asked=sections(question, stakes),
     )
+
+
+def owner_of(record: Clarification) -> str:
+    """The Slack user who has an open question in hand, and answers it alone; empty where there is none."""
+    holder = record.asked.taken_by
+    is_one = holder is not None and record.asked.needed <= 1 and inert.is_user(holder.user)
+    return holder.user if holder is not None and is_one else ""
 
 
 def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bot.views import inert
+from bot.views.blockkit import LET_GO, TAKE_OVER
 from bot.views.wording import HOW_TO_COMMENT, Round, closed_by, fallback_words, round_of
 from core import answers
 from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
@@ -65,6 +66,21 @@ def already_answered(record: Clarification, number: int | None = None) -> str:
     """Somebody was first: who, what, when. `number`: the round that is meant; None: the last."""
     shown = round_of(record, number)
     return f"{_id(record)} was already answered by {_who(shown)}: {_quoted(shown.answer_label)}{_when(shown.answered_at)}."
+
+
+def owned(record: Clarification, user: str) -> str:
+    """Who has an open question in hand, for `user`, who has just taken it or let go of it."""
+    name, holder = _id(record), record.asked.taken_by
+    if holder is None:
+        return f"Nobody has {name} in hand now: everybody who may answer is reminded of it."
+    if holder.user != user:
+        who = (
+            inert.mention(holder.user) if inert.is_user(holder.user) else inert.escaped_line(holder.user, 100)
+        )
+        return f"{who} has {name} in hand. Nothing was changed; “{TAKE_OVER}” on its card makes it yours."
+    if record.status == "escalated":
+        return f"You have {name} in hand now. Pages about it stop; please answer it, or hand it over."
+    return f"You have {name} in hand now: reminders go to you alone. “{LET_GO}” on its card gives it back."
 
 
 def closed(record: Clarification) -> str:

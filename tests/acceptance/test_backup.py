@@ -69,7 +69,7 @@ async def test_restored_bot_goes_on_where_the_backup_was_taken(stage: World) -> 
         since = await stage.until(
             lambda: cards_saying(stage, "Asked since?")[1:]
         )  # its first card is not ours now
-        assert controls(since[0]) == ["Yes", "No"]
+        assert controls(since[0]) == ["Yes", "No", "Take"]
         await stage.workspace.click(FOLAKE, AGENTS, waiting.ts, label="No")
         assert (await stage.reply("rpl_open"))["response"] is False
         await stage.workspace.click(FOLAKE, AGENTS, since[0].ts, label="Yes")

@@ -68,7 +68,7 @@ async def test_first_versions_files_are_gone_on_from(stage: World) -> None:
     async with stage.bot() as bot:
         assert (await stage.reply("rpl_sent"))["response"] is False  # decided then, delivered now
         waiting = await stage.card("Taken in just before the kill?")
-        assert controls(waiting) == ["Yes", "No"]
+        assert controls(waiting) == ["Yes", "No", "Take"]
         region = await stage.card("Which region?")
         await stage.workspace.click(FOLAKE, AGENTS, region.ts, label="America")
         assert (await stage.reply("rpl_open"))["response"] == "us-1"

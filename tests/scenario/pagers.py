@@ -115,7 +115,12 @@ class Night(World):
         return [page for page in self.pages(user) if clarification in said(page)]
 
     async def live(
-        self, text: str, place: str = ONCALL, *, wants: Iterable[str] = ("Take",), but: Iterable[str] = ()
+        self,
+        text: str,
+        place: str = ONCALL,
+        *,
+        wants: Iterable[str] = ("Take", "Hand to…"),
+        but: Iterable[str] = (),
     ) -> Message:
         """The message that says `text` and carries the controls `wants`, to a person or in a channel.
 

@@ -35,7 +35,7 @@ async def test_click_answers_and_reply_reaches_the_producer(stage: World) -> Non
 async def test_choice_buttons_send_the_value_and_show_the_label(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask(accepted_response_kinds=["multiple_choice"], choices=REGIONS)
-        assert controls(card) == ["Europe", "America"]
+        assert controls(card) == ["Europe", "America", "Take"]
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="America")
         assert (await stage.reply())["response"] == "us-1"
         assert "Answer: America" in said(await stage.now_says(card, "Answer:"))
@@ -253,7 +253,7 @@ async def test_question_with_more_choices_than_fit_is_shown_and_can_be_read_whol
         )
         assert "CLR-100001-001" in said(card)
         menu = len(choices) <= 100 and not several
-        assert controls(card) == [*(["Choose an answer"] if menu else ["Answer…"]), "View full"]
+        assert controls(card) == [*(["Choose an answer"] if menu else ["Answer…"]), "View full", "Take"]
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="View full")).ok
         whole = await every_page(stage, ADE)
         for n, choice in enumerate(choices, 1):

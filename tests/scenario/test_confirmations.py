@@ -64,7 +64,7 @@ async def test_click_decides_and_the_reply_reaches_the_producer(
 ) -> None:
     async with stage.bot():
         card = await confirm(stage, correlation_id="corr_1")
-        assert controls(card) == ["Accept", "Reject", "Answer…"]
+        assert controls(card) == ["Accept", "Reject", "Answer…", "Take"]
         assert asks_again(card) == AGAIN
         assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label=label)).ok
         reply = await decided(stage)
@@ -232,7 +232,7 @@ async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Wo
 async def test_only_what_the_agent_takes_is_offered(stage: World) -> None:
     async with stage.bot():
         card = await confirm(stage, allowed_replies=["reject", "postpone"])
-        assert controls(card) == ["Reject", "Answer…"]
+        assert controls(card) == ["Reject", "Answer…", "Take"]
         await stage.workspace.post(ADE, AGENTS, "accept", thread_ts=card.ts)
         assert "Reply with reject" in (await stage.whisper(ADE, "I couldn't read that")).text
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Reject")

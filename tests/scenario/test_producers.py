@@ -94,7 +94,7 @@ async def test_p1_question_that_breaks_its_schema_still_gets_its_card(
         }
         body = {key: value for key, value in (whole | odd).items() if value is not None}
         await stage.producer.emit_raw(json.dumps(body), event_id="evt_1")
-        assert controls(await stage.card("Shall I go on?")) == labels
+        assert controls(await stage.card("Shall I go on?")) == [*labels, "Take"]
 
 
 async def test_p1_garbage_and_oversize_page_somebody_and_stop_nothing(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_end_of_a_session_voids_what_is_open(stage: World, kind: str, word
         await stage.says(kind, urgency="critical")
         for card in (first, second):
             assert not controls(await stage.now_says(card, words))
-        assert controls(stage.workspace.message(AGENTS, other.ts)) == ["Yes", "No"]
+        assert controls(stage.workspace.message(AGENTS, other.ts)) == ["Yes", "No", "Take"]
 
 
 CHOOSE: dict[str, Any] = {
@@ -279,7 +279,7 @@ async def answered_in_full_time(stage: World, clock: LeapClock, token: str) -> N
     """Ask; the card is there with its controls and its whole ten minutes, and takes an answer."""
     words = f"Is this {token}?"
     card = await stage.ask(token, question=words)
-    assert controls(card) == ["Yes", "No"], said(card)
+    assert controls(card) == ["Yes", "No", "Take"], said(card)
     expires = datetime.fromisoformat(stage.record(number=-1)["aaep"]["expiresAt"])
     assert timedelta(seconds=570) < expires - clock.now() <= timedelta(seconds=600)
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")

@@ -87,7 +87,7 @@ async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_
         asked = await other.asks()
         card = await stage.card("Which database?", ARCHITECTS)
         assert said(card).count("engineer asks architect") == 2  # also where only the text is read
-        assert controls(card) == ["Answer…"]
+        assert controls(card) == ["Answer…", "Take"]
 
         await stage.workspace.post(FOLAKE, ARCHITECTS, "PostgreSQL", thread_ts=card.ts)
         assert f"<@{ADE}>" in (await stage.whisper(FOLAKE, "cannot answer")).text

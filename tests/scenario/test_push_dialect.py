@@ -196,7 +196,7 @@ async def test_step_of_the_agents_clock_kills_no_new_question(stage: World, push
         set_back = (stage.clock.now() - timedelta(hours=2)).isoformat()
         await planner.asks("rpl_2", session="sess_two", question="And now?", timestamp=set_back)
         card = await stage.card("And now?")
-        assert controls(card) == ["Yes", "No"], said(card)
+        assert controls(card) == ["Yes", "No", "Take"], said(card)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await planner.reads())["reply_token"] == "rpl_2"
 
@@ -212,7 +212,7 @@ async def test_no_question_of_a_slow_clock_arrives_dead(stage: World, pushing: s
                 f"rpl_{number}", session=f"sess_{number}", question=words, timestamp=slow, timeout_seconds=300
             )
             card = await stage.card(words)
-            assert controls(card) == ["Yes", "No"], said(card)
+            assert controls(card) == ["Yes", "No", "Take"], said(card)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await planner.reads())["reply_token"] == "rpl_2"
 

@@ -52,7 +52,7 @@ async def test_question_is_answered_while_the_caller_waits(stage: World, asker: 
     asked = await asker.ask(question="Which age?", choices=["65", "67"], context="For the plan")
     assert (asked["status"], asked["kind"], asked["agent"]) == ("waiting", "choice", "local")
     card = await stage.card("Which age?")
-    assert controls(card) == ["65", "67"]
+    assert controls(card) == ["65", "67", "Take"]
     waiting = asyncio.create_task(asker.look(asked, wait=30))
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="67")
     state = await waiting

@@ -77,7 +77,7 @@ async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_que
         await stage.until(lambda: stage.record()["round"] == 2)
         again = await stage.until(
             lambda: next(
-                (c for c in stage.cards() if c.ts != first.ts and controls(c) == ["Yes", "No"]), None
+                (c for c in stage.cards() if c.ts != first.ts and controls(c) == ["Yes", "No", "Take"]), None
             )
         )
         await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
@@ -89,7 +89,9 @@ async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_
         card = await stage.ask()
         stage.workspace.board.delete(card)
         again = await stage.until(
-            lambda: next((c for c in stage.cards() if c.ts != card.ts and controls(c) == ["Yes", "No"]), None)
+            lambda: next(
+                (c for c in stage.cards() if c.ts != card.ts and controls(c) == ["Yes", "No", "Take"]), None
+            )
         )
         await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
         assert (await stage.reply())["response"] is True

@@ -126,7 +126,7 @@ async def test_card_of_another_bot_on_the_app_is_not_taken_over(stage: World) ->
             await stage.workspace.click(FOLAKE, AGENTS, mine.ts, label="Yes")
             assert (await stage.reply("rpl_1"))["response"] is True
             await stage.now_says(mine, "Delivered")
-    assert controls(theirs) == ["Yes", "No"]
+    assert controls(theirs) == ["Yes", "No", "Take"]
     assert len(stage.cards()) == 2
 
 

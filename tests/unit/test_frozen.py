@@ -58,6 +58,9 @@ HOOK = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
         ("1|accept|CLR-42-001|1|0123456789abcdef", Press("accept", "CLR-42-001", 1, "0123456789abcdef")),
         ("1|answer|CLR-42-001|1|0123456789abcdef", Press("answer", "CLR-42-001", 1, "0123456789abcdef")),
         ("1|reject|CLR-42-001|1|", Press("reject", "CLR-42-001", 1)),
+        ("1|take|CLR-42-001|1|", Press("take", "CLR-42-001", 1)),
+        ("1|take|CLR-42-001|1|over", Press("take", "CLR-42-001", 1, "over")),
+        ("1|letgo|CLR-42-001|1|", Press("letgo", "CLR-42-001", 1)),
     ],
 )
 def test_control_of_a_card(text: str, read: Press) -> None:

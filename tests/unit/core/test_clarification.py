@@ -18,8 +18,10 @@ from core.clarification import (
     Status,
     abandoned,
     answered,
+    claimed,
     escalated,
     handed,
+    let_go,
     nudged,
     parse_id,
     resolved,
@@ -189,12 +191,29 @@ def test_nudge_is_of_what_waits_for_its_answerers(status: Status) -> None:
         nudged(record().model_copy(update={"status": status}), NOW, SLA)
 
 
+def test_first_claim_wins_and_who_has_it_lets_go() -> None:
+    ade, bea = Holder(user="U1", team="T1", at=NOW), Holder(user="U2", team="T1", at=NOW + MINUTE)
+    mine = claimed(record(), ade)
+    assert mine.asked.taken_by == ade
+    assert claimed(mine, bea) is mine
+    assert let_go(mine, "U2") is mine
+    free = let_go(mine, "U1")
+    assert (free.asked, free.status) == (record().asked, "pending")
+    assert let_go(free, "U1") is free
+    assert taken(mine, bea).asked.taken_by == bea, "taken over"
+
+
+def test_escalated_one_is_given_back_to_the_pager_alone() -> None:
+    passed = taken(escalated(record(), "by hand", "words", NOW), Holder(user="U1", team="T1", at=NOW))
+    assert let_go(passed, "U1") is passed
+
+
 @pytest.mark.parametrize("status", ["answered", "resolved", "abandoned", "pending", "stale", "escalated"])
 def test_take_and_hand_are_of_open_ones_and_keep_the_status(status: Status) -> None:
     found = record().model_copy(update={"status": status})
     ade, bea = Holder(user="U1", team="T1", at=NOW), Holder(user="U2", team="T1", at=NOW + MINUTE)
     if not found.is_open:
-        for change in (taken, handed):
+        for change in (taken, handed, claimed, lambda found, ade: let_go(found, ade.user)):
             with pytest.raises(Closed):
                 change(found, ade)
         return

@@ -218,7 +218,7 @@ async def test_content_refused_is_said_plainly_with_its_controls(world: Room) ->
     world.slack.script = [(Never("invalid_blocks", "content"), False)]
     await world.until_done(KEY)
     (post,) = world.slack.live()
-    assert [block["type"] for block in post.blocks] == ["section", "actions"]
+    assert [block["type"] for block in post.blocks] == ["section", "actions", "actions"]
     assert "Deploy to production?" in post.blocks[0]["text"]["text"]
     assert world.raised == []
 

@@ -15,7 +15,17 @@ from bot.delivery.nudges import Nudges
 from bot.routing import Group
 from bot.settings.model import ResponderSettings, RouteSettings
 from bot.storage.store import Store
-from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
+from core.clarification import (
+    Answer,
+    Clarification,
+    Decider,
+    Holder,
+    abandoned,
+    answered,
+    escalated,
+    nudged,
+    taken,
+)
 from core.errors import LockTimeout
 from core.index import summarize
 from tests.kit.clocks import ManualClock
@@ -114,6 +124,19 @@ async def test_nudges_goes_into_the_session_thread_and_the_channel(world: Stage)
     )
     assert "<@U0GOOD>" in desired.message.text
     assert not desired.opens_thread
+
+
+async def test_nudges_goes_to_who_has_it_in_hand_alone(world: Stage) -> None:
+    await world.session("p", "111.1")
+    record = taken(again(record_of()), Holder(user="U0OWNER", at=NOW))
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.told)
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    assert (desired.thread_ts, desired.broadcast) == ("111.1", False)
+    assert desired.message.text.startswith("<@U0OWNER> ")
+    assert "<@U0GOOD>" not in desired.message.text
+    assert "press Let go on its card" in desired.message.text
 
 
 async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:

@@ -144,7 +144,7 @@ def choices(count: int, length: int) -> list[dict[str, str]]:
 )
 def test_card_controls_by_kinds(record: Clarification, buttons: list[str], options: list[str]) -> None:
     message = card(record)
-    assert labels(message.blocks) == buttons
+    assert labels(message.blocks) == [*buttons, "Take"]
     assert menu(message) == options
 
 
@@ -288,7 +288,7 @@ def test_card_escalated_gives_the_reason_and_offers_the_rest(
     message = card(record)
     assert reason in shown(message.blocks)
     assert message.text.startswith("Escalated")
-    assert labels(message.blocks) == ["Yes", "No", *(["View full"] if has_more else [])]
+    assert labels(message.blocks) == ["Yes", "No", *(["View full"] if has_more else []), "Take"]
 
 
 @pytest.mark.parametrize(
@@ -406,9 +406,30 @@ def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
     assert "Answered by <@U0GOOD>" in shown(past.blocks)
     assert labels(past.blocks) == []
     assert "Second?" in shown(now.blocks)
-    assert labels(now.blocks) == ["Answer…"]
+    assert labels(now.blocks) == ["Answer…", "Take"]
     assert "CLR-42-001 · round 2" in shown(now.blocks)
     assert card(record, round=2) == now
+
+
+@pytest.mark.parametrize(
+    ("record", "buttons"),
+    [
+        (record_of(), ["Take"]),
+        (taken(record_of(), GOOD), ["Take over", "Let go"]),
+        (taken(record_of(), SOMEBODY), ["Take over", "Let go"]),
+        (escalated(record_of(), "by hand", "", NOW), ["Take"]),
+        (handed(escalated(record_of(), "by hand", "", NOW), GOOD), ["Take"]),
+        (taken(escalated(record_of(), "by hand", "", NOW), GOOD), ["Take over"]),
+    ],
+)
+def test_card_offers_to_take_it_and_to_give_it_back(record: Clarification, buttons: list[str]) -> None:
+    message = card(record)
+    assert [each for each in labels(message.blocks) if each not in {"Answer…", "View full"}] == buttons
+
+
+def test_card_that_several_have_to_accept_is_nobodys_own() -> None:
+    asked = kinds("yes_no").asked.model_copy(update={"approvals_needed": 2})
+    assert "Take" not in labels(card(kinds("yes_no").model_copy(update={"aaep": asked})).blocks)
 
 
 def test_card_asked_once_more_than_allowed_is_open_again() -> None:
@@ -417,7 +438,7 @@ def test_card_asked_once_more_than_allowed_is_open_again() -> None:
         record = again(answer(record), f"Round {number}?")
     message = card(record)
     assert record.status == "escalated"
-    assert labels(message.blocks) == ["Answer…", "View full"]
+    assert labels(message.blocks) == ["Answer…", "View full", "Take"]
     assert "Round 6?" in shown(message.blocks)
     assert "Rounds exhausted" in message.text
     assert "Round 4?" in shown(card(record, round=4).blocks)
@@ -469,7 +490,7 @@ def test_card_lists_the_first_of_more_choices_than_a_menu_holds_and_says_where_t
     assert "10. Nr 10 𝔏𝔏𝔏" in said
     assert "11. " not in said
     assert "… and 91 more under View full" in said
-    assert labels(message.blocks) == ["Answer…", "View full"]
+    assert labels(message.blocks) == ["Answer…", "View full", "Take"]
 
 
 def test_what_cannot_be_laid_out_is_shown_as_plain_text_with_id_question_and_how_to_answer() -> None:

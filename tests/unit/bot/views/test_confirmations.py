@@ -289,7 +289,7 @@ def test_action_that_is_lost_can_only_be_rejected() -> None:
     message = RENDERER.card(record)
     judged(record, message)
     assert "Action: (the agent did not say)" in shown(message.blocks)
-    assert labels(message.blocks) == ["Reject", "Answer…"]
+    assert labels(message.blocks) == ["Reject", "Answer…", "Take"]
     judge_view(RENDERER.answer_modal(record))
     assert answers.from_text(record.asked, "reject").response == "reject"
     with pytest.raises(AnswerRejected, match="Reply with reject;"):

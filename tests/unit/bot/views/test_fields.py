@@ -218,7 +218,7 @@ def test_long_lists_are_counted_on_the_card_and_stand_under_view_full() -> None:
     message = judged(card(record))
     for said in (message.text, shown(message.blocks)):
         assert "• Which (one of the 100 choices; optional)" in said
-    assert labels(message.blocks) == ["Answer…", "View full"]
+    assert labels(message.blocks) == ["Answer…", "View full", "Take"]
     assert "  100. e99" in full_text(record)
     alone = judged(card(one(MANY)))  # answered by these numbers in the thread
     assert "  100. e99" in shown(alone.blocks)

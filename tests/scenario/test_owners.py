@@ -1,0 +1,95 @@
+"""A question's owner: somebody says "mine" on its card, before others begin, and is the only one who is reminded."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bot.workspace.seed import ADE, FOLAKE, GIO, ONCALL
+from bot.workspace.state import Message
+from tests.kit.world import controls, said
+from tests.scenario.pagers import FIRST, Night, night
+from tests.scenario.typist import command, words
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Night]:
+    async with night(tmp_path) as made:
+        yield made
+
+
+def whispers(stage: Night, user: str) -> str:
+    return "\n".join(each.text for each in stage.workspace.ephemerals(user))
+
+
+async def press(stage: Night, card: Message, label: str, user: str, says: str) -> None:
+    """Press a button of a card, and wait for what the person alone is told."""
+    outcome = await stage.workspace.click(user, card.channel, card.ts, label=label)
+    assert outcome.ok, outcome
+    await stage.until(lambda: says in whispers(stage, user))
+
+
+async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(ADE, FOLAKE))) as bot:
+        card = await stage.ask(timeout_seconds=3600)
+        assert controls(card) == ["Yes", "No", "Take"]
+        await press(stage, card, "Take", ADE, f"You have {FIRST} in hand now: reminders go to you alone.")
+        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
+        assert controls(shown) == ["Yes", "No", "Take over", "Let go"]
+        assert shown.text.endswith(f"Taken by <@{ADE}>."), "read aloud, too"
+        mine = words(await command(stage, "mine", ADE))
+        assert FIRST in mine
+        assert f"Taken by <@{ADE}>" in mine
+
+        await stage.later(bot, minutes=31)
+        nudge = await stage.message("still waits")
+        assert nudge.text.startswith(f"<@{ADE}> Planner still waits")
+        assert "press Let go on its card: others are asked then" in nudge.text
+        assert f"<@{FOLAKE}>" not in nudge.text
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
+        assert not stage.pages()
+
+        await stage.later(bot, minutes=15)  # escalation waits no longer than ever
+        await stage.live("Nobody answered in time, nor after a reminder")
+        passed_on = await stage.becomes(card, "Escalated")
+        assert f"Taken by <@{ADE}>" not in said(passed_on)
+
+
+async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
+    config = stage.config(answerers=(ADE, FOLAKE))
+    async with stage.bot(config):
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You have")
+        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
+        await press(stage, shown, "Let go", FOLAKE, f"<@{ADE}> has {FIRST} in hand. Nothing was changed")
+        await press(stage, shown, "Take over", GIO, "a guest")
+        await press(stage, shown, "Take over", FOLAKE, f"You have {FIRST} in hand now")
+        await stage.becomes(card, f"Taken by <@{FOLAKE}>")
+    async with stage.bot(config):
+        shown = await stage.becomes(card, f"Taken by <@{FOLAKE}>")
+        await press(stage, shown, "Let go", FOLAKE, f"Nobody has {FIRST} in hand now")
+        free = await stage.becomes(card, without=["Let go"])
+        assert controls(free) == ["Yes", "No", "Take"]
+        assert "Taken by" not in said(free)
+        await press(stage, free, "Take", ADE, "in hand now")
+        await stage.becomes(card, f"Taken by <@{ADE}>")
+        await stage.press(card, "Yes", FOLAKE)
+        assert (await stage.reply())["response"] is True
+        done = await stage.becomes(card, f"Answered by <@{FOLAKE}>")
+        assert controls(done) == []
+
+
+async def test_escalated_question_is_taken_on_its_card_as_on_its_page(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(ADE, FOLAKE))):
+        card = await stage.ask(timeout_seconds=36_000)
+        await stage.escalate()
+        page = await stage.live("Shall I go on?")
+        shown = await stage.becomes(card, "Escalated")
+        await press(stage, shown, "Take", ADE, "Pages about it stop")
+        await stage.becomes(page, f"<@{ADE}>")
+        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
+        assert controls(shown) == ["Yes", "No", "Take over"]
+        assert not stage.pages(ADE)
+        assert stage.pages(ONCALL)
