@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -79,6 +80,17 @@ async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
         assert (await stage.reply())["response"] is True
         done = await stage.becomes(card, f"Answered by <@{FOLAKE}>")
         assert controls(done) == []
+
+
+async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(ADE, FOLAKE))):
+        card = await stage.ask(timeout_seconds=3600)
+        clicks = (stage.workspace.click(user, card.channel, card.ts, label="Take") for user in (ADE, FOLAKE))
+        assert all(outcome.ok for outcome in await asyncio.gather(*clicks))
+        shown = await stage.becomes(card, "Taken by")
+        first, second = (ADE, FOLAKE) if f"<@{ADE}>" in said(shown) else (FOLAKE, ADE)
+        await stage.until(lambda: f"You have {FIRST} in hand now" in whispers(stage, first))
+        await stage.until(lambda: f"<@{first}> has {FIRST} in hand" in whispers(stage, second))
 
 
 async def test_escalated_question_is_taken_on_its_card_as_on_its_page(stage: Night) -> None:
