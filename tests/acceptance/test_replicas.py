@@ -234,6 +234,8 @@ async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_put
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     await leads(second)
     assert not controls(await stage.now_says(card, f"<@{ADE}>"))
+    await stage.reply()
+    await stage.says("tool.completed")  # what it does with the answer: the question is over
     with closing(psycopg.connect(stage.database or "", autocommit=True)) as db:
         final = "select 1 from messages where kind = 'card' and final = 1"
         await stage.until(lambda: db.execute(final).fetchone())  # nothing else changes it
