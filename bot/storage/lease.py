@@ -40,7 +40,7 @@ class Terms:
     it is asked for again.
     """
 
-    lasts: float = 10.0
+    lasts: float = 9.5  # with the time until it is asked for, ten after the last sign of life
     margin: float = 3.0
     renew: float = 1.0  # well within the time after which a server counts as silent
     ask: float = 0.5

@@ -71,12 +71,13 @@ class DatabaseLedger:
         written: Callable[[], None] | None = None,
     ) -> _T:
         transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written))
-        while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
-            if (
-                self._store.doubt > _DOUBT
-            ):  # somebody waits for a word; what becomes of it is seen to all the same
-                transaction.add_done_callback(partial(_ended, issue))
-                raise LedgerInDoubt(issue)
+        try:
+            while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
+                if self._store.doubt > _DOUBT:  # somebody waits for a word
+                    raise LedgerInDoubt(issue)
+        finally:
+            if not transaction.done():
+                transaction.add_done_callback(partial(_ended, issue))  # it goes on all the same
         return transaction.result()
 
     async def _transact(
@@ -333,7 +334,7 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
 
 
 def _ended(issue: int, transaction: asyncio.Future[object]) -> None:
-    """A transaction that was in doubt has its end; whoever asked for it has gone on."""
+    """A transaction has its end; whoever asked for it has gone on, or was told that it is in doubt."""
     if transaction.cancelled() or (error := transaction.exception()) is None:
         _log.info("what was in doubt is stored, or was refused as it should be", issue=issue)
     else:
