@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from bot.errors import SlackError, StorageError
+from bot.errors import SlackError, StorageError, StorageUnavailable
 from bot.producers.inbox import Session, know_sessions, move_threads, set_thread
 from bot.routing import Thread
 from bot.storage.store import Store, Sweep
@@ -83,10 +83,10 @@ _LATE = tuple(each.name for each in fields(LateCall))
 class InFlight:
     """Posts whose outcome is not known yet. In memory, filled again on start.
 
-    `elsewhere` tells whether another bot is posting in a channel: one that leads, where this one does not.
+    `elsewhere` tells what another bot is posting in a channel: one that leads, where this one does not.
     """
 
-    def __init__(self, elsewhere: Callable[[str], Awaitable[bool]] | None = None) -> None:
+    def __init__(self, elsewhere: Callable[[str], Awaitable[frozenset[str]]] | None = None) -> None:
         self._channels: dict[str, str] = {}  # by the key of the message
         self._changed = asyncio.Event()
         self._elsewhere = elsewhere
@@ -106,21 +106,28 @@ class InFlight:
     async def look(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
         """The result of `read` in a channel; while it finds nothing, it reads again after each outcome of a post.
 
-        News of a post can be here before it is known that the post arrived. Another bot's posts are waited for as long
-        as Slack waits for an acknowledgement.
+        News of a post can be here before it is known that the post arrived. Another bot's posts that were begun before
+        are waited for about as long as Slack waits for an acknowledgement.
+
+        Raises:
+            StorageUnavailable: what another bot posts may be what is looked for.
         """
-        looks = 0
+        looks, begun = 0, None
         while True:
             change = self._changed if self.any_in(channel) else None
-            is_posting = change is None and self._elsewhere is not None and await self._elsewhere(channel)
+            if change is None and self._elsewhere is not None:
+                now = await self._elsewhere(channel)
+                begun = now if begun is None else begun & now
             found = await read()
-            if found or not (change or (is_posting and looks < _LOOKS)):
+            if found or not (change or begun):
                 return found
             if change is not None:
                 await change.wait()
-            else:
+            elif looks < _LOOKS:
                 looks += 1
                 await asyncio.sleep(_LOOK)
+            else:
+                raise StorageUnavailable("Another bot is posting there, and has not stored yet where.")
 
     async def settled(self) -> None:
         """Returns when every outcome is known."""
@@ -139,8 +146,9 @@ class Messages:
         self.inherited: set[str] = set()
         self.late = asyncio.Event()
 
-    async def _posted_elsewhere(self, channel: str) -> bool:
-        return not self._store.leads and bool(await self.begun_in(channel))
+    async def _posted_elsewhere(self, channel: str) -> frozenset[str]:
+        begun = [] if self._store.leads else await self.begun_in(channel)
+        return frozenset(row.key for row in begun)
 
     async def want(self, fresh: Iterable[Fresh]) -> None:
         """Have messages shown; one that is there already gets the new body, if it has one."""

@@ -11,6 +11,7 @@ from bot.delivery import messages as module
 from bot.delivery.messages import Fresh, Messages, Permalinks
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.storage.store import Store
+from tests.kit.databases import Server
 
 
 @dataclass
@@ -94,3 +95,24 @@ async def test_new_words_of_a_message_that_is_there_make_it_unfinished(store: St
         row = await messages.get("tools:1")
         assert row is not None
         assert (row.final, row.ts) == (final, "1.0")
+
+
+async def test_what_another_bot_is_posting_is_nothing_that_is_not_there(
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK", 0.001)
+    url = postgres_server.new()
+    leader, follower = await Store.open(url), await Store.open(url)
+    posting, looking = Messages(leader), Messages(follower)
+    await leader.lead()
+    await carded(posting, 1, None)
+    row = await posting.get("card:CLR-1-001:1")
+    assert row is not None
+    assert await posting.intend(row, "C1", None, 1.0, opens_thread=False)
+    with pytest.raises(StorageUnavailable, match="Another bot is posting there"):
+        await looking.landed_at("C1", "1.0")
+    assert await looking.landed_at("C2", "1.0") is None
+    await posting.landed(row, "C1", "1.0", "d", final=False, opens_thread=False)
+    assert await looking.landed_at("C1", "1.0") == await posting.get(row.key)
+    await follower.close()
+    await leader.close()
