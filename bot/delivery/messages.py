@@ -147,7 +147,8 @@ class Messages:
         self.late = asyncio.Event()
 
     async def _posted_elsewhere(self, channel: str) -> frozenset[str]:
-        begun = [] if self._store.leads else await self.begun_in(channel)
+        """Also by the bot that led before, as long as this one that leads now has not taken that up."""
+        begun = await self.begun_in(channel) if self._store.is_shared else []
         return frozenset(row.key for row in begun)
 
     async def want(self, fresh: Iterable[Fresh]) -> None:

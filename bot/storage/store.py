@@ -171,6 +171,11 @@ class Store:
         return self._database.clock
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other bots may work on it."""
+        return self._database.is_shared
+
+    @property
     def name(self) -> str:
         """Tells this process from others on the same database."""
         return self._database.name
@@ -228,7 +233,7 @@ class Store:
         Raises:
             StorageUnavailable: they do not hear of it.
         """
-        if self._database.is_shared:
+        if self.is_shared:
             await self.write(lambda tx: tx.tell(topic, name, leader_only=leader_only))
 
     def news(self) -> AsyncGenerator[list[News] | None]:

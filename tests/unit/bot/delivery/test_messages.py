@@ -112,6 +112,8 @@ async def test_what_another_bot_is_posting_is_nothing_that_is_not_there(
     with pytest.raises(StorageUnavailable, match="Another bot is posting there"):
         await looking.landed_at("C1", "1.0")
     assert await looking.landed_at("C2", "1.0") is None
+    with pytest.raises(StorageUnavailable):  # whoever leads next, before it has taken that up
+        await Messages(leader).landed_at("C1", "1.0")
     await posting.landed(row, "C1", "1.0", "d", final=False, opens_thread=False)
     assert await looking.landed_at("C1", "1.0") == await posting.get(row.key)
     await follower.close()
