@@ -314,13 +314,14 @@ class Messages:
         self.in_flight.end(row.key)
 
     async def adopt(self, row: Row, ts: str, shown: str) -> None:
-        """A post whose outcome was not known is at `ts`, unless it was found meanwhile."""
+        """A post whose outcome was not known is at `ts`, unless it was found meanwhile, or another message is there."""
         opens_thread = row.kind != "page" and row.session_id is not None and row.thread_ts is None
 
-        def work(tx: Tx) -> None:
+        def work(tx: Tx) -> int:
             taken = tx.run(
                 """update messages set ts = :ts, shown = :shown, final = 0, intent_at = null
-                   where key = :key and ts is null and channel = :channel""",
+                   where key = :key and ts is null and channel = :channel
+                     and not exists (select 1 from messages o where o.channel = :channel and o.ts = :ts)""",
                 key=row.key,
                 channel=row.channel,
                 ts=ts,
@@ -329,9 +330,10 @@ class Messages:
             if taken and opens_thread:
                 set_thread(tx, row.producer, row.session_id, row.channel, ts, again=False)
             tx.tell("message", row.key, leader_only=True)
+            return taken
 
-        await self._store.write(work)
-        self.in_flight.end(row.key)
+        if await self._store.write(work):
+            self.in_flight.end(row.key)
 
     async def now_shows(self, key: str, shown: str, *, final: bool) -> None:
         await self._store.run(

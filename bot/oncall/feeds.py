@@ -470,14 +470,16 @@ def _subject(policy: OnCallSettings) -> str:
 
 
 def _stand_in(policy: OnCallSettings) -> str:
-    users = ", ".join(f"<@{user}>" for user in policy.users or ())
-    return f"{users} stand in" if users else "nobody is on call: name `users` to stand in"
+    users = [f"<@{user}>" for user in policy.users or ()]
+    if not users:
+        return "nobody is on call: name `users` to stand in"
+    return f"{', '.join(users)} {'stands' if len(users) == 1 else 'stand'} in"
 
 
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
     """What is wrong with what a source says, in a word that is the same while it is, and in words for people."""
     if not any(each.ends > now for each in copy.shifts):
-        return "empty", f"{_subject(policy)} names nobody for the next month. {_stand_in(policy)}."
+        return "empty", f"{_subject(policy)} names nobody for the next month; {_stand_in(policy)}."
     unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
     if unknown and not at(copy.shifts, now):
         who = "; ".join(f"{_inert(each.label)}: {_inert(each.why)}" for each in unknown[:5])
@@ -497,7 +499,7 @@ def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
     if copy is None or copy.read_at == _NEVER:
         return f"{feed} has not been read yet"
     if now - copy.read_at > TOO_OLD:
-        return f"{feed} cannot be read since {copy.read_at:%Y-%m-%d %H:%M} UTC"
+        return f"{feed} has not been readable since {copy.read_at:%Y-%m-%d %H:%M} UTC"
     current = [each for each in copy.shifts if each.begins <= now < each.ends]
     if not current:
         return f"{feed} names nobody now"

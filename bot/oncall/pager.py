@@ -229,9 +229,8 @@ class Pager:
                 raise
             except Exception:  # noqa: BLE001 - as above
                 self._postpone(each)
-        shortfall = await self._policies.shortfall(
-            members[0].incident, step, holder
-        )  # of one policy, all of them
+        # All of them are of one policy.
+        shortfall = await self._policies.shortfall(members[0].incident, step, holder)
         # Looking up took its time: what was taken meanwhile is not sent any more.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
         return bool(still) and await self._send_or_split(still, step, to, shortfall)

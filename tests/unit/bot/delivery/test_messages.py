@@ -84,6 +84,20 @@ async def test_what_stands_where_a_post_is_on_its_way_is_waited_for(store: Store
     assert found.key == "card:CLR-1-001:1"
 
 
+async def test_place_of_another_message_is_not_adopted(store: Store) -> None:
+    messages = Messages(store)
+    await carded(messages, 1, "1.0")
+    await carded(messages, 2, None)
+    row = await messages.get("card:CLR-1-001:2")
+    assert row is not None
+    assert await messages.intend(row, "C1", None, 1.0, opens_thread=False)
+    begun = await messages.get(row.key)
+    assert begun is not None
+    await messages.adopt(begun, "1.0", "d")
+    assert await messages.get(row.key) == begun
+    assert messages.in_flight.any_in("C1"), "it is still looked for"
+
+
 async def test_new_words_of_a_message_that_is_there_make_it_unfinished(store: Store) -> None:
     messages = Messages(store)
     await messages.want([Fresh("tools:1", "tools", "C1", body={"text": "a"}, wanted="1")])

@@ -452,4 +452,4 @@ async def test_copy_of_a_calendar_counts_for_a_day(
     await kept(store, found, shift_of("U1", -1, 100), read_at=START - timedelta(hours=hours))
     turn = await Roster(found, people, store, ManualClock()).who("platform")
     assert turn.users == users
-    assert ("cannot be read since" in turn.note) == (not users)
+    assert ("has not been readable since" in turn.note) == (not users)
