@@ -67,7 +67,7 @@ UNDELIVERED: frozenset[ReplyState] = frozenset({"sending", "waiting"})
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
-_NOT_HELD = {"taken_by": None, "handed_to": None}
+_NOT_HELD = {"taken_by": None, "taken_from": None, "handed_to": None}
 NOT_REMINDED = {"nudges": 0, "nudged_at": None, "escalated_at": None, "escalated_for": None, **_NOT_HELD}
 
 _MOST = 2**53  # as far as all readers of JSON count; storage holds no more than a little beyond
@@ -235,6 +235,7 @@ class Aaep(Record):
     escalated_at: Moment | None = None
     escalated_for: Why | None = None
     taken_by: Holder | None = None
+    taken_from: str | None = None
     handed_to: Holder | None = None
     via: str | None = None
     sla_minutes: float | None = None
@@ -623,14 +624,26 @@ def held_back(record: Clarification, reason: str) -> Clarification:
     return renewed(record, aaep=record.asked.model_copy(update={"held_back": reason}))
 
 
-def taken(record: Clarification, holder: Holder) -> Clarification:
-    """Somebody has it in hand. The status stays.
+def taken(record: Clarification, holder: Holder, before: str | None = None) -> Clarification:
+    """Somebody has it in hand. The status stays. `before`: who had it, and is to be told.
 
     Raises:
         AlreadyAnswered, Closed: it takes no answer any more.
     """
     check_open(record)
-    return renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder}))
+    return renewed(
+        record, aaep=record.asked.model_copy(update={**_NOT_HELD, "taken_by": holder, "taken_from": before})
+    )
+
+
+def taken_over(record: Clarification, holder: Holder) -> Clarification:
+    """Taken; somebody else who had it in hand is to be told.
+
+    Raises:
+        AlreadyAnswered, Closed: it takes no answer any more.
+    """
+    before = record.asked.taken_by
+    return taken(record, holder, before.user if before is not None and before.user != holder.user else None)
 
 
 def claimed(record: Clarification, holder: Holder) -> Clarification:

@@ -27,8 +27,8 @@ class Summary:
     """What is known of a clarification without reading its ledger. Times are on our clock.
 
     `topic` has at most 200 characters. `nudges` are those about the latest question, which was asked at `asked_last`.
-    `taken_by` and `handed_to` are Slack user ids. `via`, `held_back`: see `Aaep`. `kind`: the first kind of answer that it
-    takes.
+    `taken_by`, `handed_to`, and `taken_from`, who had it before, are Slack user ids. `via`, `held_back`: see `Aaep`. `kind`:
+    the first kind of answer that it takes.
     """
 
     id: str
@@ -53,6 +53,8 @@ class Summary:
     escalated_at: datetime | None = None
     escalated_for: Why | None = None
     taken_by: str | None = None
+    taken_from: str | None = None
+    taken_at: datetime | None = None
     handed_to: str | None = None
     max_rounds: int = 5
     via: str | None = None
@@ -114,6 +116,8 @@ def summarize(record: Clarification) -> Summary:
         escalated_at=asked.escalated_at,
         escalated_for=asked.escalated_for,
         taken_by=asked.taken_by.user if asked.taken_by else None,
+        taken_from=asked.taken_from,
+        taken_at=asked.taken_by.at if asked.taken_by else None,
         handed_to=asked.handed_to.user if asked.handed_to else None,
         max_rounds=record.max_rounds,
         via=asked.via,

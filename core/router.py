@@ -41,6 +41,7 @@ from core.clarification import (
     reply_settled,
     resolved_by_hand,
     taken,
+    taken_over,
 )
 from core.clock import Clock
 from core.errors import AnswerRejected, BadInput, ConsentRefused, LedgerUnwritable, TooLong
@@ -246,6 +247,10 @@ class Router:
     async def take(self, clarification_id: str, holder: Holder) -> Clarification:
         """Somebody has it in hand."""
         return await self._change_record(clarification_id, lambda record: taken(record, holder))
+
+    async def take_over(self, clarification_id: str, holder: Holder) -> Clarification:
+        """Somebody has it in hand; whoever loses it is told."""
+        return await self._change_record(clarification_id, lambda record: taken_over(record, holder))
 
     async def claim(self, clarification_id: str, holder: Holder) -> Clarification:
         """Somebody has it in hand, unless somebody else has; the first one wins."""

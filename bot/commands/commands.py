@@ -165,7 +165,7 @@ class Changes:
         if (refusal := await self._access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         holder = Holder(user=person.user, team=person.team or None, at=self._clock.now())
-        name = _clean((await self._router.take(record.id, holder)).id, 40)
+        name = _clean((await self._router.take_over(record.id, holder)).id, 40)
         return said(f"You have {name} in hand now. Pages about it stop; please answer it, or hand it over.")
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:

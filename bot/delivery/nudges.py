@@ -1,4 +1,5 @@
-"""Posts nudges in Slack: once per nudge in the ledger, even if the bot is killed in between.
+"""Posts nudges in Slack: once per nudge in the ledger, even if the bot is killed in between; and tells whoever had a
+question in hand that somebody took it over.
 
 The router decides them (`nudges` of the record). Questions that share a roll-up card share a nudge too.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import NamedTuple
 
 import structlog
@@ -15,10 +17,11 @@ from bot.delivery.messages import Fresh, Messages
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
-from bot.views.notices import nudge, owner_of, rollup_nudge, unclaimed_notice
+from bot.views import inert
+from bot.views.notices import nudge, owner_of, rollup_nudge, taken_over, unclaimed_notice
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification
-from core.clock import Clock
+from core.clock import Clock, iso
 from core.errors import ClarifyError, LockTimeout
 from core.index import OWN_THREAD, Summary, summarize
 from core.ledger import Ledger
@@ -34,6 +37,16 @@ class _Owed(NamedTuple):
     issue: int
     round: int
     nudges: int
+
+
+class _Lost(NamedTuple):
+    """`by` took it over from `user` at `at`."""
+
+    clarification: str
+    issue: int
+    user: str
+    by: str
+    at: datetime
 
 
 class Nudges:
@@ -59,17 +72,17 @@ class Nudges:
         self._audiences = audiences
         self._notify = notify
         self._clock = clock
-        self._queue: asyncio.Queue[_Owed] = asyncio.Queue()
-        self._known: dict[str, _Owed] = {}
+        self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
+        self._known: dict[tuple[type, str], _Owed | _Lost] = {}
 
     def record_changed(self, seen: Summary) -> None:
         """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
-        owed = self._owed(seen)
-        if owed is None:
-            self._known.pop(seen.id, None)
-        elif self._known.get(seen.id) != owed:
-            self._known[seen.id] = owed
-            self._queue.put_nowait(owed)
+        for what, owed in ((_Owed, self._owed(seen)), (_Lost, _lost(seen))):
+            if owed is None:
+                self._known.pop((what, seen.id), None)
+            elif self._known.get((what, seen.id)) != owed:
+                self._known[what, seen.id] = owed
+                self._queue.put_nowait(owed)
 
     async def run(self) -> None:
         """Say what is owed, one after the other; runs until cancelled. One that has to wait lets the others pass."""
@@ -79,10 +92,13 @@ class Nudges:
                 self._queue.put_nowait(owed)
                 await self._clock.sleep(_RETRY)
 
-    async def _tried(self, owed: _Owed) -> bool:
+    async def _tried(self, owed: _Owed | _Lost) -> bool:
         """Whether it is settled; if not, it is to be tried again."""
         try:
-            await self._say(owed)
+            if isinstance(owed, _Lost):
+                await self._tell(owed)
+            else:
+                await self._say(owed)
         except (StorageUnavailable, LockTimeout) as error:
             _log.warning("a nudge has to wait", id=owed.clarification, reason=str(error))
             return False
@@ -108,6 +124,26 @@ class Nudges:
                 nudge(record, self._audiences.route(record).mentioned),
             )
             fresh = self._own(record, key, self._renderer.message(draft), "nudge")
+        await self._once(fresh)
+
+    async def _tell(self, lost: _Lost) -> None:
+        """Privately. Also where somebody else has taken it since: each of them hears who took it from them."""
+        record = await self._ledger.find(lost.clarification, lost.issue)
+        if record.is_open:
+            message = self._renderer.message(taken_over(record, lost.by))
+            await self._once(
+                Fresh(
+                    key=f"lost:{record.id}:{lost.user}:{iso(lost.at)}",
+                    kind="notice",
+                    target=lost.user,
+                    clarification=record.id,
+                    round=record.round,
+                    body={"text": message.text, "blocks": message.blocks, "more": list(message.more)},
+                    wanted="notice",
+                )
+            )
+
+    async def _once(self, fresh: Fresh) -> None:
         if await self._messages.get(fresh.key) is None:
             await self._notify(fresh)
 
@@ -172,6 +208,15 @@ class Nudges:
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
         owed = _Owed(seen.id, seen.issue, seen.round, seen.nudges if waits else 0)
         return owed if (waits or seen.reply == "unclaimed") and self._audiences.shows(seen) else None
+
+
+def _lost(seen: Summary) -> _Lost | None:
+    """Who had an open question in hand before whoever has it now."""
+    if not (
+        seen.is_open and inert.is_user(seen.taken_from) and inert.is_user(seen.taken_by) and seen.taken_at
+    ):
+        return None
+    return _Lost(seen.id, seen.issue, seen.taken_from, seen.taken_by, seen.taken_at)
 
 
 def _body(message: Message) -> dict[str, object]:

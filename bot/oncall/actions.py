@@ -262,7 +262,9 @@ class PageActions:
         now = self._clock.now()
         holder = Holder(user=person.user, team=person.team or None, at=now)
         held, rest = split(incidents)
-        taken, failed, later = await self._in_ledgers(held, self._router.take, holder)
+        # Whoever had one is told so; of many that would be as many messages, and the page that they have says it, too.
+        take = self._router.take_over if len(held) == 1 else self._router.take
+        taken, failed, later = await self._in_ledgers(held, take, holder)
         # One that is in no ledger any more is taken here alone: otherwise nobody could end its pages.
         rest += [each for each, error in failed if isinstance(error, NotFound)]
         failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]

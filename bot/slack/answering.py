@@ -250,7 +250,7 @@ class Answering:
         if press.verb == "letgo":
             after = await self._router.let_go(record.id, person.user)
         elif press.arg:
-            after = await self._router.take(record.id, holder)
+            after = await self._router.take_over(record.id, holder)
         else:
             after = await self._router.claim(record.id, holder)
         return Reaction(phrases.owned(after, person.user))

@@ -330,6 +330,15 @@ def owner_of(record: Clarification) -> str:
     return holder.user if holder is not None and is_one else ""
 
 
+def taken_over(record: Clarification, by: str) -> Draft:
+    """For whoever had an open question in hand: `by`, a Slack user, took it over."""
+    shown = round_of(directed(record))
+    name = inert.clip(record.id, ID_LIMIT)
+    took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
+    theirs = "You are not reminded of it any more. You may still answer it, or take it back, on its card."
+    return _notice(f"Taken over · {name}", [inert.clip(shown.question, _BEGINNING), theirs], alert=(took,))
+
+
 def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:
     """The reminder of `count` open questions of an agent that share one roll-up card; `oldest` is the earliest deadline,
     if any has one.

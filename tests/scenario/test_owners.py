@@ -82,6 +82,29 @@ async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
         assert controls(done) == []
 
 
+async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
+    config = stage.config(answerers=(ADE, FOLAKE))
+    async with stage.bot(config):
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You have")
+        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
+        await press(stage, shown, "Take over", ADE, "You have")
+        await press(stage, shown, "Take over", FOLAKE, f"You have {FIRST} in hand now")
+        word = await stage.page(f"<@{FOLAKE}> took {FIRST} over from you", ADE)
+        assert word.text.splitlines() == [
+            f"Taken over · {FIRST}. <@{FOLAKE}> took {FIRST} over from you.",
+            "Shall I go on?",
+            "You are not reminded of it any more. You may still answer it, or take it back, on its card.",
+        ]
+        shown = await stage.becomes(card, f"Taken by <@{FOLAKE}>")
+    async with stage.bot(config):
+        await press(stage, shown, "Take over", ADE, f"You have {FIRST} in hand now")
+        await stage.page(f"<@{ADE}> took {FIRST} over from you", FOLAKE)
+        assert [len(stage.workspace.direct(each)) for each in (ADE, FOLAKE)] == [1, 1]
+        everywhere = "\n".join(each.text for each in stage.workspace.messages(card.channel))
+        assert "over from you" not in everywhere
+
+
 async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage: Night) -> None:
     async with stage.bot(stage.config(answerers=(ADE, FOLAKE))):
         card = await stage.ask(timeout_seconds=3600)

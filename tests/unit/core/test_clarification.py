@@ -26,6 +26,7 @@ from core.clarification import (
     parse_id,
     resolved,
     taken,
+    taken_over,
 )
 from core.errors import BadInput, ClarifyError, IllegalTransition
 from core.matching import followed_up
@@ -200,7 +201,10 @@ def test_first_claim_wins_and_who_has_it_lets_go() -> None:
     free = let_go(mine, "U1")
     assert (free.asked, free.status) == (record().asked, "pending")
     assert let_go(free, "U1") is free
-    assert taken(mine, bea).asked.taken_by == bea, "taken over"
+    theirs = taken_over(mine, bea).asked
+    assert (theirs.taken_by, theirs.taken_from) == (bea, "U1")
+    assert taken_over(mine, ade).asked.taken_from is None
+    assert let_go(taken_over(mine, bea), "U2").asked == record().asked
 
 
 def test_escalated_one_is_given_back_to_the_pager_alone() -> None:
