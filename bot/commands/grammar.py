@@ -83,7 +83,7 @@ _HELP = {
     "abandon": "“abandon ID [reason]” closes a clarification without an answer; the agent gets none. "
     "Example: “/clarify abandon CLR-42-001 no longer needed”.",
     "stale": "“stale” lists open questions that were reminded of, are overdue or escalated. Example: “/clarify stale”.",
-    "mine": "“mine” lists what you took, what was handed to you or you were paged for, and what you may answer. "
+    "mine": "“mine” lists what you took, then what was handed to you or you were paged for, and what you may answer. "
     "Example: “/clarify mine”.",
     "oncall": "“oncall” or “oncall who” says who is on call. “oncall take 2h” makes you the one for two hours; without "
     "a time until the present turn ends, or for 8 hours. “oncall hand @ade 2h” makes it somebody else. Both also later: "

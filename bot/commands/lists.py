@@ -214,26 +214,29 @@ class Lists:
         return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
 
     async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Rights]:
-        """What is to be listed, most urgent first; how many of it wait for the person: those come first."""
+        """What is to be listed, most urgent first; how many of it wait for the person: those come first, of `mine` those
+        before them that the person took.
+        """
         summaries = [each for each in self._index if each.is_open]
         rights = await self._access.rights(person, {audience_of(each) for each in summaries})
         audiences = self._access.audiences
         here = {each for each in rights.sees if audiences.route_of(each).channel == place.channel}
-        mine: list[tuple[tuple[float, float], int]] = []
-        others: list[tuple[tuple[float, float], int]] = []
+        mine: list[tuple[bool, tuple[float, float], int]] = []
+        others: list[tuple[bool, tuple[float, float], int]] = []
         now = self._clock.now()
         for number, each in enumerate(summaries):
             audience, held = audience_of(each), self._access.is_held_by(person.user, each)
             if command.kind == "stale":
                 if is_late(each, now) and (held or audience in rights.sees):
-                    mine.append((urgency(each), number))
+                    mine.append((False, urgency(each), number))
             elif held or (audience in rights.answers and audiences.shows(each)):
-                mine.append((urgency(each), number))
+                theirs = command.kind == "mine" and each.taken_by == person.user
+                mine.append((not theirs, urgency(each), number))
             elif command.kind == "waiting" and audience in here:
-                others.append((urgency(each), number))
+                others.append((False, urgency(each), number))
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
-        found = [summaries[number] for _, number in (*sorted(mine), *sorted(others))]
+        found = [summaries[number] for _, _, number in (*sorted(mine), *sorted(others))]
         return found, len(mine), rights
 
     async def _page(

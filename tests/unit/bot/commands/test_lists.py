@@ -16,7 +16,7 @@ from bot.settings.model import RouteSettings
 from bot.slackapi import Place
 from bot.views.blockkit import Draft
 from core.agents import SessionFact
-from core.clarification import Clarification
+from core.clarification import Clarification, Holder, taken
 from core.index import Index, summarize
 from core.ledger import FileLedger
 from core.records import Raw, dump
@@ -93,7 +93,9 @@ def lists(
     )
 
 
-async def test_most_urgent_come_first_and_those_of_others_last(tmp_path: Path) -> None:
+async def test_most_urgent_come_first_in_mine_after_what_one_took_and_those_of_others_last(
+    tmp_path: Path,
+) -> None:
     clock = ManualClock(record_of().created)
     base = record_of()
 
@@ -114,6 +116,11 @@ async def test_most_urgent_come_first_and_those_of_others_last(tmp_path: Path) -
     assert "3 for you, 1 more in this channel" in answer.text
     mine = await lists(tmp_path, records, Gate(), clock).show(List("mine"), ADE, HERE)
     assert "Waiting for you: 3" in mine.text
+
+    held = [taken(each, Holder(user=ADE.user, at=clock.now())) for each in records[:2]]
+    desk = lists(tmp_path, [*held, *records[2:]], Gate(), clock)
+    assert rows(await desk.show(List("mine"), ADE, HERE)) == ["CLR-2-001", "CLR-1-001", "CLR-3-001"]
+    assert rows(await desk.show(List("waiting"), ADE, HERE)) == rows(answer)
 
 
 @pytest.mark.parametrize("count", [0, 1])
