@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from bot.settings.model import RouteSettings, Settings
+from bot.settings.model import Configuration, RouteSettings
 from core.clarification import HUMAN, Clarification, agent_key
 from core.index import OWN_THREAD, Session, Summary, session_of
 
@@ -82,7 +82,7 @@ def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
 class Audiences:
     """The same decisions for the settings of this bot."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Configuration) -> None:
         self._settings = settings
         self._kinds = {agent_key(role): each.kind for role, each in settings.responders.items()}
         self._kept: dict[Audience, RouteSettings] = {}

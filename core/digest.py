@@ -35,6 +35,12 @@ class Share:
     answers: int
     median: timedelta | None
 
+    @property
+    def speed(self) -> str:
+        if self.median is None:
+            return "no answer"
+        return f"{self.answers} answer{'s' * (self.answers != 1)}, median {spoken(self.median)}"
+
 
 @dataclass(frozen=True, slots=True)
 class Digest:
@@ -74,6 +80,18 @@ class Digest:
         if self.rounds_mean is not None:
             found.append(("Rounds", f"{self.rounds_mean:.1f} on average, {self.rounds_max} at most"))
         return found
+
+    def shares(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """What is due to each route, where there are several, and to each person, as people read it: a title, and of each
+        its name with the words.
+        """
+        routes = [
+            ("all others" if each.name == "*" else each.name, f"{each.asked} asked, {each.speed}")
+            for each in self.routes
+        ]
+        people = [(each.name, each.speed) for each in self.people]
+        found = [("By route", routes if len(routes) > 1 else []), ("By person", people)]
+        return [(title, rows) for title, rows in found if rows]
 
     def names(self) -> tuple[tuple[str, tuple[Count, ...]], ...]:
         """What is counted by name, with its title."""

@@ -12,10 +12,11 @@ from bot.cli.lists import each_record
 from bot.cli.output import Cell, Column, Part, Table, replacing, to_json
 from bot.cli.records import exact
 from bot.cli.running import Shell
+from bot.routing import Audiences
 from bot.views.wording import past_round
 from core.clarification import US, Aaep, Clarification, Entry
 from core.clock import iso, recent, span_of, spoken
-from core.digest import Count, Digest, DigestBuilder
+from core.digest import Count, Digest, DigestBuilder, Share
 from core.errors import BadInput
 from core.ledger import Ledger
 
@@ -39,7 +40,11 @@ async def digest(shell: Shell, span: str | None, since: str | None, png: Path | 
         raise BadInput("Give the span once: either SPAN or --since SPAN.")
     period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
     builder = DigestBuilder(period.since)
-    problems = await each_record(shell.ledger, builder.add)
+    audiences = Audiences(shell.settings)
+    routed = bool(shell.settings.routes)
+    problems = await each_record(
+        shell.ledger, lambda record: builder.add(record, audiences.route(record).name if routed else "")
+    )
     counted = builder.result()
     if png is not None:
         picture = draw(counted, period.span, period.until)
@@ -128,7 +133,14 @@ def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
         "topics": _counts(digest.topics),
         "askers": _counts(digest.askers),
         "answerers": _counts(digest.answerers),
+        "routes": [{"name": each.name, "asked": each.asked, **_speed(each)} for each in digest.routes],
+        "people": [{"name": each.name, **_speed(each)} for each in digest.people],
     }
+
+
+def _speed(share: Share) -> dict[str, object]:
+    median = share.median.total_seconds() if share.median is not None else None
+    return {"answers": share.answers, "medianSeconds": median}
 
 
 def _digest_parts(digest: Digest, period: Period) -> list[Part]:
@@ -137,6 +149,13 @@ def _digest_parts(digest: Digest, period: Period) -> list[Part]:
         _title(period),
         Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
         *(_names(title, counts) for title, counts in digest.names() if counts),
+        *(
+            Table(
+                (Column(title), Column("Figures")),
+                [[Cell(name, f"{title}: {name}"), words] for name, words in rows],
+            )
+            for title, rows in digest.shares()
+        ),
     ]
 
 

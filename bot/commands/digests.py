@@ -31,8 +31,8 @@ from bot.views.blockkit import Draft
 from bot.views.lists import said
 from bot.views.render import Renderer
 from core.clarification import Clarification
-from core.clock import Clock, recent, spoken
-from core.digest import Count, DigestBuilder, Share
+from core.clock import Clock, recent
+from core.digest import Count, DigestBuilder
 from core.errors import ClarifyError
 from core.ledger import Ledger
 from core.records import parse
@@ -125,9 +125,13 @@ class Digests:
 
         figures, unread = await self._count(DigestBuilder(since, until), sees)
         names = {each.name: await self._called(each.name) for each in figures.people}
+
+        def named(name: str) -> str:
+            return names.get(name) or inert.escaped_line(name, _NAME)
+
         lines = [f"*{name}*: {value}" for name, value in figures.words()]
         lines += [f"*Asks most*: {_counted(figures.askers)}"] if figures.askers else []
-        lines += [*_shares(figures, names.__getitem__), *_not_counted(unread)]
+        lines += [*_shares(figures, named), *_not_counted(unread)]
         where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
         lines.append(f"_What was asked {where}. `/clarify digest` counts what you may see._")
         return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
@@ -269,23 +273,11 @@ def _counted(counts: Sequence[Count]) -> str:
 
 
 def _shares(figures: Figures, shown: Callable[[str], str]) -> list[str]:
-    """Lines of what is due to each route, where there are several, and to each person. `shown`: a person, as mrkdwn."""
+    """Lines of what is due to each route and person. `shown`: one of their names, as mrkdwn."""
     lines = []
-    if len(figures.routes) > 1:
-        names = {each.name: inert.escaped_line(each.name, _NAME) for each in figures.routes} | {
-            "*": "all others"
-        }
-        told = [f"{names[each.name]}: {each.asked} asked, {_speed(each)}" for each in figures.routes]
-        lines += ["*By route*", *(f"• {each}" for each in told)]
-    if figures.people:
-        lines += ["*By person*", *(f"• {shown(each.name)}: {_speed(each)}" for each in figures.people)]
+    for title, rows in figures.shares():
+        lines += [f"*{title}*", *(f"• {shown(name)}: {words}" for name, words in rows)]
     return lines
-
-
-def _speed(share: Share) -> str:
-    if share.median is None:
-        return "no answer"
-    return f"{share.answers} answer{'s' * (share.answers != 1)}, median {spoken(share.median)}"
 
 
 def _shown(name: str) -> str:

@@ -815,6 +815,41 @@ class Configuration(Table):
         """The roles that people answer for."""
         return [role for role, each in self.responders.items() if each.kind == "people"]
 
+    def responder_for(self, role: str) -> ResponderSettings | None:
+        """How a role answers, however its name is spelled; None: nobody is configured to."""
+        if role in self.responders:
+            return self.responders[role]
+        key = agent_key(role)
+        return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
+
+    def route_for(self, agent_id: str, to: str = HUMAN, person: str = "") -> RouteSettings:
+        """Where an agent's question goes, and who answers it there; one put to people who answer for a role: to them.
+        `person`: the only one of them who may answer.
+        """
+        route = self._route_of(agent_id)
+        if person:
+            route = PersonalRoute(**dict(route), only=person)
+        responder = self.responder_for(to) if to != HUMAN else None
+        if responder is None or responder.kind != "people":
+            return route
+        return route.model_copy(
+            update={"channel": responder.channel or route.channel, "answerers": responder.answerers}
+        )
+
+    def _route_of(self, agent_id: str) -> RouteSettings:
+        """Return the first route whose glob matches (case counts), else the default, else the fallback channel."""
+        for route in self.routes:
+            if route.agent is not None and fnmatchcase(agent_id, route.agent):
+                return route
+        for route in self.routes:
+            if route.agent is None:
+                return route
+        if self.slack.fallback_channel is None:
+            raise LookupError(
+                "neither a default route nor slack.fallback_channel: refused when the file was read"
+            )
+        return RouteSettings(channel=self.slack.fallback_channel)
+
 
 class Secrets(Table):
     """The secrets from the environment. Never written anywhere: `SecretStr` shows as stars."""
@@ -865,41 +900,6 @@ class Settings(Configuration):
 
     def on_call_named(self, name: str) -> OnCallSettings:
         return next(on_call for on_call in self.on_call if on_call.name == name)
-
-    def responder_for(self, role: str) -> ResponderSettings | None:
-        """How a role answers, however its name is spelled; None: nobody is configured to."""
-        if role in self.responders:
-            return self.responders[role]
-        key = agent_key(role)
-        return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
-
-    def route_for(self, agent_id: str, to: str = HUMAN, person: str = "") -> RouteSettings:
-        """Where an agent's question goes, and who answers it there; one put to people who answer for a role: to them.
-        `person`: the only one of them who may answer.
-        """
-        route = self._route_of(agent_id)
-        if person:
-            route = PersonalRoute(**dict(route), only=person)
-        responder = self.responder_for(to) if to != HUMAN else None
-        if responder is None or responder.kind != "people":
-            return route
-        return route.model_copy(
-            update={"channel": responder.channel or route.channel, "answerers": responder.answerers}
-        )
-
-    def _route_of(self, agent_id: str) -> RouteSettings:
-        """Return the first route whose glob matches (case counts), else the default, else the fallback channel."""
-        for route in self.routes:
-            if route.agent is not None and fnmatchcase(agent_id, route.agent):
-                return route
-        for route in self.routes:
-            if route.agent is None:
-                return route
-        if self.slack.fallback_channel is None:
-            raise LookupError(
-                "neither a default route nor slack.fallback_channel: refused when the file was read"
-            )
-        return RouteSettings(channel=self.slack.fallback_channel)
 
 
 class ShellSettings(Configuration):

@@ -211,6 +211,29 @@ def test_digest_in_a_pipe_says_of_when_and_cuts_nothing(prompt: Prompt) -> None:
     assert f"Top topics: {topic}\t1" in lines
 
 
+def test_digest_tells_of_each_route_and_person(prompt: Prompt) -> None:
+    asked = prompt.ask(42, "engineer", "architect", "OAuth")
+    prompt.later(minutes=10)
+    prompt.answer(asked, "PKCE", FOLAKE)
+    prompt.ask(43, "qa", "architect", "Data")
+    assert "By person: user:slack/T1/U1\t1 answer, median 10 minutes" in prompt("digest").out.splitlines()
+    (prompt.folder / "clarify.toml").write_text(
+        '[slack]\nfallback_channel = "C0FALLBACK"\n[[routes]]\nagent = "eng*"\nchannel = "C0ENG"\n'
+    )
+    told = prompt("digest").out.splitlines()
+    assert [line for line in told if line.startswith("By ")] == [
+        "By route: all others\t1 asked, no answer",
+        "By route: eng*\t1 asked, 1 answer, median 10 minutes",
+        "By person: user:slack/T1/U1\t1 answer, median 10 minutes",
+    ]
+    figures = prompt.json("digest")
+    assert figures["routes"] == [
+        {"name": "*", "asked": 1, "answers": 0, "medianSeconds": None},
+        {"name": "eng*", "asked": 1, "answers": 1, "medianSeconds": 600.0},
+    ]
+    assert figures["people"] == [{"name": "user:slack/T1/U1", "answers": 1, "medianSeconds": 600.0}]
+
+
 def test_digest_draws_a_picture_and_says_the_figures_too(prompt: Prompt) -> None:
     prompt.ask(42, "engineer", "architect")
     file = prompt.folder / "week.png"
