@@ -28,6 +28,7 @@ from bot.oncall.calendars import (
     at,
     in_calendar,
     in_pagerduty,
+    users_at,
 )
 from bot.people import UNKNOWN_USER, People, Profile
 from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
@@ -343,7 +344,7 @@ async def _read_pagerduty(
 class Feeds:
     """Asks the sources of all policies that have one, again and again: `run` on the bot that leads.
 
-    `tell` says in the fallback channel that a source is broken, once; `on_change` is called when others are on call.
+    `tell` says in the fallback channel that a source is broken, and that it works again, once each; `on_change` is called when others are on call.
     """
 
     def __init__(
@@ -415,7 +416,9 @@ class Feeds:
         trouble, said = _trouble_of(policy, copy, now) if told else (copy.trouble, "")
         if trouble is not None and trouble != copy.trouble:
             _log.warning("nobody is on call by what the source says", policy=policy.name, reason=trouble)
-            await self._tell(f"feed:{policy.name}:{now.timestamp():.0f}", said)
+        if trouble != copy.trouble:
+            said = said or _works_again(policy, copy, now)
+            await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)
         await self._store.write(lambda tx: _put(tx, policy.name, replace(copy, trouble=trouble)))
         if kept is None or kept.shifts != copy.shifts:
             self._on_change()
@@ -435,7 +438,7 @@ class Feeds:
             said += f" What it said last holds for a day from {kept.read_at:%Y-%m-%d %H:%M} UTC; then {_stand_in(policy)}."
         else:
             said += f" Until it can be, {_stand_in(policy)}."
-        await self._tell(f"feed:{policy.name}:{now.timestamp():.0f}", said)
+        await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)
         empty = Copy(origin(policy, self._settings), None, "", (), _NEVER, _NEVER)
         await self._store.write(lambda tx: _put(tx, policy.name, replace(kept or empty, trouble=trouble)))
 
@@ -474,6 +477,14 @@ def _stand_in(policy: OnCallSettings) -> str:
     if not users:
         return "nobody is on call: name `users` to stand in"
     return f"{', '.join(users)} {'stands' if len(users) == 1 else 'stand'} in"
+
+
+def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
+    users = [f"<@{user}>" for user in users_at(copy.shifts, now)]
+    if not users:
+        return f"{_subject(policy)} works again. It names nobody now: {_stand_in(policy)}."
+    are = "is" if len(users) == 1 else "are"
+    return f"{_subject(policy)} works again: {', '.join(users)} {are} on call by it now."
 
 
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:

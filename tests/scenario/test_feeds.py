@@ -186,6 +186,10 @@ async def test_calendar_that_is_back_counts_again(stage: Night, feed: Calendar) 
         await read(bot)
         await stage.later(bot, minutes=5)
         await stage.live("Shall I go on?", ADE)
+        await until(lambda: len(told(stage)) == 2)
+        assert f"{BROKEN} works again: <@{ADE}> is on call by it now." in told(stage)[1]
+        await asked_again(stage, bot, feed, 3)
+        assert len(told(stage)) == 2
 
 
 async def test_without_anybody_to_stand_in_the_next_step_goes_at_once_and_says_why(
@@ -217,6 +221,20 @@ async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_ch
         await read(bot, f"shifts like '%{ADE}%'")
         await stage.later(bot, minutes=5)
         await stage.live("Shall I go on?", ADE)
+        await until(lambda: len(told(stage)) == 2)
+        assert f"{BROKEN} works again: <@{ADE}> is on call by it now." in told(stage)[1]
+
+
+async def test_calendar_that_works_again_and_names_nobody_now_says_who_stands_in(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts()
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await until(lambda: told(stage))
+        feed.shifts((mail(stage, ADE), stage.clock.now() + 50 * HOUR, 100))
+        await asked_again(stage, bot, feed)
+        await until(lambda: len(told(stage)) == 2)
+        assert f"{BROKEN} works again. It names nobody now: <@{FOLAKE}> stands in." in told(stage)[1]
 
 
 async def test_person_who_left_is_not_waited_for(stage: Night, feed: Calendar) -> None:

@@ -394,10 +394,12 @@ async def test_a_source_that_breaks_keeps_what_it_said_and_people_are_told_once(
         assert (after.shifts, after.read_at) == (copy.shifts, NOW)
         source.response = lambda: web.Response(body=calendar(ANN))
         assert await look()
+        assert await look()
+        assert "for platform works again: <@U0ANN> is on call by it now" in said[1]
         source.response = lambda: web.Response(status=500)
         for _ in range(feeds.TRIES):
             await look()
-        assert len(said) == 2, "it broke again"
+        assert len(said) == 3, "it broke again"
 
 
 async def test_what_another_address_said_does_not_count(
