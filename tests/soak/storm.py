@@ -35,7 +35,7 @@ from bot.workspace.context import Ack
 from bot.workspace.controls import ControlError
 from bot.workspace.interactions import Outcome
 from bot.workspace.seed import AGENTS, ONCALL, TEAM
-from bot.workspace.state import Message, User
+from bot.workspace.state import Message, ResponseUrl, User
 from tests.acceptance.world import StandardAgent, Tap, has_controls
 from tests.kit.databases import Server
 from tests.kit.world import said
@@ -107,11 +107,13 @@ async def sees(predicate: Callable[[], Any], timeout: float) -> Any:
 @dataclass
 class Act:
     """Somebody's answer. `ok`: they saw no error; `shown`: what came with the acknowledgement; `told`: what only they were
-    told after it, until they did the next thing. `twin`: the question had another card with controls.
+    told after it: by the act's own `response_url`, or in its thread until they did the next thing.
+    `twin`: the question had another card with controls.
     """
 
-    workspace: Workspace = field(repr=False)
+    people: People = field(repr=False)
     user: str
+    thread: str
     way: str
     response: object
     began: float
@@ -124,8 +126,16 @@ class Act:
 
     @property
     def told(self) -> list[str]:
-        whispers = self.workspace.ephemerals(self.user)
-        return self.shown + [each.text for each in whispers if self.began <= float(each.ts) < self.over]
+        return self.shown + [
+            each.text
+            for each in self.people.workspace.ephemerals(self.user)
+            if (by := self.people.answered.get(each.ts)) is self
+            or (
+                by is None
+                and each.thread_ts in {None, self.thread}
+                and self.began <= float(each.ts) < self.over
+            )
+        ]
 
     @property
     def was_refused(self) -> bool:
@@ -140,6 +150,27 @@ class People:
         self.workspace = workspace
         self.turns: dict[str, asyncio.Lock] = {}
         self.last: dict[str, Act] = {}
+        self.answered: dict[
+            str, Act
+        ] = {}  # what was said by a response_url: its ts → the act that it answers
+        self._urls: dict[int, Act] = {}
+        interactions, responses = workspace.interactions, workspace.state.responses
+        make, apply = interactions._response_url, interactions._apply
+
+        def made(user: str, channel: Any, shown: Any) -> str:
+            url = make(user, channel, shown)
+            if user in self.last:
+                self._urls[id(responses[url.rpartition("/")[2]])] = self.last[user]
+            return url
+
+        def applied(url: ResponseUrl, body: Any) -> None:
+            before = len(workspace.state.ephemerals)
+            apply(url, body)
+            for whisper in workspace.state.ephemerals[before:]:
+                if (act := self._urls.get(id(url))) is not None:
+                    self.answered[whisper.ts] = act
+
+        interactions._response_url, interactions._apply = made, applied  # type: ignore[method-assign]
         for number in range(count):
             name = f"U1P{number:02d}"
             workspace.add_user(User(name, f"p{number}", f"Person {number}", TEAM, f"p{number}@local.example"))
@@ -300,7 +331,7 @@ class Exchange:
                     await asyncio.sleep(self.rng.uniform(0.3, 1.0))
 
     async def _act(self, user: str, card: Message, number: int) -> Act | None:
-        workspace = self.storm.workspace
+        workspace, people = self.storm.workspace, self.storm.people
         ways = (
             ["click", "click", "thread", "command"]
             if self.kind == "yes_no"
@@ -310,11 +341,11 @@ class Exchange:
         yes = self.rng.random() < 0.5
         response: object = yes if self.kind == "yes_no" else f"{self.token} {user} {number}"
         text = ("yes" if yes else "no") if self.kind == "yes_no" else str(response)
-        act = Act(workspace, user, way, response, time.time())
+        act = Act(people, user, card.thread_ts or card.ts, way, response, time.time())
         self.acts.append(act)
-        if (last := self.storm.people.last.get(user)) is not None:
+        if (last := people.last.get(user)) is not None:
             last.over = act.began
-        self.storm.people.last[user] = act
+        people.last[user] = act
         outcome = Outcome(ok=True)
         try:
             if way == "click":
