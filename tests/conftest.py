@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,6 +24,12 @@ from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixture
 # would rewrite every test.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What a suite in the background (`&`, nohup) ignores, each process that it starts would ignore as well; but a handler is
+# not inherited.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
