@@ -21,9 +21,16 @@ def test_soak_runs_and_every_question_is_answered(minutes: float) -> None:
     ]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(5400)
-def test_storm_over_replicas_loses_nothing_and_asks_and_answers_nothing_twice() -> None:
-    command = [sys.executable, "-m", "tests.soak.storm", "--seed", "1"]
+@pytest.mark.parametrize(
+    "size",
+    [
+        "--seed 1 --replicas 2 --questions 8 --rate 4 --faults 1 --calm 1 --kinds killed",
+        pytest.param("--seed 1", marks=pytest.mark.long),
+    ],
+    ids=["one killed", "1,000 questions, 200 faults"],
+)
+def test_storm_over_replicas_loses_nothing_and_asks_and_answers_nothing_twice(size: str) -> None:
+    command = [sys.executable, "-m", "tests.soak.storm", *size.split()]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
