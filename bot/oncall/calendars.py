@@ -1,4 +1,5 @@
-"""What iCalendar feeds (RFC 5545) and PagerDuty say about who is on call when. Pure but for the log.
+"""What iCalendar feeds (RFC 5545) and PagerDuty say about who is on call when. Pure but for `main`, which works on a feed in
+a process of its own: somebody else's words may keep a parser busy for ever, where no thread is got out of.
 
 A shift is one person's. Who it is, is told by an attendee's e-mail address, by one in the event's title, or by a name in
 it, as PagerDuty (`On Call - NAME - SCHEDULE`), GoAlert (`NAME On-Call (GoAlert: SCHEDULE)`), Grafana OnCall (`[L1] NAME`)
@@ -7,17 +8,19 @@ and people in calendars of their own write it. Whom in Slack that means is for `
 
 from __future__ import annotations
 
+import json
 import re
+import resource
+import signal
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
-import structlog
-
-_log = structlog.get_logger("clarify.oncall")
 _DAY = timedelta(days=1)
 # Of what ended before, no change is needed to know what holds now: no shift is longer.
 _LONGEST = timedelta(days=400)
@@ -34,7 +37,9 @@ _REPLACES = re.compile(_NAME % rb"RECURRENCE-ID", re.MULTILINE | re.IGNORECASE)
 _UNTIL = re.compile(rb"^RRULE[^\n]*[:;]UNTIL=(\d{8})", re.MULTILINE | re.IGNORECASE)
 _RECURS = re.compile(rb"^(?:RRULE|RDATE)[:;]", re.MULTILINE | re.IGNORECASE)
 _FOLLOWING = re.compile(rb"^RECURRENCE-ID[^\n]*RANGE=", re.MULTILINE | re.IGNORECASE)
-_TOO_OFTEN = re.compile(rb"^RRULE[^\n]*FREQ=(?:SECONDLY|MINUTELY)", re.MULTILINE | re.IGNORECASE)
+_TOO_OFTEN = {"SECONDLY": "second", "MINUTELY": "minute"}
+_MEMORY = 1024**3  # bytes, of the process that reads a feed
+_MOST_SAID = 5_000_000  # characters
 
 _EMAIL = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
 _LEVEL = re.compile(r"\[L(\d{1,3})\]", re.IGNORECASE)
@@ -50,6 +55,10 @@ _NO_PERSONS = ("@group.calendar.google.com", "@resource.calendar.google.com")
 
 class NoFeed(Exception):
     """What came does not say who is on call."""
+
+
+class _TooLong(BaseException):  # no parser that goes on after errors goes on after this
+    """There is no more time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +125,44 @@ def next_change(shifts: Sequence[Shift], moment: datetime) -> datetime | None:
     return next((at for at in moments[:_LOOKED_AT] if users_at(left, at) != users), None)
 
 
-def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> list[Shift]:
-    """The shifts of an iCalendar feed that overlap the time from `since` to `until`, in the feed's order. Blocking, and
-    slow: some ten milliseconds for a hundred events.
+def main() -> None:
+    """Read a feed on the standard input, and say as JSON who is on call by it.
+
+    Of the arguments the last is how many seconds of computing this may take; those before are `in_calendar`'s.
+    """
+    zone, since, until, seconds = sys.argv[1:]
+    _limit(int(seconds))
+    told: dict[str, Any]
+    try:
+        shifts, undated = in_calendar(
+            sys.stdin.buffer.read(),
+            ZoneInfo(zone),
+            datetime.fromisoformat(since),
+            datetime.fromisoformat(until),
+        )
+        told = {"shifts": [each.as_json() for each in shifts], "undated": undated}
+    except NoFeed as error:
+        told = {"refused": str(error)}
+    said = json.dumps(told)
+    sys.stdout.write(said if len(said) <= _MOST_SAID else json.dumps({"refused": "its shifts say too much"}))
+
+
+def _limit(seconds: int) -> None:
+    """Give up, with words, after so many seconds of computing; end soon after where what runs cannot be interrupted."""
+
+    def give_up(*_: object) -> NoReturn:
+        raise _TooLong
+
+    signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds + 1, seconds + 1))
+    with suppress(ValueError, OSError):  # where the system has no such limit
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+
+
+def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> tuple[list[Shift], int]:
+    """The shifts of an iCalendar feed that overlap the time from `since` to `until`, in the feed's order, and how many of
+    its events have no time that can be read. Blocking, and slow: some ten milliseconds for a hundred events.
 
     `zone`: of times without one, and of whole days.
 
@@ -130,37 +174,64 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
         raise NoFeed("what it gives is no iCalendar")
     if not text.rstrip().upper().endswith(b"END:VCALENDAR"):
         raise NoFeed("it ends in the middle")
-    if _TOO_OFTEN.search(text):
-        raise NoFeed("an event in it repeats each minute or second")
+    found: list[tuple[tuple[int, int], Shift]] = []
+    undated = 0
     try:
-        found = list(islice(_parsed(_without_history(text, since), zone, since, until), _MOST + 1))
+        for number, calendar in enumerate(_calendars(_without_history(text, since))):
+            broken = [event for event in calendar.walk("VEVENT") if not _is_dated(event)]
+            calendar.subcomponents = [each for each in calendar.subcomponents if each not in broken]
+            undated += len(broken)
+            shifts = _parsed(calendar, zone, since, until)
+            found += [((number, at), each) for at, each in islice(shifts, _MOST + 1)]
+    except NoFeed:
+        raise
+    except (_TooLong, MemoryError) as error:
+        raise NoFeed("it takes too long, or too much memory, to work out") from error
     except Exception as error:
         # Whatever a parser stumbles over in somebody else's words: the copy of what was said before goes on to count.
         raise NoFeed(f"it is broken ({type(error).__name__})") from error
     if len(found) > _MOST:
         raise NoFeed(f"it has more than {_MOST} shifts a month")
     found.sort(key=lambda each: each[0])
-    return [shift for _, shift in found if shift.begins < until and shift.ends > since]
+    return [shift for _, shift in found if shift.begins < until and shift.ends > since], undated
 
 
-def _parsed(
-    text: bytes, zone: ZoneInfo, since: datetime, until: datetime
-) -> Iterator[tuple[tuple[int, int], Shift]]:
-    """Each shift, with its place in the feed."""
+def _calendars(text: bytes) -> Sequence[Any]:
     from icalendar import Calendar  # noqa: PLC0415 - only where there are feeds: a start is to be fast
+
+    found: Sequence[Any] = Calendar.from_ical(text, multiple=True)
+    return found
+
+
+def _parsed(calendar: Any, zone: ZoneInfo, since: datetime, until: datetime) -> Iterator[tuple[int, Shift]]:
+    """Each shift, with its event's place in the calendar.
+
+    Raises:
+        NoFeed: the words name the event.
+    """
     from recurring_ical_events import of  # noqa: PLC0415 - as above
 
-    for number, calendar in enumerate(Calendar.from_ical(text, multiple=True)):
-        order: dict[str, int] = {}
-        events = calendar.walk("VEVENT")
-        if broken := [event for event in events if not _is_dated(event)]:
-            _log.warning("events of a calendar without a time that can be read", count=len(broken))
-            calendar.subcomponents = [each for each in calendar.subcomponents if each not in broken]
-        for event in events:
-            event[_ORDER] = str(order.setdefault(str(event.get("UID", id(event))), len(order)))
-        for event in of(calendar, skip_bad_series=True).between(since, until):
-            for shift in _of_event(event, zone):
-                yield (number, int(event[_ORDER])), shift
+    order: dict[str, int] = {}
+    named: dict[str, str] = {}
+    for event in calendar.walk("VEVENT"):
+        uid = str(event.get("UID", id(event)))
+        event[_ORDER] = str(order.setdefault(uid, len(order)))
+        named.setdefault(uid, f"“{_title(event)[:60]}” of {event['DTSTART'].dt:%Y-%m-%d}")
+        for rule in _rules(event):
+            for often in map(str, rule.get("FREQ", [])):
+                if each := _TOO_OFTEN.get(often.upper()):
+                    raise NoFeed(f"{named[uid]} repeats each {each}")
+    query = of(calendar, skip_bad_series=True)
+    for series in query.series:
+        try:
+            with suppress(*query.suppressed_errors):
+                for occurrence in series.between(since, until):
+                    event = occurrence.as_component(keep_recurrence_attributes=False)
+                    for shift in _of_event(event, zone):
+                        yield int(event[_ORDER]), shift
+        except _TooLong as error:
+            what = named.get(str(series.uid), "one of its events")
+            raise NoFeed(f"{what} takes too long to work out") from error
 
 
 def _without_history(text: bytes, since: datetime) -> bytes:
@@ -191,7 +262,7 @@ def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
     begins, ends = _moment(event["DTSTART"].dt, zone), _moment(event.end, zone)
     if ends <= begins:
         return
-    title = " ".join(str(event.get("SUMMARY", "")).split())
+    title = _title(event)
     level = max((int(number) for number in _LEVEL.findall(title)), default=0)
     title = " ".join(_LEVEL.sub(" ", title).split())
     shift = Shift(begins, ends, level)
@@ -211,14 +282,22 @@ def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
         yield replace(shift, names=names_in(title))
 
 
+def _title(event: Any) -> str:
+    return " ".join(str(event.get("SUMMARY", "")).split())
+
+
+def _rules(event: Any) -> list[Any]:
+    rules = event.get("RRULE", [])
+    return rules if isinstance(rules, list) else [rules]
+
+
 def _is_dated(event: Any) -> bool:
     from icalendar import vDDDTypes, vRecur  # noqa: PLC0415 - as above
 
-    rules = event.get("RRULE", [])
     return (
         isinstance(event.get("DTSTART"), vDDDTypes)
         and isinstance(event.get("DTEND", event["DTSTART"]), vDDDTypes)
-        and all(isinstance(rule, vRecur) for rule in (rules if isinstance(rules, list) else [rules]))
+        and all(isinstance(rule, vRecur) for rule in _rules(event))
     )
 
 
@@ -295,3 +374,7 @@ def in_pagerduty(pages: Collection[Mapping[str, Any]], since: datetime, until: d
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NoFeed(f"what it gives is not who is on call ({type(error).__name__})") from error
     return sorted(found, key=lambda shift: shift.begins)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,23 +10,24 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import httpx
 import structlog
 
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
 from bot.http import NETWORK, bounded_body, clean, open_client, words
+from bot.oncall import calendars
 from bot.oncall.calendars import (
     NoFeed,
     Shift,
     at,
-    in_calendar,
     in_pagerduty,
     users_at,
 )
@@ -48,6 +49,9 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 _BEHIND, AHEAD = timedelta(days=1), timedelta(days=31)
 _ANEW = timedelta(days=1)
 _PATIENCE = 30.0  # seconds
+COMPUTING = 10
+"""Seconds of computing that reading a calendar may take, and no more than so many times as long by the clock."""
+_SLOWEST = 6
 _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 5
 _PAGE, _MOST_PAGES = 100, 20
@@ -262,8 +266,40 @@ async def read(
     digest = hashlib.sha256(body).hexdigest()
     if kept is not None and kept.digest == digest:
         return Reading(None, etag, digest)
-    shifts = await asyncio.to_thread(in_calendar, body, ZoneInfo(policy.timezone), since, until)
-    return Reading(tuple(shifts), etag, digest)
+    return Reading(await _shifts_of(body, policy.timezone, since, until), etag, digest)
+
+
+async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -> tuple[Shift, ...]:
+    """What a calendar's feed says, as `calendars.main` reads it: a process can be ended, whatever is fed to it.
+
+    Raises:
+        NoFeed: it cannot be read, or takes too long.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", calendars.__name__),
+        *(zone, since.isoformat(), until.isoformat(), str(COMPUTING)),
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and no secret
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_SLOWEST * COMPUTING):
+            said, _ = await process.communicate(feed)
+    except TimeoutError:
+        said = b""
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0 or not said:
+        _log.warning("reading a calendar was ended", returncode=process.returncode)
+        raise NoFeed("it takes too long, or too much memory, to work out")
+    told = json.loads(said)
+    if "refused" in told:
+        raise NoFeed(clean(told["refused"]))
+    if told["undated"]:
+        _log.warning("events of a calendar without a time that can be read", count=told["undated"])
+    return tuple(map(Shift.from_json, told["shifts"]))
 
 
 async def _get(client: httpx.AsyncClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:

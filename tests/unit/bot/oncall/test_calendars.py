@@ -250,7 +250,8 @@ def calendar(*events: str) -> bytes:
 
 
 def shifts(text: bytes | str, zone: ZoneInfo = BERLIN) -> list[Shift]:
-    return in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+    found, _ = in_calendar(feed(text) if isinstance(text, str) else text, zone, SINCE, UNTIL)
+    return found
 
 
 def local(zone: ZoneInfo, *moment: int) -> datetime:
@@ -467,7 +468,11 @@ HOURLY = "SUMMARY:Ann\nDTSTART:20261001T080000Z\nDTEND:20261001T090000Z\nRRULE:F
         (b"", "no iCalendar"),
         (b"<!doctype html><title>Sign in</title>", "no iCalendar"),
         (calendar(EVENT + "SUMMARY:Ann").replace(b"END:VCALENDAR\r\n", b""), "ends in the middle"),
-        (calendar(EVENT + "SUMMARY:Ann\nRRULE:FREQ=SECONDLY"), "each minute or second"),
+        (calendar(EVENT + "SUMMARY:Ann\nRRULE:FREQ=SECONDLY"), "“Ann” of .* repeats each second"),
+        (
+            calendar(EVENT + "SUMMARY:Ann\nRRULE:INTERVAL=5;FR\n EQ=Minutely"),
+            "“Ann” of .* repeats each minute",
+        ),
         (calendar(*[HOURLY] * 3), "more than 2000"),
     ],
 )

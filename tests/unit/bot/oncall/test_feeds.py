@@ -402,6 +402,54 @@ async def test_a_source_that_breaks_keeps_what_it_said_and_people_are_told_once(
         assert len(said) == 3, "it broke again"
 
 
+SECONDS = ";".join(f"{unit}={','.join(map(str, range(60)))}" for unit in ("BYMINUTE", "BYSECOND"))
+
+
+@pytest.mark.parametrize(
+    ("slowest", "why"),
+    [
+        (60, "“Ann” of 1970-01-01 takes too long to work out"),
+        (0, "it takes too long, or too much memory, to work out"),  # by the clock
+    ],
+)
+async def test_work_on_a_feed_ends_and_the_copy_stays_in_use(  # noqa: PLR0917
+    tmp_path: Path,
+    source: Served,
+    people: People,
+    store: Store,
+    workspace: Workspace,
+    monkeypatch: pytest.MonkeyPatch,
+    slowest: int,
+    why: str,
+) -> None:
+    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
+    begun: list[asyncio.subprocess.Process] = []
+    start = asyncio.create_subprocess_exec
+
+    async def noted(*words: str, **options: Any) -> asyncio.subprocess.Process:
+        begun.append(await start(*words, **options))
+        return begun[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    async with keeping(tmp_path, source, people, store) as (look, copies, _, said):
+        assert await look()
+        copy = await copies.of("platform")
+        monkeypatch.setattr(feeds, "COMPUTING", 1)
+        monkeypatch.setattr(feeds, "_SLOWEST", slowest)
+        old = "SUMMARY:Ann\nDTSTART:19700101T080000Z\nDTEND:19700101T090000Z"
+        source.response = lambda: web.Response(body=calendar(f"{old}\nRRULE:FREQ=HOURLY;{SECONDS}"))
+        for _ in range(feeds.TRIES):
+            assert not await look()
+        (words,) = said
+        assert f"for platform cannot be read: {why}." in words
+        after = await copies.of("platform")
+        assert copy is not None
+        assert after is not None
+        assert (after.shifts, after.read_at) == (copy.shifts, NOW)
+    assert len(begun) == 1 + feeds.TRIES
+    assert all(each.returncode is not None for each in begun)
+
+
 async def test_what_another_address_said_does_not_count(
     tmp_path: Path, source: Served, people: People, store: Store
 ) -> None:
