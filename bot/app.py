@@ -609,6 +609,7 @@ class Bot:
             renderer=self.renderer,
             audiences=self.audiences,
             notify=self.delivery.notify,
+            active=self.roster.active,
             clock=clock,
         )
 

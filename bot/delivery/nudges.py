@@ -7,7 +7,7 @@ The router decides them (`nudges` of the record). Questions that share a roll-up
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -51,7 +51,7 @@ class _Lost(NamedTuple):
 
 class Nudges:
     """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as
-    `Delivery.notify`.
+    `Delivery.notify`; `active` gives those of some users who were not deactivated.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Nudges:
         renderer: Renderer,
         audiences: Audiences,
         notify: Callable[[Fresh], Awaitable[None]],
+        active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
         clock: Clock,
     ) -> None:
         self._ledger = ledger
@@ -71,6 +72,7 @@ class Nudges:
         self._renderer = renderer
         self._audiences = audiences
         self._notify = notify
+        self._active = active
         self._clock = clock
         self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
         self._known: dict[tuple[type, str], _Owed | _Lost] = {}
@@ -119,11 +121,10 @@ class Nudges:
         elif await self._is_held(record):
             fresh = await self._shared(record)
         else:
-            key, draft = (
-                f"nudge:{record.id}:{record.round}:{record.nudges}",
-                nudge(record, self._audiences.route(record).mentioned),
-            )
-            fresh = self._own(record, key, self._renderer.message(draft), "nudge")
+            key, owner = f"nudge:{record.id}:{record.round}:{record.nudges}", await self._owner(record)
+            draft = nudge(record, self._audiences.route(record).mentioned, owner)
+            # Somebody is on it: who else reads the channel is not called.
+            fresh = self._own(record, key, self._renderer.message(draft), "nudge", broadcast=not owner)
         await self._once(fresh)
 
     async def _tell(self, lost: _Lost) -> None:
@@ -147,6 +148,11 @@ class Nudges:
         if await self._messages.get(fresh.key) is None:
             await self._notify(fresh)
 
+    async def _owner(self, record: Clarification) -> str:
+        """Who alone is reminded; nobody where they have left meanwhile."""
+        owner = owner_of(record)
+        return owner if owner and await self._active([owner]) else ""
+
     async def _is_held(self, record: Clarification) -> bool:
         """Whether it has no card of its own but a place in its agent's roll-up card."""
         if self._rollups.key_of(self._rollups.group(record)) is None:
@@ -154,14 +160,12 @@ class Nudges:
         cards = await self._messages.cards_of([record.id])
         return not any(card.ts or card.intent_at for card in cards)
 
-    def _own(self, record: Clarification, key: str, message: Message, kind: str) -> Fresh:
+    def _own(
+        self, record: Clarification, key: str, message: Message, kind: str, *, broadcast: bool = False
+    ) -> Fresh:
         route, (producer, session_id) = self._audiences.route(record), self._audiences.thread(record)
         # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
-        # Somebody is on it: who else reads the channel is not called.
-        body = _body(message) | {
-            "opens_thread": True,
-            "broadcast": kind == "nudge" and not owner_of(record),
-        }
+        body = _body(message) | {"opens_thread": True, "broadcast": broadcast}
         return Fresh(
             key=key,
             kind=kind,

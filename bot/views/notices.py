@@ -294,29 +294,29 @@ def tools_notice(lines: Sequence[ToolLine]) -> Draft:
     return Draft("tools", inert.fallback(said), tuple(Context((Words(each),)) for each in pieces(said, 2000)))
 
 
-def nudge(record: Clarification, answerers: Sequence[str]) -> Draft:
+def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> Draft:
     """The reminder of an open question that nobody has answered.
 
     Args:
         record: as found in the ledger.
-        answerers: of its route, as configured: `members` are not called, users (U…) and groups (S…) are. Where somebody
-            has it in hand, they alone are.
+        answerers: of its route, as configured: `members` are not called, users (U…) and groups (S…) are.
+        owner: who has it in hand, and is called alone.
     """
     shown = round_of(directed(record))
     question = inert.clip(words(shown.question), _BEGINNING)
-    wanted, held = shown.asked.confirmation, owner_of(record)
+    wanted = shown.asked.confirmation
     # What silence does is told of every question.
     grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
     stakes = " ".join(filter(None, grave))
     default = default_words(shown.asked, _DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
     hint = f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint
-    if held:
+    if owner:
         hint = f"{hint} If you cannot, press {LET_GO} on its card: others are asked then."
     return _reminder(
         f"{shown.agent} still waits · {shown.id}",
         [f"{shown.agent} still waits for an answer ({shown.id}): {question}", stakes],
-        (held,) if held else answerers,
+        (owner,) if owner else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
         hint=hint,
         asked=sections(question, stakes),

@@ -58,6 +58,18 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
         assert f"Taken by <@{ADE}>" not in said(passed_on)
 
 
+async def test_who_left_is_not_reminded_but_everybody_else(stage: Night) -> None:
+    async with stage.bot(stage.config(answerers=(ADE, FOLAKE))) as bot:
+        card = await stage.ask(timeout_seconds=3600)
+        await press(stage, card, "Take", ADE, "You have")
+        await stage.becomes(card, f"Taken by <@{ADE}>")
+        stage.workspace.change_user(ADE, deleted=True)
+        await stage.later(bot, minutes=31)
+        nudge = await stage.message("still waits")
+        assert nudge.text.startswith(f"<@{ADE}> <@{FOLAKE}> Planner still waits")
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
+
+
 async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
     config = stage.config(answerers=(ADE, FOLAKE))
     async with stage.bot(config):

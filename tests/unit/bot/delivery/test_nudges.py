@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -40,7 +40,7 @@ DECIDER = Decider("user:ade", "slack", "T1", "U0GOOD")
 
 
 class Stage(Room):
-    """`told` are the nudges that were said, `failing` what comes of the next tries."""
+    """`told` are the nudges that were said, `failing` what comes of the next tries, `left` who was deactivated."""
 
     def __init__(self, store: Store, folder: Path) -> None:
         super().__init__(
@@ -54,6 +54,7 @@ class Stage(Room):
             clock=ManualClock(NOW, auto=True),
         )
         self.told: list[Fresh] = []
+        self.left: set[str] = set()
         self.failing: list[Exception] = []
         self.nudges = self.started()
 
@@ -65,8 +66,12 @@ class Stage(Room):
             renderer=RENDERER,
             audiences=self.audiences,
             notify=self.notify,
+            active=self.active,
             clock=self.clock,
         )
+
+    async def active(self, users: Iterable[str]) -> Sequence[str]:
+        return [each for each in users if each not in self.left]
 
     async def notify(self, fresh: Fresh) -> None:
         if self.failing:
@@ -137,6 +142,20 @@ async def test_nudges_goes_to_who_has_it_in_hand_alone(world: Stage) -> None:
     assert desired.message.text.startswith("<@U0OWNER> ")
     assert "<@U0GOOD>" not in desired.message.text
     assert "press Let go on its card" in desired.message.text
+
+
+async def test_nudges_goes_where_it_would_without_an_owner_who_has_left(world: Stage) -> None:
+    await world.session("p", "111.1")
+    world.left.add("U0OWNER")
+    record = taken(again(record_of()), Holder(user="U0OWNER", at=NOW))
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.told)
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    assert (desired.thread_ts, desired.broadcast) == ("111.1", True)
+    assert desired.message.text.startswith("<@U0GOOD> ")
+    assert "U0OWNER" not in desired.message.text
+    assert "Let go" not in desired.message.text
 
 
 async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:
