@@ -286,7 +286,11 @@ class FileLedger:
         if written is not None:
             tell = written
             work.add_done_callback(lambda done: None if done.cancelled() or done.exception() else tell())
-        return await asyncio.shield(work)
+        try:
+            return await asyncio.shield(work)
+        finally:
+            if not work.done():
+                work.add_done_callback(partial(ended, issue))  # it goes on all the same
 
     async def read(self, issue: int) -> list[Raw]:
         return await asyncio.get_running_loop().run_in_executor(self._pool, self.read_now, issue)
@@ -723,6 +727,14 @@ class FileLedger:
                     self._seen[issue] = _state(draft)
         except OSError as error:
             raise LedgerUnwritable(issue, reason(error)) from error
+
+
+def ended(issue: int, change: asyncio.Future[Any]) -> None:
+    """Log why a change was not made whose caller is gone, or was told that it is in doubt; an error's words may be of
+    answers.
+    """
+    if not change.cancelled() and (error := change.exception()) is not None:
+        _log.warning("issue %d: what nobody waits for any more is not done: %s", issue, type(error).__name__)
 
 
 def _check(held: Held, issue: int, timeout: float) -> None:

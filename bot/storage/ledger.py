@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-import structlog
-
 from bot.errors import StorageInDoubt, StorageUnavailable
 from bot.storage.postgres import notices
 from bot.storage.store import Store
@@ -24,10 +22,9 @@ from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.ledger import LOCK_TIMEOUT, Kept, Loaded, Take, Written
+from core.ledger import LOCK_TIMEOUT, Kept, Loaded, Take, Written, ended
 from core.records import KEY_LENGTH, Book, Raw, Seals, decode, encode, identity, parse, speaks_for_a_person
 
-_log = structlog.get_logger("clarify.storage")
 _T = TypeVar("_T")
 _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
 _SHORTEST, _LONGEST = 0.002, 0.012  # seconds until a locked row is tried again
@@ -77,7 +74,7 @@ class DatabaseLedger:
                     raise LedgerInDoubt(issue)
         finally:
             if not transaction.done():
-                transaction.add_done_callback(partial(_ended, issue))  # it goes on all the same
+                transaction.add_done_callback(partial(ended, issue))  # it goes on all the same
         return transaction.result()
 
     async def _transact(
@@ -331,14 +328,6 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
     )
     if not row["archived"]:
         tx.rows("select pg_notify(:channel, :issue)", channel=CHANNEL, issue=str(issue))
-
-
-def _ended(issue: int, transaction: asyncio.Future[object]) -> None:
-    """A transaction has its end; whoever asked for it has gone on, or was told that it is in doubt."""
-    if transaction.cancelled() or (error := transaction.exception()) is None:
-        _log.info("what was in doubt is stored, or was refused as it should be", issue=issue)
-    else:
-        _log.warning("what was in doubt is not stored", issue=issue, reason=str(error))
 
 
 class _LockedError(Exception):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,24 @@ async def test_a_caller_that_is_gone_does_not_undo(ledger: Ledger) -> None:
     await ledger.transact(7, add)
     assert len(await ledger.read(7)) == 2
     await until(lambda: told)
+
+
+async def test_a_caller_that_is_gone_leaves_no_error_that_nobody_looks_at(ledger: Ledger) -> None:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told["message"]))
+    decided = threading.Event()
+
+    def fails(_: Book) -> None:
+        decided.set()
+        raise ValueError("mine")
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0):
+            await ledger.transact(7, fails)
+    await until(decided.is_set)
+    await ledger.transact(7, add)  # after which the one before is over
+    gc.collect()
+    assert complaints == []
 
 
 async def test_news_are_what_others_wrote(ledger: Ledger, another: Another) -> None:
