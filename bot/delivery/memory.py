@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from datetime import datetime, timedelta
 
 from bot.delivery.messages import move_channel
 from bot.storage.store import Store, Sweep
@@ -60,6 +61,17 @@ class SlackMemory:
             "insert into onces (key) values (:key) on conflict (key) do nothing", key=key
         )
         return new > 0
+
+    async def is_due(self, key: str, now: datetime, pause: timedelta) -> bool:
+        """Whether nobody asked for `key` within `pause` before now, of us or of another bot; if so, it is asked for now."""
+        due = await self._store.run(
+            """insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body
+               where not texts.body between :since and excluded.body""",
+            id=key,
+            body=f"{now.isoformat(timespec='microseconds')} {key}",
+            since=(now - pause).isoformat(timespec="microseconds"),
+        )
+        return due > 0
 
     async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
         await self._store.run(

@@ -96,7 +96,6 @@ class TypedMessages:
         self._messages = messages
         self._people = people
         self._clock = clock
-        self._hinted: dict[str, datetime] = {}  # within the last minute
 
     async def take(self, message: MessageEvent) -> TypedResponse:
         """Handle a message. Handling it twice changes nothing more.
@@ -291,9 +290,9 @@ class TypedMessages:
         try:
             asked = await self._threads.asked_in(*message.thread)
             if not text.strip():
-                return self._file_only(asked, reply)
+                return await self._file_only(asked, reply)
             if not asked and await self._threads.is_rollup(*message.thread):
-                due = self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
+                due = await self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
                 return TypedResponse(phrases.NO_OPEN_QUESTION) if due else TypedResponse()
             is_anothers = message.parent == self._people.bot_user and not asked
             if is_anothers and not await self._threads.is_ours(*message.thread):
@@ -335,7 +334,7 @@ class TypedMessages:
                 record.id, reply.text, reply.person, message.place, at=message.at
             )
         except AnswerRejected as error:
-            return self._hint(record, reply, str(error))
+            return await self._hint(record, reply, str(error))
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, record.id))
         if reaction.record is not None:
@@ -400,28 +399,22 @@ class TypedMessages:
         first = await self._memory.first_time(f"late:{record.id}:{record.round}:{user}")
         return TypedResponse(phrases.closed(record)) if first else TypedResponse()
 
-    def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
+    async def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
         """How to answer, to one person at most once a minute; another kind of trouble gets its own words."""
         kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
-        if not self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
+        if not await self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
             return TypedResponse()
         return TypedResponse(phrases.unreadable_reply(record.asked, hint))
 
-    def _file_only(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
+    async def _file_only(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
         waiting = [record for record in asked if record.is_open]
         if not waiting:
             return TypedResponse()
         how = f" {answers.hint(waiting[0].asked)}" if len(waiting) == 1 else ""
-        return self._hint(waiting[0], reply, f"{phrases.FILE_ONLY}{how}")
+        return await self._hint(waiting[0], reply, f"{phrases.FILE_ONLY}{how}")
 
-    def _is_due(self, hint: str) -> bool:
-        """Whether a hint was not given within the last minute; if so, it is now."""
-        now = self._clock.now()
-        self._hinted = {each: at for each, at in self._hinted.items() if timedelta(0) <= now - at < AGAIN}
-        if hint in self._hinted:
-            return False
-        self._hinted[hint] = now
-        return True
+    async def _is_due(self, hint: str) -> bool:
+        return await self._memory.is_due(f"hint:{hint}", self._clock.now(), AGAIN)
 
     async def _remember(self, record: Clarification, message: MessageEvent) -> None:
         """So that a later edit or deletion is seen to concern an answer."""

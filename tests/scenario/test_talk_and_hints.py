@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, controls, scene
 
 
+@pytest.mark.either_database
 async def test_unreadable_reply_gets_a_hint_again_after_a_minute(tmp_path: Path) -> None:
     clock = LeapClock(1)
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
