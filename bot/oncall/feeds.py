@@ -43,7 +43,7 @@ EVERY = 180.0  # seconds
 _AGAIN = 60.0
 _STORAGE_RETRY = 5.0
 TRIES = 3
-"""After so many in a row that failed people are told."""
+"""After so many in a row that failed people are told; at once where no copy holds meanwhile."""
 TOO_OLD = timedelta(days=1)
 _NEVER = datetime.fromtimestamp(0, UTC)
 _BEHIND, AHEAD = timedelta(days=1), timedelta(days=31)
@@ -353,14 +353,15 @@ async def _read_pagerduty(
         "Accept": "application/vnd.pagerduty+json;version=2",
     }
     pages: list[Any] = []
-    for number in range(_MOST_PAGES):
+    offset = 0
+    for _ in range(_MOST_PAGES):
         query: dict[str, str | int] = {
             "schedule_ids[]": plan.schedule,
             "include[]": "users",
             "since": span[0].isoformat(timespec="seconds"),
             "until": span[1].isoformat(timespec="seconds"),
             "limit": _PAGE,
-            "offset": number * _PAGE,
+            "offset": offset,
         }
         url = f"{plan.api_url}/oncalls"
         async with client.stream("GET", url, params=query, headers=headers) as response:
@@ -371,6 +372,8 @@ async def _read_pagerduty(
             raise NoFeed("what it gives is no JSON") from None
         if not isinstance(pages[-1], dict) or not pages[-1].get("more"):
             break
+        held = pages[-1].get("limit")  # may be less than was asked for
+        offset += held if isinstance(held, int) and held > 0 else _PAGE
     shifts = tuple(in_pagerduty(pages, *span))
     said = json.dumps([each.as_json() for each in shifts])
     digest = hashlib.sha256(said.encode()).hexdigest()
@@ -465,12 +468,12 @@ class Feeds:
         tries = self._failed[policy.name]
         if tries == 1:
             _log.warning("who is on call cannot be read", policy=policy.name, reason=reason)
-        trouble = "away"
-        if tries < TRIES or (kept is not None and kept.trouble == trouble):
+        trouble, now = "away", self._clock.now()
+        holds = kept is not None and now - kept.read_at <= TOO_OLD
+        if (holds and tries < TRIES) or (kept is not None and kept.trouble == trouble):
             return
-        now = self._clock.now()
         said = f"{_subject(policy)} cannot be read: {_inert(reason)}."
-        if kept is not None and kept.read_at > _NEVER:
+        if kept is not None and holds:
             said += f" What it said last holds for a day from {kept.read_at:%Y-%m-%d %H:%M} UTC; then {_stand_in(policy)}."
         else:
             said += f" Until it can be, {_stand_in(policy)}."
@@ -543,8 +546,10 @@ def _inert(theirs: str) -> str:
 def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
     """Why a source tells nobody who is on call now, in words for people."""
     feed = the_feed(policy)
-    if copy is None or copy.read_at == _NEVER:
+    if copy is None:
         return f"{feed} has not been read yet"
+    if copy.read_at == _NEVER:
+        return f"{feed} cannot be read"
     if now - copy.read_at > TOO_OLD:
         return f"{feed} has not been readable since {copy.read_at:%Y-%m-%d %H:%M} UTC"
     current = [each for each in copy.shifts if each.begins <= now < each.ends]

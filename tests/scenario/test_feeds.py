@@ -179,7 +179,7 @@ async def test_calendar_that_is_back_counts_again(stage: Night, feed: Calendar) 
         await until(lambda: told(stage))
         assert "HTTP 404: the address may be out of date" in told(stage)[0]
         _, page = await asked_and_paged(stage, FOLAKE)
-        assert "The calendar has not been read yet: whoever stands in is asked" in said(page)
+        assert "The calendar cannot be read: whoever stands in is asked" in said(page)
         feed.status = 200
         feed.shifts((mail(stage, ADE), stage.clock.now() - HOUR, 100))
         await asked_again(stage, bot, feed)

@@ -222,6 +222,22 @@ async def test_pagerduty_is_asked_page_by_page(
     assert (await feeds.read(policy, found, kept, NOW + timedelta(minutes=3), client)).shifts is None
 
 
+async def test_pages_of_pagerduty_may_be_shorter_than_was_asked_for(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient
+) -> None:
+    names = ["Ann", "Ben", "Cy"]
+
+    async def oncalls(request: web.Request) -> web.Response:
+        at = int(request.query["offset"])
+        person = on_call(names[at], "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z")
+        return web.json_response(answer(person, more=at < 2) | {"limit": 1})
+
+    source.respond = oncalls
+    policy, found = configured(tmp_path, SCHEDULE.format(url=source.url), TOKEN="y_NbAkKc66ryYTWUXYEu")
+    reading = await feeds.read(policy, found, None, NOW, client)
+    assert [each.names[0].split()[0] for each in reading.shifts or ()] == names
+
+
 @pytest.mark.parametrize(
     ("response", "why"),
     [
@@ -448,6 +464,27 @@ async def test_work_on_a_feed_ends_and_the_copy_stays_in_use(  # noqa: PLR0917
         assert (after.shifts, after.read_at) == (copy.shifts, NOW)
     assert len(begun) == 1 + feeds.TRIES
     assert all(each.returncode is not None for each in begun)
+
+
+async def test_people_are_told_at_once_where_no_copy_holds_meanwhile(
+    tmp_path: Path, source: Served, people: People, store: Store, workspace: Workspace
+) -> None:
+    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
+    good, source.response = source.response, lambda: web.Response(status=500)
+    async with keeping(tmp_path, source, people, store) as (look, copies, clock, said):
+        assert not await look()
+        assert not await look()
+        (never,) = said
+        policy, _ = configured(tmp_path, CALENDAR, FEED=f"{source.url}/secret.ics")
+        why = feeds.why_nobody(policy, await copies.of("platform"), clock.now())
+        assert why == "the calendar cannot be read"
+        assert "cannot be read: it answers with HTTP 500. Until it can be, nobody is on call" in never
+        source.response = good
+        assert await look()
+        source.response = lambda: web.Response(status=500)
+        await clock.advance(feeds.TOO_OLD.total_seconds() + 1)  # as after a bot that was down for so long
+        assert not await look()
+        assert "Until it can be, nobody is on call" in said[2]
 
 
 async def test_what_another_address_said_does_not_count(
