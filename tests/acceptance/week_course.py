@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tests.acceptance.week_facts import Entry, Facts, Incident
-from tests.acceptance.week_plan import MINUTE, POLICIES, Policy
+from tests.acceptance.week_plan import MINUTE, POLICIES, Policy, Step, open_since
 
 LAST = -1
 # Alike pages are held back and sent together: a minute at most. Seconds, like all here.
 GATE, URGENT, NOTICED, EARLY = 70.0, 20.0, 65.0, 1.5
+LOOKED_UP = 12.0  # what finding out where to may take: a step's hours may end meanwhile
 _NOBODY = Policy("nobody", "users", (), 15 * MINUTE, ())
 
 
@@ -44,6 +45,8 @@ class Course:
         self._resume: Quiet | None = None  # a hand-over, or a last resort that failed
         self._holder: str | None = None
         self._held: tuple[Quiet, str | None] | None = None
+        # Of pages: to whom they were to go in place of who is on call; None as well, where that may be over.
+        self.holders: dict[int, set[str | None]] = {}
         self._begin(self.incident.log[0].at)
 
     def run(self, ends: float) -> None:
@@ -64,6 +67,7 @@ class Course:
                 self._latest = at
             else:
                 self._jump(at, event)
+            self._seen = at
         if not self.problems:
             self._check(ends)
 
@@ -71,9 +75,12 @@ class Course:
         held = self._held if self._quiet is not None else None  # a snooze within a hand-over
         if self._quiet is not None:
             self._quiet.ended = at
-        self._start, self._latest, self._jumped = at, at, False
+        self._start, self._latest, self._seen, self._jumped = at, at, at, False
         self._sent: dict[int, float] = {}
         self._pulled: dict[int, float] = {}
+        self._lost = (
+            0.0  # how long what was on its way had to wait for the next life: it is counted from then
+        )
         self._failed: set[int] = set()
         self._pages: set[int] = set()
         self._quiet = self._resume = self._holder = self._held = None
@@ -81,22 +88,59 @@ class Course:
             self._resume, self._holder = held
             self._jumped = True  # how long that was is not known to the second
 
-    def _next(self) -> int:
-        return next((i for i in range(len(self._policy.steps)) if i not in self._sent), LAST)
+    def _hours(self, step: Step, at: float) -> tuple[bool, float, float]:
+        """Whether a step may go at a moment, since when, and until when, if the clock goes on as it does then."""
+        wall = self.facts.walls.at(at)
+        is_open, since, until = open_since(step, self.facts.plan.beginning, wall)
+        return is_open, at - (wall - since), at + (until - wall)
 
-    def _dues(self) -> Iterator[tuple[int, float]]:
+    def _next(self, at: float) -> int:
+        steps = enumerate(self._policy.steps)
+        return next((n for n, each in steps if n not in self._sent and self._hours(each, at)[0]), LAST)
+
+    def _dues(self, seen: float) -> Iterator[tuple[int, float]]:
+        """What is to be sent when, as far as can be told at `seen`. A step outside of its hours leaves its moment to the
+        next one, and comes when they begin.
+        """
+        left, repeats, may_one_go = None, self._start, False
         for number, step in enumerate(self._policy.steps):
-            if number not in self._sent:
-                yield number, self._pulled.get(number, self._start + step.after)
-            elif step.every is not None:
-                yield number, self._sent[number] + step.every
+            is_first = number not in self._sent
+            due = self._pulled.get(number, self._start + step.after)
+            if not is_first:
+                due = self._sent[number] + (step.every or 0.0)
+            elif left is not None:
+                due = min(due, left)
+            left = None
+            if not is_first and step.every is None:
+                continue
+            is_open, since, until = self._hours(step, max(due, seen))
+            if is_open:
+                may_one_go = True
+                yield number, max(due, since)
+                continue
+            yield number, until
+            if is_first:
+                left = max(due, since)
+            else:
+                repeats = max(repeats, due, since)
+        last = self._last_resort(None if left is None else max(left, repeats), may_one_go=may_one_go)
+        if last is not None:
+            yield LAST, last
+
+    def _last_resort(self, left: float | None, *, may_one_go: bool) -> float | None:
+        """When it is to be asked. `left`: the moment that no step could take; `may_one_go`: one will."""
         if LAST in self._pulled:
-            yield LAST, self._pulled[LAST]
-        elif not self._policy.steps:
-            if LAST not in self._sent:
-                yield LAST, self._start
-        elif self._next() == LAST and not any(step.every for step in self._policy.steps):
-            yield LAST, max(self._sent.values()) + self._policy.take_timeout
+            return self._pulled[LAST]
+        if may_one_go or (not self._policy.steps and LAST in self._sent):
+            return None
+        if not self._policy.steps or (left is not None and LAST not in self._sent):
+            return self._start if left is None else left
+        return max(self._sent.values()) + self._policy.take_timeout
+
+    def _due(self, step: int, at: float) -> float | None:
+        """Since when a step might be sent that is sent at `at`."""
+        known = (dict(self._dues(seen)).get(step) for seen in (self._seen, at - LOOKED_UP, at))
+        return min((due for due in known if due is not None), default=None)
 
     def _check(self, now: float) -> None:
         """Whether something should have been sent by `now`."""
@@ -104,11 +148,14 @@ class Course:
             self._begin(waits.over)
         if self._quiet is not None:
             return
-        for step, due in self._dues():
+        for step, due in self._dues(self._seen):
             slack = URGENT if step in self._pulled else GATE
             if self.facts.walls.jumped(max(due, self._put_on) - 3 * MINUTE, due + 3 * MINUTE):
                 slack += NOTICED
-            if self.facts.lives.settled(max(due, self._put_on), slack) < now:
+            lost = self._lost if step in self._sent or step == LAST else 0.0
+            latest = self.facts.lives.settled(max(due + lost, self._put_on), slack)
+            # Where nobody was there to send it, its hours may be over, and another's have begun.
+            if latest < now and dict(self._dues(latest)).get(step, now) <= latest:
                 self._problem(now, f"step {step} was due at {due:.0f} and did not come")
                 return
 
@@ -144,21 +191,24 @@ class Course:
     def _page(self, entry: Entry) -> None:
         step, at = entry.step or 0, entry.at
         waits = self._quiet or self._resume
-        is_early = dict(self._dues()).get(step, at + MINUTE) > at + EARLY
+        due = self._due(step, at)
+        is_early = due is None or due > at + EARLY
         if waits is not None and self._may_be_over(waits, at) and (self._quiet is not None or is_early):
             self._begin(at)
         if self._quiet is not None:
             self._problem(at, f"step {step} was sent, acknowledged since {self._quiet.since:.0f}")
             return
-        due = dict(self._dues()).get(step)
+        due = self._due(step, at)
         if not self._jumped and (due is None or due > at + EARLY):
             self._problem(at, f"step {step} was sent once more, due at {due}")
         if due is not None and step not in self._pulled:
             self.late.append(at - due)
         self._sent[step] = at
+        self._lost = max(self._lost, self.facts.lives.resumed(at) - at)
         self._pulled.pop(step, None)
         self._failed.discard(step)
         self._pages.add(entry.page or 0)
+        self.holders[entry.page or 0] = {self._holder, None} if self._jumped else {self._holder}
 
     def _fail(self, entry: Entry) -> None:
         """With a page: it did not arrive. Without: there was nobody to send to."""
@@ -174,7 +224,7 @@ class Course:
         if self._quiet is not None or step in self._failed:
             return
         self._failed.add(step)
-        if self._next() == LAST and LAST in self._failed:
+        if self._next(at) == LAST and LAST in self._failed:
             lasts = self._policy.take_timeout
             self._resume = self._resume or self._wait(at, lasts, entry.wall + lasts)
         else:
@@ -186,15 +236,15 @@ class Course:
             if entry.by != self._quiet.by:
                 return
             self._begin(at)
-            if self._policy.steps:
-                self._sent[0] = at
+            if (first := self._next(at)) != LAST:
+                self._sent[first] = at
         elif entry.by == self._holder:
             self._begin(at)
-        if self._next() != LAST or LAST not in self._sent:
+        if self._next(at) != LAST or LAST not in self._sent:
             self._pull(at)
 
     def _pull(self, at: float) -> None:
-        step = self._next()
+        step = self._next(at)
         if step == LAST or self._start + self._policy.steps[step].after > at:
             self._pulled.setdefault(step, at)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import json
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from tests.acceptance.week_story import Change
 from tests.acceptance.week_world import World
@@ -33,6 +36,17 @@ class Sending:
     target: str
     message: str | None
     state: str
+    mentions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is on its way to people at `at`, in true time, and about what."""
+
+    id: int
+    at: float
+    policy: str | None
+    step: int
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,20 @@ class Lives:
                 return at
         return float("inf")
 
+    def resumed(self, at: float) -> float:
+        """When what was on its way at `at` goes out: in a later life, if that one ended right then."""
+        for (begins, ends), (again, _) in pairwise(self._lives):
+            if begins <= at <= ends < at + 20:
+                at = again
+        return at
+
+    def was_cut(self, at: float, within: float, now: float) -> bool:
+        """Whether what began at `at` may not have come to its end by `now`, as it takes so long."""
+        return now < at + within or any(at <= ends < at + within for _, ends in self._lives)
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        return iter(self._lives)
+
 
 class Facts:
     def __init__(self, world: World) -> None:
@@ -139,16 +167,27 @@ class Facts:
             )
             for row in db.execute("select * from incidents")
         }
-        self.page_at = {
-            row["id"]: row["at"] for row in db.execute("select id, at from week_seen where what = 'page'")
-        }
+        self.pages = [
+            Page(row["id"], row["seen"], row["policy"], row["step"])
+            for row in db.execute(
+                "select p.*, s.at as seen from pages p join week_seen s on s.what = 'page' and s.id = p.id"
+            )
+        ]
+        self.page_at = {page.id: page.at for page in self.pages}
         self.items: dict[int, list[int]] = defaultdict(list)
         for row in db.execute("select * from page_items"):
             self.items[row["page"]].append(row["incident"])
         self.sendings: dict[int, list[Sending]] = defaultdict(list)
         for row in db.execute("select * from page_sendings"):
             self.sendings[row["page"]].append(
-                Sending(row["page"], row["via"], row["target"], row["message"], row["state"])
+                Sending(
+                    row["page"],
+                    row["via"],
+                    row["target"],
+                    row["message"],
+                    row["state"],
+                    tuple(json.loads(row["mentions"])),
+                )
             )
 
     def by_key(self) -> dict[str, Incident]:

@@ -9,24 +9,29 @@ import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
+import httpx
 import pytest
 import structlog
 
 import bot.app
+import bot.oncall.feeds
 import bot.storage.sqlite
 from bot.app import Bot, files
+from bot.oncall.calendars import Shift, in_calendar
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
 from core.clock import Clock
 from core.index import Summary, scan
-from tests.acceptance.week_parties import Directory, Gate, Outer, Pagers, SlackGateway, Web
+from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
 from tests.kit.simulated import InlineConnection, SimulatedLoop
 
@@ -83,6 +88,12 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "Outside", lambda *_, **__: Pagers(outer, life().effect))
     patch.setattr(bot.app, "People", lambda *_: Directory(outer))
     patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
+    patch.setattr(
+        bot.oncall.feeds,
+        "open_client",
+        lambda _: httpx.AsyncClient(transport=Calendars(outer), trust_env=False),
+    )
+    patch.setattr(bot.oncall.feeds, "_shifts_of", _read_here)
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.storage.sqlite, "_Connection", InlineConnection)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
@@ -90,6 +101,11 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         processors=[partial(_keep_faults, current.faults)],
     )
+
+
+async def _read_here(feed: bytes, zone: str, since: datetime, until: datetime) -> tuple[Shift, ...]:
+    """Without the process that the bot has for it: there is no time in which that could work."""
+    return tuple(in_calendar(feed, ZoneInfo(zone), since, until)[0])
 
 
 def _keep_faults(faults: list[str], _logger: object, name: str, event: structlog.typing.EventDict) -> str:
@@ -126,6 +142,7 @@ class Life:
         for summary in found.summaries:
             bot.index.put(summary)
             bot.monitoring.record_changed(summary)
+        self.commands = bot._commands(bot._digests())
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin(found.summaries))
 
@@ -136,7 +153,7 @@ class Life:
         await bot.pager.restore()
         for summary in summaries:
             bot.nudges.record_changed(summary)
-        for part in (bot.delivery, bot.nudges, bot.pager, bot.monitoring):
+        for part in (bot.delivery, bot.nudges, bot.pager, bot.monitoring, bot.feeds):
             self.parts.append(asyncio.create_task(part.run()))
 
     @property

@@ -8,12 +8,14 @@ from itertools import pairwise
 
 from tests.acceptance.week_course import NOTICED, Course
 from tests.acceptance.week_facts import Facts, Incident
-from tests.acceptance.week_plan import MINUTE, SLA
+from tests.acceptance.week_plan import MINUTE, POLICIES, SLA
 from tests.acceptance.week_story import Change
+from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call
 
 _SOON = 5.0  # seconds that a due thing may take
 _UNDER_WAY = 6.0  # seconds that a call to Slack may be under way when somebody acknowledges
 _LANDING = 15.0
+_ASKED_AGAIN = 180.0 + 30 + _SOON
 
 
 @dataclass
@@ -38,6 +40,12 @@ def judge(facts: Facts) -> Verdict:
     _nothing_twice(facts, verdict)
     _nobody_after_acknowledging(facts, courses, verdict)
     _acts_are_kept(facts, verdict)
+    verdict.problems += only_who_is_on_call(facts, courses, verdict.figures)
+    verdict.problems += nobody_was_there(facts, courses, verdict.figures)
+    _calendars_are_asked(facts, verdict)
+    _nobody_after_taking(facts, verdict)
+    _one_has_it_in_hand(facts, verdict)
+    _consent_of_different_people(facts, verdict)
     verdict.figures["questions"] = len(facts.plan.questions)
     verdict.figures["lives"] = len(facts.story.lives)
     verdict.figures["pages"] = len(facts.page_at)
@@ -49,9 +57,12 @@ def judge(facts: Facts) -> Verdict:
 
 def _attended(facts: Facts, changes: list[Change], verdict: Verdict) -> None:
     """Nudged, escalated and abandoned when the clock said so, and not before."""
+    reminded = changes[0]
     for now, after in zip(changes, [*changes[1:], None], strict=True):
+        if (now.round, now.nudges) != (reminded.round, reminded.nudges):
+            reminded = now
         if now.status == "pending":
-            _chased(facts, now, after, verdict)
+            _chased(facts, now, after, reminded.wall.timestamp(), verdict)
         if now.status not in {"pending", "escalated"} or now.expires_at is None:
             continue
         expiry = _due(facts, now, now.expires_at.timestamp())
@@ -59,15 +70,15 @@ def _attended(facts: Facts, changes: list[Change], verdict: Verdict) -> None:
             verdict.problems.append(f"{now.id}: open at {expiry:.0f}, when its time had run out")
 
 
-def _chased(facts: Facts, now: Change, after: Change | None, verdict: Verdict) -> None:
-    """One that waits is nudged, or escalated, in time."""
+def _chased(facts: Facts, now: Change, after: Change | None, reminded: float, verdict: Verdict) -> None:
+    """One that waits is nudged, or escalated, in time. `reminded`: when it last was, by the clock."""
     asked = now.asked_last.timestamp()
     left = now.expires_at.timestamp() - asked if now.expires_at is not None else None
     if now.nudges == 0:
         kind, wall = "nudged", asked + (SLA if left is None else min(SLA, left / 2))
     else:
-        again = now.wall.timestamp() + SLA
-        limit = float("inf") if left is None else max(now.wall.timestamp(), asked + left * 0.75)
+        again = reminded + SLA
+        limit = float("inf") if left is None else max(reminded, asked + left * 0.75)
         kind, wall = "escalated", min(again, limit)
     due = _due(facts, now, wall)
     if (after.at if after is not None else facts.lives.end) > due:
@@ -224,3 +235,114 @@ def _acts_are_kept(facts: Facts, verdict: Verdict) -> None:
         done = any(e.what in {whats[act.verb], "closed"} and e.at <= act.at + 1 for log in logs for e in log)
         if not done:
             verdict.problems.append(f"page {act.page}: {act.verb} by {act.user} at {act.at:.0f} is not kept")
+
+
+def _calendars_are_asked(facts: Facts, verdict: Verdict) -> None:
+    """Every few minutes, as long as there is a bot."""
+    slow = [fault for fault in facts.plan.faults if fault.kind == "slow directory"]
+    for policy in facts.plan.calendars:
+        asked = [each.at for each in facts.outer.fetches if each.policy == policy]
+        for begins, ends in facts.lives:
+            for one, other in pairwise([begins, *(at for at in asked if begins < at < ends), ends]):
+                if other - one > _ASKED_AGAIN and not any(f.begins < other and f.ends > one for f in slow):
+                    verdict.problems.append(f"{policy}'s calendar: not asked from {one:.0f} to {other:.0f}")
+
+
+def _nobody_after_taking(facts: Facts, verdict: Verdict) -> None:
+    """Who is told that pages stop is not paged: by what the ledger says, whatever the log of pages does."""
+    trust = {policy.name: policy.take_timeout for policy in POLICIES}
+    arrived: dict[str, list[float]] = {}
+    for post in facts.outer.posts:
+        if post.key.startswith("page:"):
+            for number in facts.items[int(post.key.split(":")[1])]:
+                arrived.setdefault(facts.incidents[number].clarification or "", []).append(post.at)
+    given_back: dict[str, list[float]] = {}
+    for act in facts.story.acts:
+        for number in facts.items[act.page] if act.verb in {"notmine", "snooze", "hand"} else ():
+            given_back.setdefault(facts.incidents[number].clarification or "", []).append(act.began)
+    by_id = {each.clarification: each for each in facts.incidents.values() if each.kind == "escalated"}
+    for name, changes in facts.changes.items():
+        held = [c for b, c in pairwise([None, *changes]) if c and (b is None or _hold(b) != _hold(c))]
+        for now, after in zip(held, [*held[1:], None], strict=True):
+            if now.taken_by is None or now.status != "escalated" or name not in by_id:
+                continue
+            lasts = trust.get(by_id[name].policy or "", 15 * MINUTE)
+            wall = facts.walls.at(now.at)
+            ends = min(
+                after.at if after is not None else facts.lives.end,
+                facts.walls.reach(wall + lasts, now.at),
+                facts.walls.falls_to(wall - lasts, now.at),
+                *(at for at in given_back.get(name, ()) if at > now.at),
+            )
+            verdict.figures["taken"] += 1
+            verdict.problems += [
+                f"{name}: paged at {at:.0f}, though {now.taken_by} took it at {now.at:.0f}"
+                for at in arrived.get(name, ())
+                if now.at + _UNDER_WAY < at < ends - 1
+            ]
+
+
+def _hold(change: Change) -> tuple[object, ...]:
+    return change.status, change.round, change.escalated_at, change.taken_by, change.handed_to
+
+
+def _one_has_it_in_hand(facts: Facts, verdict: Verdict) -> None:
+    """A card is in hand of who took it first, until they let go, somebody takes it over, or it is escalated."""
+    for name, changes in facts.changes.items():
+        acts = [act for act in facts.story.card_acts if act.clarification == name]
+        paged = [
+            act
+            for act in facts.story.acts
+            if any(facts.incidents[n].clarification == name for n in facts.items[act.page])
+        ]
+        for before, now in pairwise(changes):
+            if (
+                before.taken_by == now.taken_by
+                or before.escalated_at != now.escalated_at
+                or before.round != now.round
+            ):
+                continue
+            verdict.figures["changed hands"] += 1
+            allowed = {("over", now.taken_by), ("take", now.taken_by if before.taken_by is None else None)}
+            if now.taken_by is None:
+                allowed = {("letgo", before.taken_by)}
+            if not any(
+                (a.verb, a.user) in allowed and a.began <= now.at <= a.at + 1 for a in acts
+            ) and not any(a.verb in {"take", "hand"} and a.began <= now.at <= a.at + 1 for a in paged):
+                verdict.problems.append(
+                    f"{name}: from {before.taken_by} to {now.taken_by} at {now.at:.0f} by nobody's act"
+                )
+        for act in acts:
+            if not act.confirmed or act.verb not in {"take", "over", "letgo"}:
+                continue
+            verdict.figures[f"card {act.verb}"] += 1
+            until = [each for each in changes if each.at <= act.at]
+            here = [each.taken_by for each in until if each.at >= act.began] + [until[-1].taken_by]
+            if (None if act.verb == "letgo" else act.user) not in here:
+                verdict.problems.append(f"{name}: {act.verb} by {act.user} at {act.at:.0f} is not kept")
+
+
+def _consent_of_different_people(facts: Facts, verdict: Verdict) -> None:
+    """As many different people accepted as were needed, each of them by a press; and no accept is lost."""
+    for name, changes in facts.changes.items():
+        last = changes[-1]
+        acts = [
+            act
+            for act in facts.story.card_acts
+            if act.clarification == name and act.verb in {"accept", "reject"}
+        ]
+        if not acts:
+            continue
+        pressed = {act.user for act in acts if act.verb == "accept"}
+        counted = {act.user for act in acts if act.verb == "accept" and act.confirmed}
+        kept = [*last.accepted, *([last.decided or ""] if last.response == "accept" else [])]
+        if len(kept) != len(set(kept)) or not set(kept) <= pressed:
+            verdict.problems.append(f"{name}: accepted by {kept}, pressed by {sorted(pressed)}")
+        if last.response == "accept" and len(set(kept)) != last.needed:
+            verdict.problems.append(f"{name}: {len(set(kept))} accepted, {last.needed} were needed")
+        if last.response is None and len(set(kept)) >= last.needed:
+            verdict.problems.append(f"{name}: {kept} accepted, and it is still open")
+        if not counted <= set(kept) and last.response != "reject":
+            verdict.problems.append(f"{name}: of {sorted(counted)} only {kept} are kept")
+        if last.response is not None:
+            verdict.figures[f"{last.response} by {last.needed}"] += 1

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bot.errors import PagerError, SlackUnreachableError
+import httpx
+
+from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
 from bot.people import Person, Profile, Refusal
 from bot.routing import Audience
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
+from core.clarification import Decider
+from tests.acceptance.week_calendar import ADDRESSES, NOBODY, Trouble
 from tests.acceptance.week_plan import GROUPS, TEAM, FaultKind, Plan
 
 
@@ -34,6 +38,15 @@ class Outside:
     variable: str
 
 
+@dataclass(frozen=True)
+class Fetch:
+    """A calendar was asked for; `version`: the number of what it said, None: nothing that can be read."""
+
+    at: float
+    policy: str
+    version: int | None
+
+
 class Outer:
     """The world outside, for the whole week; `now` is true time, whatever clocks say."""
 
@@ -44,6 +57,7 @@ class Outer:
         self.refusals: list[tuple[float, str]] = []  # when, of which message
         self.taken: list[Outside] = []
         self.refused_outside: list[Outside] = []
+        self.fetches: list[Fetch] = []
         self.landed: Callable[[SlackMessage], None] = lambda _: None
         self._places: dict[str, list[SlackMessage]] = {}
         self._calls = 0
@@ -60,7 +74,10 @@ class Outer:
         return not any(a.user == user and a.begins <= now < a.ends for a in self.plan.absences)
 
     def is_present(self, user: str) -> bool:
-        return self.plan.draw("present", user, self.now() // 7200) < 0.6
+        return self.is_present_at(user, self.now())
+
+    def is_present_at(self, user: str, at: float) -> bool:
+        return self.plan.draw("present", user, at // 7200) < 0.6
 
     async def wire(self) -> None:
         """Each call takes its time."""
@@ -185,7 +202,23 @@ class Directory:
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         await self._call()
-        return Profile(user, TEAM, is_deleted=not self._outer.is_active(user))
+        return self._profile(user)
+
+    def _profile(self, user: str) -> Profile:
+        email, name = ADDRESSES.get(user, (None, user))
+        is_deleted = not self._outer.is_active(user)
+        return Profile(user, TEAM, name=name, names=(name,), email=email, is_deleted=is_deleted)
+
+    async def by_email(self, email: str) -> Profile:
+        await self._call()
+        for user, (address, _) in ADDRESSES.items():
+            if address == email and user != NOBODY:
+                return self._profile(user)
+        raise SlackRefusedError("users.lookupByEmail", code="users_not_found")
+
+    async def everybody(self) -> tuple[Profile, ...]:
+        await self._call()
+        return tuple(self._profile(user) for user in ADDRESSES if user != NOBODY)
 
     async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
         await self._call()
@@ -233,8 +266,55 @@ class Gate:
     ) -> Refusal | None:
         return None
 
+    async def refusal_on(self, person: Person, route: object) -> Refusal | None:
+        return None
+
+    async def decider(self, person: Person, *, several: bool = False) -> Decider:
+        return Decider(
+            f"user:slack/{person.team}/{person.user}", "slack", person.team, person.user, is_known=several
+        )
+
     async def full_member(self, user: str) -> bool:
         return self._outer.is_active(user)
 
     async def trouble_with(self, named: str) -> str | None:
         return None
+
+
+class Calendars(httpx.AsyncBaseTransport):
+    """The calendars' addresses, over HTTP: `https://calendar.invalid/{policy}`."""
+
+    def __init__(self, outer: Outer) -> None:
+        self._outer = outer
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        policy, plan = request.url.path.strip("/"), self._outer.plan
+        await self._outer.wire()
+        now = self._outer.now()
+        trouble = next(
+            (o.trouble for o in plan.outages if o.policy == policy and o.begins <= now < o.ends), None
+        )
+        versions = plan.calendars[policy]
+        number = max(n for n, each in enumerate(versions) if each.at <= now)
+        if trouble is not None:
+            self._outer.fetches.append(Fetch(now, policy, None))
+            return await self._troubled(trouble, versions[number].text)
+        self._outer.fetches.append(Fetch(now, policy, number))
+        etag = f'"{number}"'
+        if request.headers.get("If-None-Match") == etag:
+            return httpx.Response(304)
+        return httpx.Response(200, headers={"ETag": etag}, stream=httpx.ByteStream(versions[number].text))
+
+    async def _troubled(self, trouble: Trouble, text: bytes) -> httpx.Response:
+        match trouble:
+            case "500":
+                return httpx.Response(500)
+            case "silent":
+                await asyncio.sleep(60)
+                raise httpx.ReadTimeout("nothing came")
+            case "refused":
+                raise httpx.ConnectError("refused")
+            case "a web page":
+                return httpx.Response(200, stream=httpx.ByteStream(b"<html>Please log in.</html>"))
+            case "half of it":
+                return httpx.Response(200, stream=httpx.ByteStream(text[: len(text) // 2]))

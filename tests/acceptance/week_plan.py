@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, get_args
+from zoneinfo import ZoneInfo
+
+from tests.acceptance.week_calendar import NICKNAMES, Outage, Version, histories, outages
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 WEEK = 7 * DAY
@@ -22,24 +27,37 @@ FaultKind = Literal["dm", "channel", "unreachable", "lossy", "busy", "outside", 
 FAULTS: tuple[FaultKind, ...] = get_args(FaultKind)
 
 
+Hours = tuple[tuple[tuple[int, ...], int, int], ...]
+"""Windows: on which days (0: Monday), from which hour to which; beyond 24 on the next day."""
+
+
 @dataclass(frozen=True)
 class Step:
     after: float
     notify: tuple[str, ...]
     every: float | None = None
+    hours: Hours = ()
 
 
 @dataclass(frozen=True)
 class Policy:
-    """`source`: users, rotation or group, with whom."""
+    """`source`: users, rotation or group, with whom; of a calendar `users` stand in, and its shifts are the `crew`'s."""
 
     name: str
-    source: Literal["users", "rotation", "group"]
+    source: Literal["users", "rotation", "group", "calendar"]
     users: tuple[str, ...]
     take_timeout: float
     steps: tuple[Step, ...]
+    crew: tuple[str, ...] = ()
+
+    @property
+    def zone(self) -> tzinfo:
+        return ZONE if self.source in {"rotation", "calendar"} else UTC
 
 
+EVERY_DAY = (0, 1, 2, 3, 4, 5, 6)
+ZONE = ZoneInfo("Europe/Berlin")
+OFFICE: Hours = ((EVERY_DAY[:5], 8, 19), ((5,), 10, 12))
 POLICIES = (
     Policy(
         "platform",
@@ -70,6 +88,31 @@ POLICIES = (
         30 * MINUTE,
         (Step(0, ("dm",)), Step(10 * MINUTE, ("apprise:PAGER",))),
     ),
+    Policy(
+        "desk",
+        "calendar",
+        ("U0DS", "U0DT"),
+        15 * MINUTE,
+        (
+            Step(0, ("thread", "dm"), 30 * MINUTE),
+            Step(10 * MINUTE, ("apprise:PAGER",), None, OFFICE),
+            Step(20 * MINUTE, ("group:S0BACKUP",), None, ((EVERY_DAY, 22, 30),)),
+            Step(40 * MINUTE, ("channel:C0BOSSES",), HOUR),
+        ),
+        ("U0DA", "U0DB", "U0DC"),
+    ),
+    Policy(  # nobody stands in, and at night no step may go
+        "shop",
+        "calendar",
+        (),
+        10 * MINUTE,
+        (
+            Step(0, ("dm",), 45 * MINUTE, ((EVERY_DAY, 7, 22),)),
+            Step(10 * MINUTE, ("thread",), None, ((EVERY_DAY[:5], 17, 23), ((5, 6), 4, 12))),
+            Step(25 * MINUTE, ("apprise:OTHER",), None, OFFICE),
+        ),
+        ("U0SA", "U0SB", "U0SC"),
+    ),
 )
 GROUPS = {"S0INFRA": POLICIES[1].users, "S0BACKUP": ("U0BA", "U0BB")}
 ROTATION_START, ROTATION_HOURS, ROTATION_ZONE = datetime(2026, 1, 5, 2, 30), 12, "Europe/Berlin"  # noqa: DTZ001 - local
@@ -78,14 +121,25 @@ ROUTES = {
     "plat": ("C0PLAT", "platform"),
     "infra": ("C0INFRA", "infra"),
     "apps": ("C0APPS", "apps"),
+    "desk": ("C0DESK", "desk"),
+    "shop": ("C0SHOP", "shop"),
     "lone": ("C0LONE", None),
 }
-PEOPLE = tuple(sorted({user for policy in POLICIES for user in policy.users} | {*GROUPS["S0BACKUP"]}))
+_SHARES = (2, 2, 2, 4, 4, 1)
+CREWS = {policy.name: policy.crew for policy in POLICIES if policy.crew}
+PEOPLE = tuple(
+    sorted({user for policy in POLICIES for user in (*policy.users, *policy.crew)} | {*GROUPS["S0BACKUP"]})
+)
+ANSWERERS = ("U0ANSWERER", "U0SECOND", "U0THIRD")
 
 
 @dataclass(frozen=True)
 class Question:
-    """`ttl`: its own timeout; `answer`: how long after it was asked somebody answers by themselves."""
+    """`ttl`: its own timeout; `answer`: how long after it was asked somebody answers by themselves.
+
+    `needs`: how many people have to accept it; 0: it is no confirmation. `presses`: who presses what on its card, after
+    how long: take, over, letgo; accept, reject.
+    """
 
     number: int
     at: float
@@ -96,6 +150,8 @@ class Question:
     answer: float | None
     asks_again: bool
     by_hand: float | None
+    needs: int
+    presses: tuple[tuple[float, str, str], ...]
 
     @property
     def session(self) -> str:
@@ -132,11 +188,16 @@ class Absence:
 
 
 @dataclass(frozen=True)
-class StandIn:
+class Swap:
+    """`user` stands in, as `by` says at `at`: from then on, or `ahead` later; taken back `cancelled` later."""
+
     policy: str
     user: str
+    by: str
     at: float
+    ahead: float
     lasts: float
+    cancelled: float | None
 
 
 @dataclass(frozen=True)
@@ -148,7 +209,9 @@ class Plan:
     jumps: tuple[Jump, ...]
     restarts: tuple[Restart, ...]
     absences: tuple[Absence, ...]
-    stand_ins: tuple[StandIn, ...]
+    swaps: tuple[Swap, ...]
+    calendars: dict[str, tuple[Version, ...]]
+    outages: tuple[Outage, ...]
 
     def draw(self, *parts: object) -> float:
         """A number in [0, 1) that depends on the seed and `parts` alone, whoever asks in which order."""
@@ -158,15 +221,18 @@ class Plan:
 
 def make(seed: int, questions: int, restarts: int) -> Plan:
     rng = random.Random(seed)  # noqa: S311 - a plan, not a secret
+    beginning = BEGINNINGS[seed % len(BEGINNINGS)]
     return Plan(
         seed,
-        BEGINNINGS[seed % len(BEGINNINGS)],
+        beginning,
         _questions(rng, questions),
         _faults(rng),
         _jumps(rng),
         _restarts(rng, restarts),
         tuple(_absence(rng) for _ in range(24)),
-        tuple(_stand_in(rng) for _ in range(12)),
+        tuple(sorted((_swap(rng) for _ in range(24)), key=lambda each: each.at)),
+        histories(seed, CREWS, beginning),
+        outages(rng, tuple(CREWS)),
     )
 
 
@@ -186,17 +252,39 @@ def _question(rng: random.Random, number: int, at: float) -> Question:
     bounded = fate == "never" or rng.random() < 0.5
     ttl = round(rng.choice((rng.uniform(5, 60), rng.uniform(60, 300))) * MINUTE, 1) if bounded else None
     answer = {"answered": rng.choice((20, 70, 200)) * MINUTE * rng.random(), "on call": 6 * HOUR}.get(fate)
+    needs = rng.choices((0, 1, 2), (70, 8, 22))[0]
     return Question(
         number,
         at,
-        f"{rng.choice(tuple(ROUTES))}-{rng.randrange(12)}",
+        f"{rng.choices(tuple(ROUTES), _SHARES)[0]}-{rng.randrange(12)}",
         1000 + number // 8,
         ttl,
         fate,
         answer,
         asks_again=rng.random() < 0.25,
         by_hand=rng.uniform(1, 60) * MINUTE if rng.random() < 0.06 else None,
+        needs=needs,
+        presses=(*_owning(rng), *(_deciding(rng, answer) if needs and answer is not None else ())),
     )
+
+
+def _owning(rng: random.Random) -> list[tuple[float, str, str]]:
+    """Of a third of them somebody takes the card, often two at the same moment."""
+    if rng.random() > 0.35:
+        return []
+    found = [(rng.uniform(0.5, 100) * MINUTE, rng.choice(ANSWERERS), "take")]
+    for verb, chance, most in (("take", 0.5, 0.02), ("over", 0.3, 40), ("letgo", 0.4, 60), ("take", 0.3, 90)):
+        if rng.random() < chance:
+            who = found[0][1] if verb == "letgo" and rng.random() < 0.7 else rng.choice(ANSWERERS)
+            found.append((found[0][0] + rng.uniform(0, most) * MINUTE, who, verb))
+    return found
+
+
+def _deciding(rng: random.Random, after: float) -> list[tuple[float, str, str]]:
+    """The same person may press twice, and somebody may reject; in the end enough accept."""
+    pressing = [(rng.choice(ANSWERERS), rng.choices(("accept", "reject"), (9, 1))[0]) for _ in range(3)]
+    pressing += [(user, "accept") for user in ANSWERERS]
+    return [(after + n * 20 * MINUTE * rng.random(), user, verb) for n, (user, verb) in enumerate(pressing)]
 
 
 def _faults(rng: random.Random) -> tuple[Fault, ...]:
@@ -237,13 +325,51 @@ def _absence(rng: random.Random) -> Absence:
     return Absence(rng.choice(PEOPLE), begins, begins + rng.uniform(1, 14) * HOUR)
 
 
-def _stand_in(rng: random.Random) -> StandIn:
-    return StandIn(
-        rng.choice(POLICIES).name,
-        rng.choice(PEOPLE),
+def _swap(rng: random.Random) -> Swap:
+    policy = rng.choice(POLICIES)
+    user = rng.choice(PEOPLE)
+    return Swap(
+        policy.name,
+        user,
+        user if rng.random() < 0.5 else rng.choice((*policy.users, *policy.crew)),
         rng.uniform(0, WEEK - QUIET),
+        rng.choice((0.0, rng.uniform(0.5, 20))) * HOUR,
         rng.uniform(0.5, 8) * HOUR,
+        rng.uniform(0.1, 10) * HOUR if rng.random() < 0.3 else None,
     )
+
+
+def rotation_turn(wall: float) -> int:
+    """The number of the shift of a rotation that a moment is in, counted on the wall clock."""
+    local = datetime.fromtimestamp(wall, ZoneInfo(ROTATION_ZONE)).replace(tzinfo=None)
+    return int((local - ROTATION_START).total_seconds() // (ROTATION_HOURS * HOUR))
+
+
+@lru_cache
+def _open_spans(hours: Hours, beginning: datetime) -> tuple[float, ...]:
+    """When hours begin and end by turns, in seconds since 1970: looked up minute by minute on a wall clock."""
+    since = int(beginning.timestamp() // MINUTE) - 3 * 24 * 60
+    found: list[float] = []
+    for minute in range(since, since + 16 * 24 * 60):
+        local = datetime.fromtimestamp(minute * MINUTE, ZONE)
+        at = local.hour + local.minute / 60
+        is_open = any(
+            (local.weekday() in days and begins <= at < ends)
+            or ((local.weekday() - 1) % 7 in days and at + 24 < ends)
+            for days, begins, ends in hours
+        )
+        if is_open != len(found) % 2:
+            found.append(minute * MINUTE)
+    return tuple(found)
+
+
+def open_since(step: Step, beginning: datetime, wall: float) -> tuple[bool, float, float]:
+    """Whether a step may go at a moment of the clock, since when, and until when."""
+    if not step.hours:
+        return True, 0.0, float("inf")
+    spans = _open_spans(step.hours, beginning)
+    at = bisect_right(spans, wall)
+    return at % 2 == 1, spans[at - 1], spans[at]
 
 
 def configuration() -> str:
@@ -260,10 +386,17 @@ def configuration() -> str:
     return "\n".join(lines)
 
 
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+
+
 def _step(step: Step) -> str:
     every = f', every = "{step.every:g}s"' if step.every else ""
     names = ", ".join(f'"{name}"' for name in step.notify)
-    return f'{{after = "{step.after:g}s", notify = [{names}]{every}}}'
+    windows = (
+        f"{_DAYS[day]} {begins:02}:00-{ends % 24:02}:00" for days, begins, ends in step.hours for day in days
+    )
+    hours = f', hours = "{", ".join(windows)}"' if step.hours else ""
+    return f'{{after = "{step.after:g}s", notify = [{names}]{every}{hours}}}'
 
 
 def _source(policy: Policy) -> list[str]:
@@ -272,6 +405,15 @@ def _source(policy: Policy) -> list[str]:
         return ['group = "S0INFRA"', 'pick = "first_present"']
     if policy.source == "users":
         return [f"users = [{users}]"]
+    if policy.source == "calendar":
+        names = ", ".join(f'"{NICKNAMES[user]}" = "{user}"' for user in policy.crew if user in NICKNAMES)
+        stand_ins = [f"users = [{users}]"] if users else []
+        return [
+            f'ical_env = "{policy.name.upper()}_CALENDAR"',
+            f'timezone = "{ZONE}"',
+            f"people = {{{names}}}",
+            *stand_ins,
+        ]
     start = ROTATION_START.isoformat()
     return [
         f'rotation = {{start = {start}, shift = "{ROTATION_HOURS}h", users = [{users}], timezone = "{ROTATION_ZONE}"}}'

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from core.aaep import Confirmation
 from core.clarification import Ask
 from tests.acceptance.week_plan import Question
 from tests.kit.builders import ask
@@ -29,6 +30,34 @@ class Change:
     escalated_for: str | None
     taken_by: str | None
     handed_to: str | None
+    needed: int
+    accepted: tuple[str, ...]
+    response: str | None
+    decided: str | None
+
+
+@dataclass(frozen=True)
+class CardAct:
+    """What somebody did with a card. `confirmed`: they were told that it was done, or nothing else."""
+
+    began: float
+    at: float
+    user: str
+    verb: str
+    clarification: str
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class Override:
+    """Who stands in from when to when, on the clock. It was made, and taken back, between two moments of true time."""
+
+    policy: str
+    user: str
+    since: float
+    until: float
+    made: tuple[float, float]
+    gone: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +78,8 @@ class Story:
 
     changes: dict[str, list[Change]] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
+    card_acts: list[CardAct] = field(default_factory=list)
+    overrides: list[Override] = field(default_factory=list)
     lives: list[tuple[float, float]] = field(default_factory=list)
     jumps: list[tuple[float, float]] = field(default_factory=list)
 
@@ -87,6 +118,9 @@ def ask_of(question: Question, number: int, now: datetime) -> Ask:
         expires_at=expires,
         question=words,
         topic=f"part {question.number}",
+        kinds=("confirmation",) if question.needs else ("freetext",),
+        confirmation=Confirmation(f"do part {question.number}") if question.needs else None,
+        approvals_needed=question.needs if question.needs > 1 else None,
     )
 
 
@@ -107,6 +141,10 @@ def change_of(item: dict[str, Any], at: float, wall: datetime) -> Change:
         asked.get("escalatedFor"),
         (asked.get("takenBy") or {}).get("user"),
         (asked.get("handedTo") or {}).get("user"),
+        asked.get("approvalsNeeded") or 1,
+        tuple(each["user"] for each in asked.get("approvals") or ()),
+        asked.get("response"),
+        (asked.get("answeredBy") or {}).get("user"),
     )
 
 
@@ -115,5 +153,5 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def differs(one: Change, other: Change) -> bool:
-    facts = ("status", "round", "nudges", "taken_by", "handed_to", "escalated_at")
+    facts = ("status", "round", "nudges", "taken_by", "handed_to", "escalated_at", "accepted")
     return any(getattr(one, name) != getattr(other, name) for name in facts)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from bot.people import Person
+from bot.people import Person, Reaction
 from bot.settings.load import parse_settings, prepare_folders
-from bot.views.codec import PagePress, PageVerb
+from bot.slackapi import Place
+from bot.views.codec import PagePress, PageVerb, Press, Verb
 from core.answers import from_text
+from core.approvals import version_of
 from core.clarification import Clarification, Decider, NotOpen
 from tests.acceptance.week_life import Current, Life, Setting, replace_parties
 from tests.acceptance.week_parties import Outer, SlackMessage
@@ -22,23 +25,38 @@ from tests.acceptance.week_plan import (
     HOUR,
     MINUTE,
     PEOPLE,
+    POLICIES,
     TEAM,
     WEEK,
     Plan,
     Question,
     Restart,
+    Swap,
     configuration,
 )
-from tests.acceptance.week_story import Act, Change, Story, WeekClock, ask_of, change_of, differs
+from tests.acceptance.week_story import (
+    Act,
+    CardAct,
+    Change,
+    Override,
+    Story,
+    WeekClock,
+    ask_of,
+    change_of,
+    differs,
+)
 
 _ENVIRON = {
     "SLACK_BOT_TOKEN": "xoxb-week",
     "SLACK_APP_TOKEN": "xapp-week",
     "PAGER": "json://pager.invalid",
     "OTHER": "json://other.invalid",
+    "DESK_CALENDAR": "https://calendar.invalid/desk",
+    "SHOP_CALENDAR": "https://calendar.invalid/shop",
 }
 
 # What people read when it was done.
+_OWNED = {"take": "You have", "over": "You have", "letgo": "Nobody has"}
 _DONE = {"take": "You took", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "gets a page now"}
 
 
@@ -67,7 +85,7 @@ class World:
     async def run(self) -> None:
         """The whole week."""
         await self._start()
-        for each in (self._ask_all(), self._jump_all(), self._restart_all(), self._stand_in_all()):
+        for each in (self._ask_all(), self._jump_all(), self._restart_all(), self._swap_all()):
             self._spawn(each)
         while self._loop.time() < WEEK:
             await asyncio.sleep(10 * MINUTE)
@@ -152,12 +170,53 @@ class World:
             self.clock.jump(jump.by)
             self.story.jumps.append((self._loop.time(), jump.by))
 
-    async def _stand_in_all(self) -> None:
-        for each in sorted(self.plan.stand_ins, key=lambda each: each.at):
-            await self._until(each.at)
-            life, now = await self._there(), self.clock.now()
-            until = now + timedelta(seconds=each.lasts)
-            await life.do(life.bot.roster.hand(each.policy, each.user, until, each.user))
+    async def _swap_all(self) -> None:
+        for swap in self.plan.swaps:
+            await self._until(swap.at)
+            self._spawn(self._swap(swap))
+
+    async def _swap(self, swap: Swap) -> None:
+        """Have somebody stand in, by a command, and perhaps take that back."""
+        minutes = int(swap.lasts / MINUTE)
+        words = f"oncall hand <@{swap.user}> {minutes}m {swap.policy}"
+        life, since = await self._there(), self.clock.now()
+        if swap.ahead:
+            zone = next(policy.zone for policy in POLICIES if policy.name == swap.policy)
+            local = (since + timedelta(seconds=swap.ahead)).astimezone(zone)
+            local = local.replace(minute=45, second=0, microsecond=0)
+            since = local.replace(fold=0).astimezone(UTC)
+            words = f"oncall hand <@{swap.user}> from {local:%Y-%m-%dT%H:%M} for {minutes}m {swap.policy}"
+        ends = (since + timedelta(minutes=minutes)).timestamp()
+        began = self._loop.time()
+        said = await life.do(self._command(life, words, swap.by))
+        there = [number for number, until in await self._overrides(swap) if abs(until - ends) < 5]
+        if said is not None:
+            assert bool(there) == ("on call for" in said), (said, there)
+        if not there:
+            return
+        override = Override(swap.policy, swap.user, since.timestamp(), ends, (began, self._loop.time()))
+        self.story.overrides.append(override)
+        if swap.cancelled is None:
+            return
+        await asyncio.sleep(swap.cancelled)
+        began = self._loop.time()
+        while there[0] in [number for number, _ in await self._overrides(swap)]:
+            life = await self._there()
+            await life.do(self._command(life, f"oncall cancel {there[0]}", swap.by))
+        gone = (began, self._loop.time())
+        self.story.overrides[self.story.overrides.index(override)] = replace(override, gone=gone)
+
+    async def _command(self, life: Life, words: str, user: str) -> str:
+        return (await life.commands.run(words, Person(TEAM, user), Place("C0LONE"))).text
+
+    async def _overrides(self, swap: Swap) -> list[tuple[int, float]]:
+        """The numbers and ends of the overrides of a policy for somebody."""
+        while True:
+            life = await self._there()
+            found = await life.do(life.bot.roster.swaps())
+            if found is not None:
+                mine = [each for each in found if (each.policy, each.user) == (swap.policy, swap.user)]
+                return [(each.number, each.until.timestamp()) for each in mine]
 
     async def _ask_all(self) -> None:
         for question in self.plan.questions:
@@ -170,7 +229,9 @@ class World:
         self._by_id[record.id] = question
         if question.by_hand is not None:
             self._spawn(self._escalate(record, question.by_hand))
-        if question.answer is None:
+        for after, user, verb in question.presses:
+            self._spawn(self._press(record.id, user, verb, after))
+        if question.answer is None or question.needs:
             return
         await asyncio.sleep(question.answer)
         answered = await self._answer(record.id, "U0ANSWERER")
@@ -202,6 +263,27 @@ class World:
         )
         ask = ask_of(question, number, self.clock.now())
         return (await life.bot.router.open(question.issue, ask)).record
+
+    async def _press(self, clarification: str, user: str, verb: str, after: float = 0.0) -> None:
+        """A control of its card, until something comes of it."""
+        await asyncio.sleep(after)
+        reaction = None
+        while reaction is None:
+            life, began = await self._there(), self._loop.time()
+            reaction = await life.do(self._pressed(life, clarification, user, verb))
+            confirmed = reaction is not None and (
+                reaction.record is not None or reaction.text.startswith(_OWNED.get(verb, " "))
+            )
+            act = CardAct(began, self._loop.time(), user, verb, clarification, confirmed)
+            self.story.card_acts.append(act)
+
+    async def _pressed(self, life: Life, clarification: str, user: str, verb: str) -> Reaction:
+        record = await life.bot.answering.find(clarification)
+        arg = {"over": "over", "accept": version_of(record.asked), "reject": version_of(record.asked)}
+        press = Press(
+            "take" if verb == "over" else cast("Verb", verb), record.id, record.round, arg.get(verb, "")
+        )
+        return await life.bot.answering.press(press, Person(TEAM, user), Place("C0LONE"))
 
     async def _answer(self, clarification: str, user: str) -> Clarification | None:
         """None: somebody was first, or it is closed."""
@@ -286,5 +368,9 @@ class World:
         """Of what the page is about, answer what is not meant to stay unanswered."""
         for incident in await life.do(life.bot.incidents.of_page(page)) or ():
             question = self._by_id.get(incident.clarification or "")
-            if incident.is_open and question is not None and question.fate != "never":
+            if not incident.is_open or question is None or question.fate == "never":
+                continue
+            if question.needs:
+                await self._press(incident.clarification or "", user, "accept")
+            else:
                 await self._answer(incident.clarification or "", user)
