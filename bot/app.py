@@ -75,16 +75,16 @@ from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slack.typed import TypedMessages
 from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
-from bot.storage.store import Store
+from bot.storage.store import Store, until_stored
 from bot.telemetry import Telemetry
 from bot.views.render import Renderer
 from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
 from core.bus import lifecycle
-from core.clarification import Clarification
+from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock, Turns, within
 from core.dispatch import Dispatcher
-from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout
+from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.hub import Hub
 from core.index import Index, Scan, scan, summarize
 from core.ledger import FileLedger, Ledger
@@ -223,9 +223,10 @@ class Bot:
         self._build_agents()
         self._build_slack()
         self._build_retention()
-        agents, outside = (self.dispatcher, self.agent_status), (self.github, self.webhooks)
+        agents = (self.dispatcher, self.agent_status)
         people = (self.monitoring, self.delivery, self.nudges, self.escalations, self.quorum)
-        self._followers = (*agents, *people, *(each for each in outside if each is not None))
+        self._outside = tuple(each for each in (self.github, self.webhooks) if each is not None)
+        self._followers = (*agents, *people, *self._outside)
         self._tasks: set[asyncio.Task[None]] = set()
         self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._introduced = asyncio.Event()
@@ -833,6 +834,7 @@ class Bot:
             producers=self.producers,
             catch_up=self.slack.schedule_catch_up,
             forgotten=self._forget,
+            settled=self._tell_outside,
             clock=self.clock,
         )
 
@@ -1113,9 +1115,11 @@ class Bot:
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
-            if ours and self.index.get(summary.id, summary.issue) is None and not summary.needs_something:
-                # It was settled before: the bot that leads follows it no longer, and takes this for no news.
-                self.delivery.refresh(summary.id)
+            if ours and not summary.needs_something:
+                # It may have been settled before: the bot that leads follows it no longer then, and takes it for no news.
+                tell = partial(self.store.tell, "card", summary.id, leader_only=True)
+                told = until_stored(tell, self.clock, _log, "the bot that leads has to be told later")
+                self.later.run(told, "tell of what is settled")
             self.delivery.know(summary)
             self.questions.record_changed(record)
             return
@@ -1129,6 +1133,26 @@ class Bot:
         self.replies.record_changed(summary, record, ours=ours)
         self.questions.record_changed(record)
         self.home.record_changed(record)
+
+    async def _tell_outside(self, clarification: str) -> None:
+        """Another bot may have changed what was settled before, which nobody follows here: GitHub and webhooks are told.
+
+        Raises:
+            StorageUnavailable: it is not known how it stands.
+        """
+        if not self._outside:
+            return
+        try:
+            record = await self.ledger.find(clarification, parse_id(clarification)[0])
+        except LockTimeout as error:
+            raise StorageUnavailable(str(error)) from error
+        except (NotFound, LedgerUnreadable) as error:
+            _log.warning("nobody outside is told", id=clarification, reason=str(error))
+            return
+        summary = summarize(record)
+        if self.index.get(summary.id, summary.issue) is None and not summary.needs_something:
+            for part in self._outside:
+                part.record_changed(summary)
 
     async def _forget(self) -> None:
         """Another process may have forgotten something: it goes from memory, and, where we lead, from Slack."""

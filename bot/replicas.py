@@ -37,7 +37,8 @@ _CONNECTED = (
 
 class Replicas:
     """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has,
-    `forgotten` when another process may have forgotten something that is kept in memory.
+    `forgotten` when another process may have forgotten something that is kept in memory, `settled` when another bot may
+    have changed a clarification that was settled before.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Replicas:
         producers: Producers,
         catch_up: Callable[[], None],
         forgotten: Callable[[], Awaitable[None]],
+        settled: Callable[[str], Awaitable[None]],
         clock: Clock,
     ) -> None:
         self._store = store
@@ -67,6 +69,7 @@ class Replicas:
         self._producers = producers
         self._catch_up = catch_up
         self._forgotten = forgotten
+        self._settled = settled
         self._seen: dict[str, float] = {}  # others, by name; when, on the steady clock
         self._clock = clock
 
@@ -149,6 +152,7 @@ class Replicas:
             await self._delivery.send_stored(key)
         for clarification in names.get("card", ()):
             await self._delivery.show(clarification)
+            await self._settled(clarification)
         for user in names.get("home", ()):
             await self._home.looked_elsewhere(user)
         for producer in names.get("reader", ()):

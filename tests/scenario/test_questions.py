@@ -19,6 +19,8 @@ from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
+from tests.unit.bot.test_webhooks import receiving
 
 
 class Asker:
@@ -219,6 +221,42 @@ async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Pa
         await stage.now_says(card, "The agent never picked it up")
         assert (await Asker(http).look(asked))["answer"] is True
         await stage.now_says(card, "Delivered and confirmed")
+
+
+@pytest.mark.either_database
+async def test_what_is_closed_after_nobody_picked_it_up_is_told_outside_too(tmp_path: Path) -> None:
+    """By whichever of several bots: the one that leads had stopped following it."""
+    clock = LeapClock()
+    async with (
+        serving(clock.seconds) as github,
+        receiving() as hook,
+        scene(tmp_path, clock=clock) as stage,
+    ):
+        stage.environ |= {"GITHUB_TOKEN": TOKEN, "HOOK_SECRET": "s3cret-of-the-hook"}
+        outside = (
+            f'[[webhooks]]\nurl = "{hook.url}"\nsecret_env = "HOOK_SECRET"\n[github]\nrepo = "acme/app"\n'
+            f'token_env = "GITHUB_TOKEN"\napi_url = "{github.address}{PREFIX}"\n'
+        )
+        async with (
+            stage.bot(config(stage.producer.url) + outside) as bot,
+            httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+        ):
+            asked = [await Asker(http).ask(question=f"Go on with {n}?", issue=n) for n in (42, 43)]
+            for each in asked:
+                await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"answer {each['id']} Yes")
+            await until(lambda: {"answered CLR-42-001", "answered CLR-43-001"} <= {*hook.events})
+            clock.leap(datetime.fromisoformat(asked[1]["expires_at"]) + timedelta(minutes=60) - clock.now())
+            for number in (42, 43):
+                card = await stage.card(f"Go on with {number}?")
+                await stage.now_says(card, "The agent never picked it up")
+            # Slack gives them to the bots in turn.
+            words = (f"resolve {each['id']} Done by hand" for each in asked)
+            await asyncio.gather(
+                *(stage.workspace.command(FOLAKE, AGENTS, "/clarify", each) for each in words)
+            )
+            await until(lambda: {"resolved CLR-42-001", "resolved CLR-43-001"} <= {*hook.events})
+            assert len(hook.events) == 6
+            await until(lambda: all("Done by hand" in "".join(github.bodies(n)) for n in (42, 43)))
 
 
 async def test_only_the_person_asked_answers(stage: World, asker: Asker) -> None:

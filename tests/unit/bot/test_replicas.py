@@ -18,7 +18,7 @@ from tests.kit.until import until
 
 PARTS = (
     *("inbox", "delivery", "twins", "incidents", "pages", "home", "people", "producers"),
-    *("catch_up", "forgotten"),
+    *("catch_up", "forgotten", "settled"),
 )
 
 
