@@ -17,12 +17,11 @@ LIMIT = 20
 
 
 class Rollups:
-    """Decides which open questions get a card of their own: the first `limit` per agent and channel."""
+    """Decides which open questions get a card of their own: the first twenty per agent and channel."""
 
-    def __init__(self, index: Index, audiences: Audiences, limit: int = LIMIT) -> None:
+    def __init__(self, index: Index, audiences: Audiences) -> None:
         self._index = index
         self._audiences = audiences
-        self._limit = limit
         self._group: dict[str, Group] = {}  # of what is open
         self._open: dict[Group, dict[str, Summary]] = {}
         self._cards: dict[Group, set[str]] = {}
@@ -62,7 +61,7 @@ class Rollups:
         if summary is None or not summary.is_open:
             return True
         cards = self._cards.setdefault(self.group(summary), set())
-        if clarification not in cards and len(cards) >= self._limit:
+        if clarification not in cards and len(cards) >= LIMIT:
             return False
         cards.add(clarification)
         return True
@@ -72,19 +71,21 @@ class Rollups:
         group = self._group.get(clarification)
         return group is not None and clarification in self._cards.get(group, ())
 
+    def open_in(self, group: Group) -> list[Summary]:
+        """The open questions, the oldest first."""
+        return sorted(self._open.get(group, {}).values(), key=lambda s: (s.created, s.id))
+
     def held(self, group: Group) -> list[Summary]:
         """The open questions without a card of their own, the oldest first."""
         cards = self._cards.get(group, set())
-        held = [s for s in self._open.get(group, {}).values() if s.id not in cards]
-        return sorted(held, key=lambda s: (s.created, s.id)) if len(cards) >= self._limit else []
+        return [s for s in self.open_in(group) if s.id not in cards] if len(cards) >= LIMIT else []
 
     def next_card(self, group: Group) -> Summary | None:
         """The next question to get a card of its own, if a slot is free."""
         cards = self._cards.get(group, set())
-        if len(cards) >= self._limit:
+        if len(cards) >= LIMIT:
             return None
-        held = [s for s in self._open.get(group, {}).values() if s.id not in cards]
-        return min(held, key=lambda s: (s.created, s.id), default=None)
+        return next((s for s in self.open_in(group) if s.id not in cards), None)
 
     def key_of(self, group: Group) -> str | None:
         """The message key of the group's roll-up card, while it has one."""
@@ -115,6 +116,8 @@ class RollupPlace:
 class RollupThreads:
     """Finds the questions that a roll-up card holds, by its place in Slack: a reply in its thread is about them.
 
+    From what is stored of cards: a bot that delivers none knows of no claims.
+
     Raises StorageUnavailable: they cannot be looked up now.
     """
 
@@ -125,15 +128,20 @@ class RollupThreads:
     async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
         """The clarifications that the roll-up card at a place holds now; None if there is no roll-up card."""
         row = await self._messages.landed_at(channel, ts)
-        return self._held(row) if row is not None and row.kind == "rollup" else None
+        return await self._held(row) if row is not None and row.kind == "rollup" else None
 
     async def open_rollups(self) -> list[RollupPlace]:
         """The roll-up cards that may still change."""
         return [
-            RollupPlace(row.channel, row.ts, self._held(row))
+            RollupPlace(row.channel, row.ts, await self._held(row))
             for row in await self._messages.rollups()
             if row.channel is not None and row.ts is not None
         ]
 
-    def _held(self, row: Row) -> tuple[str, ...]:
-        return tuple(each.id for each in self._rollups.held(rolled_up(row)))
+    async def _held(self, row: Row) -> tuple[str, ...]:
+        rounds = {each.id: each.round for each in self._rollups.open_in(rolled_up(row))}
+        cards = await self._messages.cards_of(rounds)
+        begun = {(card.clarification, card.round) for card in cards if card.ts or card.intent_at}
+        others = [each for each, number in rounds.items() if (each, number) not in begun]
+        # The oldest of them are about to get the slots that are free.
+        return tuple(others[max(0, LIMIT - len(rounds) + len(others)) :])

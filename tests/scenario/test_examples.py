@@ -19,7 +19,7 @@ from mcp.client.stdio import stdio_client
 from mcp_types import TextContent
 
 from bot.workspace.seed import AGENTS, FOLAKE
-from tests.kit.world import World, config, said, url_of
+from tests.kit.world import World, config, own_url_of, said, url_of
 from tests.scenario.test_hooks import event
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +141,7 @@ async def test_shell_script_waits_on_while_the_bot_starts_anew(
     listen = f'[http]\nlisten = "127.0.0.1:{port}"\n'
     stage.configure(config(stage.producer.url, more=listen))
     async with stage.bot() as bot:
-        process = await start(f"sh {EXAMPLES / 'ask.sh'}", environ | {"CLARIFY_URL": url_of(bot)})
+        process = await start(f"sh {EXAMPLES / 'ask.sh'}", environ | {"CLARIFY_URL": own_url_of(bot)})
         card = await stage.card("Deploy 4.2 to production?")
     async with stage.bot():
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
