@@ -694,6 +694,7 @@ class Bot:
             router=self.router,
             adopt=lambda clarification: self.watch.adopt(clarification),  # noqa: PLW0108 - built later
             trouble_with=self.access.trouble_with,
+            write_down=lambda producer, token: self.intake.write_down(producer, token),  # noqa: PLW0108 - built later
             clock=self.clock,
         )
         self.producers = Producers(

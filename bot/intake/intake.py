@@ -220,6 +220,19 @@ class Intake:
             _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
 
+    async def write_down(self, producer: str, token: str) -> None:
+        """Put a direct question into its ledger on a bot that follows: who asks is not to wait until another one leads.
+
+        To that one it is a question that it knows, and the card follows from the ledger.
+        """
+        try:
+            item = await self._inbox.unprocessed(producer, token)
+            if item is not None and item.issue is not None:
+                opened = await self._router.open(item.issue, self._bounded(_ask(item)))
+                _log.info("clarification", id=opened.record.id, how=opened.how, event_id=token)
+        except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
+            _log.warning("a question waits for the bot that leads", event_id=token, reason=str(error))
+
     def _bounded(self, ask: Ask) -> Ask:
         """A confirmation with its route's bounds: they are people's, as the question is."""
         if ask.confirmation is None:

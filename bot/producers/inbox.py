@@ -172,6 +172,15 @@ class Inbox:
         )
         return [_item(row) for row in rows]
 
+    async def unprocessed(self, producer: str, event_id: str) -> Item | None:
+        """One event, unless it was processed."""
+        row = await self._store.read_one(
+            "select * from inbox where producer = :producer and event_id = :event_id and state = 'new'",
+            producer=producer,
+            event_id=event_id,
+        )
+        return None if row is None else _item(row)
+
     async def backlog(self, now: datetime) -> Backlog:
         """How much waits to be processed."""
         row = await self._store.read_one(

@@ -61,6 +61,7 @@ _WORDS = (
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # seconds between two that are the same: times of day are not exact
+_SLOW = 1.0  # seconds that the bot that leads has to put a question into its ledger
 _PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
 _log = structlog.get_logger("clarify.questions")
 
@@ -146,13 +147,15 @@ class Questions:
         router: Router,
         adopt: Callable[[str], Awaitable[bool]],
         trouble_with: Callable[[str], Awaitable[str | None]],
+        write_down: Callable[[str, str], Awaitable[None]],
         clock: Clock,
     ) -> None:
         """`adopt`: takes over what another program wrote into a ledger, or undoes it. `trouble_with`: why a person cannot
-        be asked, if that is known now.
+        be asked, if that is known now. `write_down`: puts a stored question (producer, token) into its ledger from here.
         """
         self._adopt = adopt
         self._trouble_with = trouble_with
+        self._write_down = write_down
         self._producers = producers
         self._inbox = inbox
         self._store = store
@@ -207,7 +210,7 @@ class Questions:
             while True:
                 place = await self._stored(asked, producer, token, over, trouble)
                 try:
-                    record = await self._recorded(place)
+                    record = await self._recorded(place, producer)
                 except NotFound:  # its ledger was taken away
                     if over is None or place.is_new:
                         raise
@@ -398,24 +401,31 @@ class Questions:
             if not self._waiting[name]:
                 del self._waiting[name]
 
-    async def _recorded(self, place: _Place) -> Clarification:
-        """The record of a stored question, once it is in its ledger.
+    async def _recorded(self, place: _Place, producer: str) -> Clarification:
+        """The record of a stored question, once it is in its ledger. The bot that leads puts it there; where that is
+        another one, and takes its time, it may be gone.
 
         Raises:
             NotRecordedYet: it is not there in time.
         """
         with self._woken(place.token) as changed:
-            late = [asyncio.ensure_future(asyncio.sleep(_PATIENCE))]
+            slow, late = ends = [asyncio.ensure_future(asyncio.sleep(each)) for each in (_SLOW, _PATIENCE)]
             try:
                 while True:
                     try:
                         return await self._at(place)
                     except NotRecordedYet:
-                        if late[0].done():
+                        if late.done():
                             raise
-                        await _first(changed, late)
+                        if slow in ends and slow.done():
+                            ends.remove(slow)
+                            if not self._store.leads:
+                                await self._write_down(producer, place.token)
+                                continue
+                        await _first(changed, ends)
             finally:
-                late[0].cancel()
+                slow.cancel()
+                late.cancel()
 
     async def _at(self, place: _Place) -> Clarification:
         """The record of a stored question.

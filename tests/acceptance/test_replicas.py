@@ -361,6 +361,24 @@ async def test_whoever_is_left_takes_clicks_before_it_leads(stage: World, replic
     assert len(stage.cards()) == 1
 
 
+async def test_question_is_taken_before_another_leads_and_shown_once_after(
+    stage: World, replicas: Replicas
+) -> None:
+    first, second = await replicas.two()
+    (listening,) = [json.loads(line)["url"] for line in second.words().splitlines() if '"listening"' in line]
+    first.kill()
+    async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
+        asked = await agent.post("/questions", json={"question": "Which port?", "choices": ["80", "81"]})
+        assert asked.status_code == 201
+        assert not when(second, "leads"), "it was written down where it came in"
+        card = await stage.card("Which port?")
+        assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="81")).ok
+        state = await agent.get(asked.headers["Location"], params={"wait": 20})
+    assert state.json()["answer"] == "81"
+    await stage.now_says(card, f"<@{ADE}>")
+    assert len(stage.cards()) == 1
+
+
 async def test_what_a_bot_took_and_did_not_do_is_done_by_the_one_that_leads(
     stage: World, replicas: Replicas
 ) -> None:
