@@ -231,6 +231,7 @@ async def test_change_of_a_killed_leader_that_slack_takes_after_the_takeover_put
     await stage.workspace.command(ONCALL, AGENTS, "/clarify", "escalate CLR-100001-001 nobody knows")
     await stage.until(lambda: not stage.workspace.faults.pending())
     first.kill()
+    await stage.until(lambda: len(stage.workspace.link.connections) == 1)  # else it may get the click
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     await leads(second)
     assert not controls(await stage.now_says(card, f"<@{ADE}>"))
