@@ -610,6 +610,7 @@ class Bot:
             renderer=self.renderer,
             audiences=self.audiences,
             notify=self.delivery.notify,
+            permalinks=self.permalinks,
             active=self.roster.active,
             clock=clock,
         )

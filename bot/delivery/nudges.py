@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from bot.delivery.messages import Fresh, Messages
+from bot.delivery.messages import Fresh, Messages, Permalinks
 from bot.delivery.rollups import Rollups
 from bot.errors import StorageUnavailable
 from bot.routing import Audience, Audiences
@@ -63,6 +63,7 @@ class Nudges:
         renderer: Renderer,
         audiences: Audiences,
         notify: Callable[[Fresh], Awaitable[None]],
+        permalinks: Permalinks,
         active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
         clock: Clock,
     ) -> None:
@@ -72,6 +73,7 @@ class Nudges:
         self._renderer = renderer
         self._audiences = audiences
         self._notify = notify
+        self._permalinks = permalinks
         self._active = active
         self._clock = clock
         self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
@@ -131,7 +133,8 @@ class Nudges:
         """Privately. Also where somebody else has taken it since: each of them hears who took it from them."""
         record = await self._ledger.find(lost.clarification, lost.issue)
         if record.is_open:
-            message = self._renderer.message(taken_over(record, lost.by))
+            link = await self._permalinks.link(record.id)
+            message = self._renderer.message(taken_over(record, lost.by, link))
             await self._once(
                 Fresh(
                     key=f"lost:{record.id}:{lost.user}:{iso(lost.at)}",

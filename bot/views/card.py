@@ -380,7 +380,7 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
     over = button(Press("take", record.id, number, "over"), TAKE_OVER, f"Take over {record.id}")
     if record.status == "escalated":
         return (over,)
-    return over, button(Press("letgo", record.id, number), LET_GO, f"Let go of {record.id}, which you took")
+    return over, button(Press("letgo", record.id, number), LET_GO, f"Let go of {record.id}, if you took it")
 
 
 def _decisions(shown: Round, wanted: Confirmation) -> Iterable[Button]:

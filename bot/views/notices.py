@@ -35,7 +35,7 @@ from bot.views.blockkit import (
 from bot.views.card import POINTER, in_pieces
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.page import HAND, PageItem, standing_words
+from bot.views.page import HAND, OPEN, PageItem, standing_words
 from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
@@ -330,13 +330,14 @@ def owner_of(record: Clarification) -> str:
     return holder.user if holder is not None and is_one else ""
 
 
-def taken_over(record: Clarification, by: str) -> Draft:
-    """For whoever had an open question in hand: `by`, a Slack user, took it over."""
+def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
+    """For whoever had an open question in hand: `by`, a Slack user, took it over. `link`: to its card."""
     shown = round_of(directed(record))
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You are not reminded of it any more. You may still answer it, or take it back, on its card."
-    return _notice(f"Taken over · {name}", [inert.clip(shown.question, _BEGINNING), theirs], alert=(took,))
+    question = inert.clip(shown.question, _BEGINNING)
+    return _notice(f"Taken over · {name}", [question, theirs], buttons=link_button(OPEN, link), alert=(took,))
 
 
 def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:

@@ -108,6 +108,9 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
             "Shall I go on?",
             "You are not reminded of it any more. You may still answer it, or take it back, on its card.",
         ]
+        (link,) = (each for block in word.blocks for each in block.get("elements", ()) if each.get("url"))
+        assert link["text"]["text"] == "Go to the question"
+        assert card.ts.replace(".", "") in link["url"]
         shown = await stage.becomes(card, f"Taken by <@{FOLAKE}>")
     async with stage.bot(config):
         await press(stage, shown, "Take over", ADE, f"You have {FIRST} in hand now")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.messages import Fresh
+from bot.delivery.messages import Fresh, Permalinks
 from bot.delivery.nudges import Nudges
+from bot.errors import SlackUnreachableError
 from bot.routing import Group
 from bot.settings.model import ResponderSettings, RouteSettings
 from bot.storage.store import Store
@@ -66,9 +67,13 @@ class Stage(Room):
             renderer=RENDERER,
             audiences=self.audiences,
             notify=self.notify,
+            permalinks=Permalinks(self.messages, self.nowhere),
             active=self.active,
             clock=self.clock,
         )
+
+    async def nowhere(self, channel: str, ts: str) -> str:
+        raise SlackUnreachableError(f"{channel} {ts}")
 
     async def active(self, users: Iterable[str]) -> Sequence[str]:
         return [each for each in users if each not in self.left]
