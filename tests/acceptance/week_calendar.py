@@ -155,21 +155,22 @@ class _Calendar:
             begins, ends = _hours(start + number * _DAY, 20, 32)
             self._add(user, begins, ends, every=len(crew))
 
-    def versions(self) -> Iterator[Version]:
+    def versions(self, moments: tuple[float, ...]) -> Iterator[Version]:
+        """From the beginning on; it changes around `moments`."""
         yield self._version(0.0)
-        changes = [*_CHANGES, *self._rng.choices(_CHANGES, k=4)]
+        changes = [*_CHANGES, *_CHANGES]
         self._rng.shuffle(changes)
-        times = sorted(self._rng.uniform(0.5, 150) * 3600 for _ in changes)
+        times = sorted(max(60.0, self._rng.choice(moments) + self._rng.uniform(-1800, 3600)) for _ in changes)
         for at, what in zip(times, changes, strict=True):
             self._change(what, self._beginning + timedelta(seconds=at))
             yield self._version(at)
             if self._empty:
                 self._empty = False
-                yield self._version(at + self._rng.uniform(600, 3 * 3600))
+                yield self._version(at + self._rng.uniform(600, 2 * 3600))
 
     def _change(self, what: str, now: datetime) -> None:
-        """Mostly of what holds now or soon: the rest is seen by nobody."""
-        here = now.astimezone(BERLIN).replace(tzinfo=None)
+        """Mostly of what holds soon: the rest is seen by nobody."""
+        here = (now + _HOUR).astimezone(BERLIN).replace(tzinfo=None)
         match what:
             case "empty":
                 self._empty = True
@@ -178,11 +179,10 @@ class _Calendar:
             case "extra" | "level":
                 self._extra(here, self._rng.choice((1, 2, 10)) if what == "level" else 0)
             case "cancel an extra":
-                extras = [n for n, event in enumerate(self._events) if not event.recurs]
-                if not extras:
+                now_on = [n for n, e in enumerate(self._events) if not e.recurs and e.begins <= here < e.ends]
+                if not now_on:
                     self._extra(here, 2)
-                    extras = [-1]
-                chosen = self._rng.choice(extras)
+                chosen = now_on[0] if now_on else -1
                 self._events[chosen] = replace(self._events[chosen], is_cancelled=True)
             case "end":
                 self._end(here.date())
@@ -191,7 +191,7 @@ class _Calendar:
 
     def _extra(self, here: datetime, level: int) -> None:
         form = self._rng.choice(get_args(Form))
-        begins = here.replace(minute=15, second=0, microsecond=0) + self._rng.randint(-3, 6) * _HOUR
+        begins = here.replace(minute=15, second=0, microsecond=0) - self._rng.randint(0, 4) * _HOUR
         ends = begins + self._rng.randint(3, 14) * _HOUR
         if form == "days":
             begins, ends = (datetime.combine(here.date() + n * _DAY, time()) for n in (0, 1))
@@ -210,9 +210,12 @@ class _Calendar:
         self._add(self._other(old.user), begins, ends, form=old.form, days=old.days, every=old.every)
 
     def _change_day(self, what: str, here: datetime) -> None:
-        soon = [here.date() + n * _DAY for n in (-1, 0, 0, 1, 2)]
-        found = [(n, day) for n, e in enumerate(self._events) for day in soon if e.recurs and e.falls_on(day)]
-        number, day = self._rng.choice(found)
+        days = [here.date() + n * _DAY for n in (-1, 0, 1)]
+        found = [(n, day) for n, e in enumerate(self._events) for day in days if e.recurs and e.falls_on(day)]
+        now_on = [
+            (n, d) for n, d in found if self._events[n].on(d).begins <= here < self._events[n].on(d).ends
+        ]
+        number, day = self._rng.choice(now_on or found)
         event = self._events[number]
         was = event.on(day)
         if what == "drop":
@@ -247,15 +250,12 @@ class _Calendar:
         return Version(at, tuple(turn for event in events for turn in event.turns(days)), text.encode())
 
 
-def histories(
-    seed: int, crews: dict[str, tuple[str, ...]], beginning: datetime
-) -> dict[str, tuple[Version, ...]]:
-    """What each policy's calendar says from when on."""
-    found = {}
-    for policy, crew in crews.items():
-        calendar = _Calendar(random.Random(f"{seed} {policy}"), crew, beginning)  # noqa: S311 - a plan, not a secret
-        found[policy] = tuple(sorted(calendar.versions(), key=lambda each: each.at))
-    return found
+def history(
+    seed: int, crew: tuple[str, ...], beginning: datetime, moments: tuple[float, ...]
+) -> tuple[Version, ...]:
+    """What a calendar says from when on. It changes mostly around `moments`, in seconds from the beginning."""
+    calendar = _Calendar(random.Random(f"{seed} {crew}"), crew, beginning)  # noqa: S311 - a plan, not a secret
+    return tuple(sorted(calendar.versions(moments), key=lambda each: each.at))
 
 
 def outages(rng: random.Random, policies: tuple[str, ...]) -> tuple[Outage, ...]:

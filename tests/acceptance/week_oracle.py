@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.acceptance.week_course import NOTICED, Course
 from tests.acceptance.week_facts import Facts, Incident
-from tests.acceptance.week_plan import MINUTE, POLICIES, SLA
+from tests.acceptance.week_plan import HOUR, MINUTE, POLICIES, SLA
 from tests.acceptance.week_story import Change
-from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call
+from tests.acceptance.week_turns import nobody_was_there, only_who_is_on_call, told_rightly
 
 _SOON = 5.0  # seconds that a due thing may take
 _UNDER_WAY = 6.0  # seconds that a call to Slack may be under way when somebody acknowledges
@@ -42,9 +43,12 @@ def judge(facts: Facts) -> Verdict:
     _acts_are_kept(facts, verdict)
     verdict.problems += only_who_is_on_call(facts, courses, verdict.figures)
     verdict.problems += nobody_was_there(facts, courses, verdict.figures)
+    verdict.problems += told_rightly(facts, verdict.figures)
     _calendars_are_asked(facts, verdict)
     _nobody_after_taking(facts, verdict)
     _one_has_it_in_hand(facts, verdict)
+    _reminders_go_to_who_has_it(facts, verdict)
+    _broken_calendars_are_told(facts, verdict)
     _consent_of_different_people(facts, verdict)
     verdict.figures["questions"] = len(facts.plan.questions)
     verdict.figures["lives"] = len(facts.story.lives)
@@ -251,16 +255,17 @@ def _calendars_are_asked(facts: Facts, verdict: Verdict) -> None:
 def _nobody_after_taking(facts: Facts, verdict: Verdict) -> None:
     """Who is told that pages stop is not paged: by what the ledger says, whatever the log of pages does."""
     trust = {policy.name: policy.take_timeout for policy in POLICIES}
-    arrived: dict[str, list[float]] = {}
+    escalated = {number: each for number, each in facts.incidents.items() if each.kind == "escalated"}
+    arrived: dict[str, list[float]] = defaultdict(list)
     for post in facts.outer.posts:
-        if post.key.startswith("page:"):
-            for number in facts.items[int(post.key.split(":")[1])]:
-                arrived.setdefault(facts.incidents[number].clarification or "", []).append(post.at)
-    given_back: dict[str, list[float]] = {}
+        for number in facts.items[int(post.key.split(":")[1])] if post.key.startswith("page:") else ():
+            if number in escalated:
+                arrived[escalated[number].clarification or ""].append(post.at)
+    given_back: dict[str, list[float]] = defaultdict(list)
     for act in facts.story.acts:
         for number in facts.items[act.page] if act.verb in {"notmine", "snooze", "hand"} else ():
-            given_back.setdefault(facts.incidents[number].clarification or "", []).append(act.began)
-    by_id = {each.clarification: each for each in facts.incidents.values() if each.kind == "escalated"}
+            given_back[facts.incidents[number].clarification or ""].append(act.began)
+    by_id = {each.clarification: each for each in escalated.values()}
     for name, changes in facts.changes.items():
         held = [c for b, c in pairwise([None, *changes]) if c and (b is None or _hold(b) != _hold(c))]
         for now, after in zip(held, [*held[1:], None], strict=True):
@@ -272,12 +277,12 @@ def _nobody_after_taking(facts: Facts, verdict: Verdict) -> None:
                 after.at if after is not None else facts.lives.end,
                 facts.walls.reach(wall + lasts, now.at),
                 facts.walls.falls_to(wall - lasts, now.at),
-                *(at for at in given_back.get(name, ()) if at > now.at),
+                *(at for at in given_back[name] if at > now.at),
             )
             verdict.figures["taken"] += 1
             verdict.problems += [
                 f"{name}: paged at {at:.0f}, though {now.taken_by} took it at {now.at:.0f}"
-                for at in arrived.get(name, ())
+                for at in arrived[name]
                 if now.at + _UNDER_WAY < at < ends - 1
             ]
 
@@ -320,6 +325,46 @@ def _one_has_it_in_hand(facts: Facts, verdict: Verdict) -> None:
             here = [each.taken_by for each in until if each.at >= act.began] + [until[-1].taken_by]
             if (None if act.verb == "letgo" else act.user) not in here:
                 verdict.problems.append(f"{name}: {act.verb} by {act.user} at {act.at:.0f} is not kept")
+
+
+def _reminders_go_to_who_has_it(facts: Facts, verdict: Verdict) -> None:
+    """A reminder calls who has the card in hand, and else nobody by name; nor where several people have to accept."""
+    for post in facts.outer.posts:
+        if not post.key.startswith("nudge:"):
+            continue
+        _, name, number, nudges = post.key.split(":")
+        changes = facts.changes[name]
+        since = next(c.at for c in changes if (c.round, c.nudges) == (int(number), int(nudges)))
+        meanwhile = [c for c in changes if since <= c.at <= post.at]
+        owners = {c.taken_by if c.needed == 1 else None for c in meanwhile}
+        if len(owners) > 1 or any(c.status != "pending" for c in meanwhile):
+            continue
+        verdict.figures["reminded in hand" if owners != {None} else "reminded"] += 1
+        if (named := set(re.findall(r"<@(U\w+)>", post.draft.text))) != owners - {None}:
+            verdict.problems.append(f"{post.key}: called {named}, in hand of {owners}")
+
+
+def _broken_calendars_are_told(facts: Facts, verdict: Verdict) -> None:
+    """The fallback channel hears of a calendar that cannot be read, once however long that lasts."""
+    for policy in facts.plan.calendars:
+        away = sorted((o.begins, o.ends) for o in facts.plan.outages if o.policy == policy)
+        told = [
+            p.at
+            for p in facts.outer.posts
+            if p.key.startswith(f"word:feed:{policy}:") and "cannot be" in p.draft.text
+        ]
+        for begins, ends in away:
+            heard = sum(begins <= at <= ends for at in told)
+            verdict.figures["broken calendars told"] += heard
+            lasts = ends - begins > 12 * HOUR
+            refused = any(
+                f.kind == "channel" and f.begins < begins + HOUR and f.ends > begins
+                for f in facts.plan.faults
+            )
+            if heard > 1 or (lasts and not heard and not refused):
+                verdict.problems.append(
+                    f"{policy}'s calendar was away from {begins:.0f} to {ends:.0f}: told {heard} times"
+                )
 
 
 def _consent_of_different_people(facts: Facts, verdict: Verdict) -> None:

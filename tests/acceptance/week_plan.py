@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo
 
-from tests.acceptance.week_calendar import NICKNAMES, Outage, Version, histories, outages
+from tests.acceptance.week_calendar import NICKNAMES, Outage, Version, history, outages
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 WEEK = 7 * DAY
@@ -116,6 +116,7 @@ POLICIES = (
 )
 GROUPS = {"S0INFRA": POLICIES[1].users, "S0BACKUP": ("U0BA", "U0BB")}
 ROTATION_START, ROTATION_HOURS, ROTATION_ZONE = datetime(2026, 1, 5, 2, 30), 12, "Europe/Berlin"  # noqa: DTZ001 - local
+_SHIFT = timedelta(hours=ROTATION_HOURS)
 # Agents by the beginning of their names: the channel, and the policy if there is one.
 ROUTES = {
     "plat": ("C0PLAT", "platform"),
@@ -221,19 +222,23 @@ class Plan:
 
 def make(seed: int, questions: int, restarts: int) -> Plan:
     rng = random.Random(seed)  # noqa: S311 - a plan, not a secret
-    beginning = BEGINNINGS[seed % len(BEGINNINGS)]
+    beginning, asked = BEGINNINGS[seed % len(BEGINNINGS)], _questions(rng, questions)
     return Plan(
         seed,
         beginning,
-        _questions(rng, questions),
+        asked,
         _faults(rng),
         _jumps(rng),
         _restarts(rng, restarts),
         tuple(_absence(rng) for _ in range(24)),
         tuple(sorted((_swap(rng) for _ in range(24)), key=lambda each: each.at)),
-        histories(seed, CREWS, beginning),
+        {name: history(seed, crew, beginning, _about(asked, name)) for name, crew in CREWS.items()},
         outages(rng, tuple(CREWS)),
     )
+
+
+def _about(questions: tuple[Question, ...], policy: str) -> tuple[float, ...]:
+    return tuple(each.at for each in questions if ROUTES[each.agent.partition("-")[0]][1] == policy)
 
 
 def _questions(rng: random.Random, count: int) -> tuple[Question, ...]:
@@ -340,9 +345,13 @@ def _swap(rng: random.Random) -> Swap:
 
 
 def rotation_turn(wall: float) -> int:
-    """The number of the shift of a rotation that a moment is in, counted on the wall clock."""
-    local = datetime.fromtimestamp(wall, ZoneInfo(ROTATION_ZONE)).replace(tzinfo=None)
-    return int((local - ROTATION_START).total_seconds() // (ROTATION_HOURS * HOUR))
+    """The number of the shift of a rotation that a moment is in: it begins where the wall clock first says so."""
+    zone = ZoneInfo(ROTATION_ZONE)
+    local = datetime.fromtimestamp(wall, zone).replace(tzinfo=None)
+    number = int((local - ROTATION_START) / _SHIFT) + 1
+    while (ROTATION_START + number * _SHIFT).replace(tzinfo=zone).timestamp() > wall:
+        number -= 1
+    return number
 
 
 @lru_cache
