@@ -192,7 +192,7 @@ class Bot:
             from bot.storage.ledger import DatabaseLedger
 
             ledger: Ledger = await DatabaseLedger.open(
-                store, listen_url or url, shell_consents=settings.shell.consent
+                store, url, listen_url, shell_consents=settings.shell.consent
             )
         else:
             # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.

@@ -384,7 +384,10 @@ def _database(url: str, listen_url: str, *, has_socket: bool) -> Iterator[CheckR
         )
     if found.is_pooled:
         yield right(subject, "a pooling proxy in transaction mode stands in between")
-    if found.hears:
+    if found.deaf is not None:
+        text = f"no notices can be heard there, so that the database is asked twice a second: {found.deaf}"
+        yield wrong("storage.listen_url_env", text, "mend the address, or leave it out")
+    elif found.hears:
         yield right(subject, "its notices get through")
     else:
         fix = "name a direct address in storage.listen_url_env"

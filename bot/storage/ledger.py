@@ -36,17 +36,20 @@ CHANNEL = "clarify_ledgers"
 class DatabaseLedger:
     """`core.ledger.Ledger` on a `Store` whose database is PostgreSQL."""
 
-    def __init__(self, store: Store, url: str, seals: Seals) -> None:
+    def __init__(self, store: Store, urls: tuple[str, str], seals: Seals) -> None:
         self._store = store
-        self._url = url
+        self._urls = urls
         self._seals = seals
         self._seen: dict[int, int] = {}
         self._writing: dict[int, set[asyncio.Future[None]]] = {}
         self._waiting: dict[asyncio.Event, int] = {}
 
     @classmethod
-    async def open(cls, store: Store, url: str, *, shell_consents: bool = False) -> Self:
-        """`url`: where notices are listened for. `shell_consents`: as of `FileLedger`.
+    async def open(
+        cls, store: Store, url: str, listen_url: str | None = None, *, shell_consents: bool = False
+    ) -> Self:
+        """`url`: the database's; `listen_url`: where notices are listened for, if elsewhere. `shell_consents`: as of
+        `FileLedger`.
 
         Raises:
             StorageUnavailable: the database cannot be had.
@@ -58,7 +61,7 @@ class DatabaseLedger:
         row = await store.read_one("select value from keys where name = 'seal'")
         if row is None:
             raise StorageUnavailable("The database lost the key that it was just given.")
-        return cls(store, url, Seals(bytes(row["value"]), shell=shell_consents))
+        return cls(store, (url, listen_url or url), Seals(bytes(row["value"]), shell=shell_consents))
 
     async def transact(
         self,
@@ -211,7 +214,7 @@ class DatabaseLedger:
     async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - the server's time, not ours
         """Each notice is an issue; one without says that some may have been missed."""
         since = 0
-        async with aclosing(notices(self._url, CHANNEL)) as told:
+        async with aclosing(notices(*self._urls, CHANNEL)) as told:
             async for heard in told:
                 if heard is None:
                     with suppress(LedgersAway):  # it is told again once the database is back

@@ -18,7 +18,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import resources
@@ -66,14 +66,15 @@ class PostgreSQL:
     """An open database."""
 
     def __init__(
-        self, writer: Session, reader: Session, asking: Session, installation: str, listen_url: str
+        self, writer: Session, reader: Session, asking: Session, installation: str, urls: tuple[str, str]
     ) -> None:
+        """`urls`: the database's address, and the one at which notices are listened for."""
         self.installation = installation
         self.clock = ServerClock(SystemClock())
         self._writer = writer
         self._reader = reader
         self.name = secrets.token_hex(8)
-        self._listen_url = listen_url
+        self._urls = urls
         self.polls = False
         self._number = 0
         self._doubtful: float | None = None  # since when, on `time.monotonic`
@@ -99,7 +100,7 @@ class PostgreSQL:
             await writer.close()
             raise
         writer.limit = _SILENCE
-        opened = cls(writer, reader, asking, installation, listen_url or url)
+        opened = cls(writer, reader, asking, installation, (url, listen_url or url))
         with suppress(psycopg.Error):  # it is heard later, then
             opened.clock.heard(await reader.run(opened._time))
         return opened
@@ -184,7 +185,7 @@ class PostgreSQL:
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         since, seen, looked, cleared = 0, set[int](), -inf, -inf
-        async with aclosing(notices(self._listen_url, _NEWS, self._note_polls)) as told:
+        async with aclosing(notices(*self._urls, _NEWS, self._note_polls)) as told:
             async for heard in told:
                 began = time.monotonic()
                 try:
@@ -380,7 +381,7 @@ class Looked:
     """What a look at a database found. `version`: the server's; `seconds`: that a question took, at best; `schema`: the
     version of our tables, None where there are none; `may_create`: tables; `lacks`: tables of ours that may not be read
     and written; `synchronous`, `fsync`: the settings; `is_pooled`: whether others have a connection between transactions;
-    `hears`: whether notices get through; `is_led`: whether a bot leads; `connections`: with the Slack app, as a bot noted last.
+    `hears`: whether notices get through; `deaf`: why they cannot be listened for; `is_led`: whether a bot leads; `connections`: with the Slack app, as a bot noted last.
     """
 
     version: str
@@ -396,6 +397,7 @@ class Looked:
     fsync: str
     is_pooled: bool
     hears: bool
+    deaf: str | None
     is_led: bool
     connections: Connections | None
 
@@ -407,8 +409,14 @@ def look(url: str, listen_url: str) -> Looked:
         StorageUnavailable: it cannot be had.
     """
     try:
-        with closing(connect(url)) as db, closing(connect(listen_url)) as listening:
-            listening.execute("listen clarify_check")
+        with ExitStack() as stack:
+            db = stack.enter_context(closing(connect(url)))
+            listening, deaf = None, None
+            try:
+                listening = stack.enter_context(closing(connect(listen_url)))
+                listening.execute("listen clarify_check")
+            except psycopg.Error as error:
+                deaf = words(error)
             took = []
             for _ in range(_LOOKS):
                 began = time.perf_counter()
@@ -435,7 +443,10 @@ def look(url: str, listen_url: str) -> Looked:
                 newest=max(migrations()),
                 lacks=_lacks(db) if found else [],
                 is_pooled=_is_pooled(db, url),
-                hears=bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
+                hears=listening is not None
+                and deaf is None
+                and bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
+                deaf=deaf,
                 is_led=schema is not None and led(db),
                 connections=Connections.noted(db.execute(NOTED).fetchone()) if found else None,
             )
@@ -481,21 +492,27 @@ def led(db: Connection) -> bool:
 
 
 async def notices(
-    url: str, channel: str, polls: Callable[[bool], None] = lambda _: None
+    url: str, listen_url: str, channel: str, polls: Callable[[bool], None] = lambda _: None
 ) -> AsyncGenerator[list[str] | None]:
-    """What is told on a channel (`pg_notify`): the payloads of some notices; or None where some may have been missed, as at
-    first, after a connection broke, and all the time where a pooling proxy swallows them: `polls` is told whether one does.
+    """What is told at `url` on a channel (`pg_notify`), heard at `listen_url`: the payloads of some notices; or None where
+    some may have been missed, as at first, after a connection broke, and all the time where they do not get through, as
+    past a pooling proxy: `polls` is told whether that is so.
     """
+    why = ""
     while True:
         try:
             async with (
-                await _listening(url) as db,
+                await _listening(listen_url) as db,
                 aclosing(_heard(db, url, channel, polls)) as heard,
             ):
                 async for each in heard:
+                    why = ""
                     yield each
         except psycopg.Error as error:
-            _log.warning("notices of the database are not heard", reason=words(error))
+            if words(error) != why:  # told once: it is tried again and again
+                why = words(error)
+                _log.warning("notices of the database are not heard", reason=why)
+            polls(True)  # noqa: FBT003 - as `_note_polls`
         yield None
         await asyncio.sleep(_POLL)
 
@@ -508,7 +525,8 @@ async def _heard(
     db: psycopg.AsyncConnection[Any], url: str, channel: str, found: Callable[[bool], None]
 ) -> AsyncGenerator[list[str] | None]:
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-    # Told by another connection: a pooling proxy would hand its own notice to this one with the answer, and no other.
+    # Told by another connection, as all notices are: a pooling proxy would hand this one its own notice with the answer,
+    # and no other; and the address to listen at may be another database's.
     async with await _listening(url) as other:
         await other.execute("select pg_notify(%s, %s)", [channel, _PROBE])
     polls = not [each async for each in db.notifies(timeout=_LISTEN, stop_after=1)]

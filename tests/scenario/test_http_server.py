@@ -12,10 +12,13 @@ import httpx
 import psycopg
 import pytest
 
+from bot.check import check_machine
+from bot.settings.load import parse_settings
 from bot.storage import postgres
 from tests.kit.databases import Server
+from tests.kit.lives import beside
 from tests.kit.until import until
-from tests.kit.world import World, config, own_url_of, question, said, url_of
+from tests.kit.world import World, config, environment, own_url_of, question, said, url_of
 
 AWAY = """
 [[producers]]
@@ -63,6 +66,33 @@ async def test_notices_of_the_database_that_do_not_get_through_are_told(
     assert answer.status_code == 200
     (told,) = [each for each in answer.json()["degraded"] if each["name"] == "database notices"]
     assert "asked twice a second" in told["why"]
+
+
+@pytest.mark.parametrize(
+    ("away", "found"), [(True, "no notices can be heard there"), (False, "its notices do not get through")]
+)
+async def test_address_at_which_no_notices_can_be_heard_is_told_and_all_goes_on(
+    stage: World, postgres_server: Server, away: bool, found: str
+) -> None:
+    stage.keep_in(postgres_server.new())
+    stage.environ["LISTEN_URL"] = "postgresql://127.0.0.1:9/none" if away else postgres_server.new()
+    stage.configure(stage.file.read_text().replace("[storage]", '[storage]\nlisten_url_env = "LISTEN_URL"'))
+    settings = parse_settings(
+        stage.file.read_text(), file=stage.file, environ=environment(stage.workspace) | stage.environ
+    )
+    checked = await asyncio.to_thread(lambda: list(check_machine(settings)))
+    assert any(each.text.startswith("PostgreSQL 1") and each.ok for each in checked)
+    (told,) = [each for each in checked if "twice a second" in each.text]
+    assert found in told.text
+    assert told.ok is not away
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
+        await until(lambda: bot.store.polls)
+        answer = await client.get("/readyz")
+        assert [each["name"] for each in answer.json()["degraded"]] == ["database notices"]
+        await stage.ask()
+        done = await beside(stage, "answer", "CLR-100001-001", "no")  # by another process
+        assert done.code == 0, done.err
+        assert (await stage.reply())["response"] is False
 
 
 TWO = """

@@ -164,7 +164,7 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
 
     async with AsyncExitStack() as stack:
         ledger = await on_rows(postgres_server.new(), stack)
-        other = await on_rows(ledger._url, stack)
+        other = await on_rows(ledger._urls[0], stack)
         monkeypatch.setattr(Store, "write", slowly)
         writing = asyncio.create_task(ledger.transact(7, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed
