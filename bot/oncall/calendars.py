@@ -40,6 +40,7 @@ _FOLLOWING = re.compile(rb"^RECURRENCE-ID[^\n]*RANGE=", re.MULTILINE | re.IGNORE
 _TOO_OFTEN = {"SECONDLY": "second", "MINUTELY": "minute"}
 _MEMORY = 1024**3  # bytes, of the process that reads a feed
 _MOST_SAID = 5_000_000  # characters
+TOO_MUCH = "it takes too long, or too much memory, to work out"
 
 _EMAIL = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
 _LEVEL = re.compile(r"\[L(\d{1,3})\]", re.IGNORECASE)
@@ -186,7 +187,7 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
     except NoFeed:
         raise
     except (_TooLong, MemoryError) as error:
-        raise NoFeed("it takes too long, or too much memory, to work out") from error
+        raise NoFeed(TOO_MUCH) from error
     except Exception as error:
         # Whatever a parser stumbles over in somebody else's words: the copy of what was said before goes on to count.
         raise NoFeed(f"it is broken ({type(error).__name__})") from error

@@ -25,6 +25,7 @@ from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, S
 from bot.http import NETWORK, bounded_body, clean, open_client, words
 from bot.oncall import calendars
 from bot.oncall.calendars import (
+    TOO_MUCH,
     NoFeed,
     Shift,
     at,
@@ -32,6 +33,7 @@ from bot.oncall.calendars import (
     users_at,
 )
 from bot.people import UNKNOWN_USER, People, Profile
+from bot.settings.environment import read_environment
 from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
 from bot.storage.store import Store
 from bot.storage.tx import Tx
@@ -52,6 +54,10 @@ _PATIENCE = 30.0  # seconds
 COMPUTING = 10
 """Seconds of computing that reading a calendar may take, and no more than so many times as long by the clock."""
 _SLOWEST = 6
+# What Python may need of the environment to start: no secret.
+_PYTHONS = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONTZPATH", "SYSTEMROOT"}
+)
 _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 5
 _PAGE, _MOST_PAGES = 100, 20
@@ -275,10 +281,12 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
     Raises:
         NoFeed: it cannot be read, or takes too long.
     """
+    given = read_environment()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", calendars.__name__),
         *(zone, since.isoformat(), until.isoformat(), str(COMPUTING)),
-        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and no secret
+        env={name: given[name] for name in _PYTHONS & given.keys()}
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -286,14 +294,14 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
         async with asyncio.timeout(_SLOWEST * COMPUTING):
             said, _ = await process.communicate(feed)
     except TimeoutError:
-        said = b""
+        raise NoFeed(TOO_MUCH) from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    if process.returncode != 0 or not said:
-        _log.warning("reading a calendar was ended", returncode=process.returncode)
-        raise NoFeed("it takes too long, or too much memory, to work out")
+    if status := process.returncode:
+        failed = f"the program that reads it failed with status {status}, and says more in the log"
+        raise NoFeed(TOO_MUCH if status < 0 else failed)
     told = json.loads(said)
     if "refused" in told:
         raise NoFeed(clean(told["refused"]))

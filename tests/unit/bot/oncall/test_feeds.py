@@ -16,7 +16,7 @@ from aiohttp import web
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.http import open_client
-from bot.oncall import feeds
+from bot.oncall import calendars, feeds
 from bot.oncall.calendars import NoFeed, Shift
 from bot.oncall.feeds import Copies, Feeds, Matching
 from bot.people import People
@@ -443,10 +443,12 @@ async def test_work_on_a_feed_ends_and_the_copy_stays_in_use(  # noqa: PLR0917
     start = asyncio.create_subprocess_exec
 
     async def noted(*words: str, **options: Any) -> asyncio.subprocess.Process:
+        assert "PLATFORM_ICAL" not in options["env"]
         begun.append(await start(*words, **options))
         return begun[-1]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    monkeypatch.setenv("PLATFORM_ICAL", "https://calendar.example.com/secret")
     async with keeping(tmp_path, source, people, store) as (look, copies, _, said):
         assert await look()
         copy = await copies.of("platform")
@@ -485,6 +487,14 @@ async def test_people_are_told_at_once_where_no_copy_holds_meanwhile(
         await clock.advance(feeds.TOO_OLD.total_seconds() + 1)  # as after a bot that was down for so long
         assert not await look()
         assert "Until it can be, nobody is on call" in said[2]
+
+
+async def test_reader_that_cannot_start_is_no_fault_of_the_feed(
+    tmp_path: Path, source: Served, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calendars, "__name__", "bot.oncall.nothing")
+    with pytest.raises(NoFeed, match="the program that reads it failed with status 1"):
+        await read(tmp_path, source.url, client)
 
 
 async def test_what_another_address_said_does_not_count(
