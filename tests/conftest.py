@@ -3,10 +3,12 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import hypothesis
@@ -24,6 +26,11 @@ from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixture
 # would rewrite every test.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Thousands of small files are synced and thrown away: on a disk that takes longer than much of the rest.
+_MEMORY_DISK, _ROOM = "/dev/shm", 4 * 1024**3  # noqa: S108 - a folder of its own is made there
+if Path(_MEMORY_DISK).is_dir() and shutil.disk_usage(_MEMORY_DISK).free > _ROOM:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", _MEMORY_DISK)
 
 # What a suite in the background (`&`, nohup) ignores, each process that it starts would ignore as well; but a handler is
 # not inherited.
