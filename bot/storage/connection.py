@@ -30,6 +30,7 @@ OPTIONS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 5000,
     "application_name": "clarify-bot",
+    "client_encoding": "utf8",  # whatever the database, its user or our environment prefer
 }
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 

@@ -45,6 +45,23 @@ async def test_what_broke_between_two_transactions_is_not_noticed(wire: Wire) ->
     await store.close()
 
 
+@pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII"])
+async def test_words_are_kept_whatever_encoding_others_prefer(
+    postgres_server: Server, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "latin1")
+    name = f"encoded_{encoding.lower()}"
+    with closing(psycopg.connect(postgres_server.url("postgres"), autocommit=True)) as db:
+        how = f"encoding '{encoding}' template template0 lc_collate 'C' lc_ctype 'C'"
+        db.execute(f"create database {name} {how}".encode())
+    url = postgres_server.url(name)
+    assert postgres.look(url, url).encoding == encoding
+    store = await Store.open(url)
+    await store.run(INSERT, key="“heißt” 日本")
+    assert await keys(store) == {"“heißt” 日本"}
+    await store.close()
+
+
 @pytest.mark.parametrize("passes", [False, True])
 async def test_commit_without_an_answer_is_read_back(wire: Wire, passes: bool) -> None:
     store = await Store.open(wire.url)
