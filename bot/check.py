@@ -602,6 +602,7 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
     for index, on_call in enumerate(settings.on_call):
         key = ("rotation", "users") if on_call.rotation else ("users",)
         named += [(("on_call", index, *key), name) for name in on_call.named_users]
+        named += [(("on_call", index, "people"), name) for name in on_call.people.values()]
         if on_call.group is not None:
             named.append((("on_call", index, "group"), on_call.group))
         targets = [parse_target(target) for step in on_call.steps for target in step.notify]

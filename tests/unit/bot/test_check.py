@@ -715,6 +715,15 @@ async def test_check_lets_a_meeting_pass_while_somebody_is_on_call(configure: Co
     assert "“Team lunch”" in note.text
 
 
+async def test_check_asks_slack_for_those_whom_the_file_says_somebody_is(
+    configure: Configure, feed: Feed
+) -> None:
+    text = f'{PLATFORM_FEED}\npeople = {{"Ann" = "U0NOPE"}}'
+    settings = configure(text, environ={"FEED": feed.url})
+    bad = [f"{each.subject}: {each.text}" async for each in check_slack(settings) if not each.ok]
+    assert bad == ["on_call[0].people: U0NOPE: Slack says user_not_found"]
+
+
 async def test_check_tells_that_a_calendar_cannot_be_read(configure: Configure, feed: Feed) -> None:
     feed.status = 404
     (result,) = await of_feeds(configure, feed)
