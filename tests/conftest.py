@@ -64,14 +64,18 @@ def _elsewhere(config: pytest.Config) -> str:
 
 
 @pytest.fixture
-def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
     where = getattr(request, "param", _elsewhere(request.config))
-    if where in {"PostgreSQL", "postgres", "replicas"}:
-        monkeypatch.setattr(world, "new_database", request.getfixturevalue("postgres_server").new)
+    server = request.getfixturevalue("postgres_server") if where not in {"", "SQLite"} else None
+    if server is not None:
+        monkeypatch.setattr(world, "new_database", server.new)
     monkeypatch.setattr(world, "with_replica", where == "replicas")
     # Both bots of a test stand still while a busy machine does; none of them is to take that for the end of the other.
     monkeypatch.setattr(postgres, "TERMS", Terms(lasts=2 * PATIENT))
+    yield
+    if server is not None:
+        server.drop()
 
 
 # An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.

