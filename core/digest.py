@@ -76,7 +76,8 @@ class Digest:
         found = [("Asked", f"{self.total} ({', '.join(became)})"), ("Escalated", str(self.escalated))]
         if self.median is not None and self.p95 is not None:
             times = f"median {spoken(self.median)}, 95 % within {spoken(self.p95)}"
-            found.append(("Time to answer", f"{times} ({self.answers} answers)"))
+            counted = "1 answer" if self.answers == 1 else f"{self.answers} answers"
+            found.append(("Time to answer", f"{times} ({counted})"))
         if self.rounds_mean is not None:
             found.append(("Rounds", f"{self.rounds_mean:.1f} on average, {self.rounds_max} at most"))
         return found

@@ -139,6 +139,7 @@ _WEEKLY = re.compile(rf"({'|'.join(_WEEKDAYS)}) ([01]\d|2[0-3]):([0-5]\d)")
 
 
 def weekly(value: str) -> str:
+    value = value.capitalize()
     if not _WEEKLY.fullmatch(value):
         raise ValueError('expected a day and a time, such as "Mon 09:00"')
     return value
