@@ -93,9 +93,10 @@ class Pager:
         for group, together, at in await self._pages.since(now - _REMEMBERED):
             self._windows.passed(group, together, at)
         for sending in owed:
-            for number in sending.incidents:
+            for number in () if sending.failed else sending.incidents:
                 if (each := self._incidents.open(number)) is not None:
-                    # It goes out now: the next repeat counts from here, not from before the restart.
+                    # It goes out now: the next repeat counts from here, not from before the restart. Of one that was
+                    # given up it does not: no step would take the place of that again.
                     each.history.append(Paged(now, sending.step))
                     self._incidents.schedule(each, now)
             self._go(sending)

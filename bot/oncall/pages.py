@@ -76,13 +76,16 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A page on its way to one destination. `message` names its row in the messages table; None: it goes outside."""
+    """A page on its way to one destination. `message` names its row in the messages table; None: it goes outside.
+    `failed`: so it is said already of this page, and the next step was taken.
+    """
 
     page: int
     step: int
     destination: Destination
     message: str | None = None
     incidents: tuple[int, ...] = ()
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,14 +420,16 @@ class Pages:
     async def _owed(self) -> list[Sending]:
         """The sendings whose outcome is not known, the earliest first."""
         rows = await self._store.read(
-            """select s.*, p.step, i.incident from page_sendings s
-               join pages p on p.id = s.page join page_items i on i.page = s.page
+            """select s.*, p.step, i.incident, (select count(*) from page_sendings o
+                 where o.page = s.page and o.state in ('late', 'failed')) as failed
+               from page_sendings s join pages p on p.id = s.page join page_items i on i.page = s.page
                where s.state in ('wanted', 'late') order by s.page, s.via, s.target, i.incident"""
         )
         found: dict[object, Sending] = {}
         for row in rows:
             to = _destination(row["via"], row)
-            sending = Sending(row["page"], row["step"], to, row["message"], (row["incident"],))
+            failed = row["failed"] > 0
+            sending = Sending(row["page"], row["step"], to, row["message"], (row["incident"],), failed)
             before = found.get((row["page"], to))
             found[row["page"], to] = (
                 replace(before, incidents=(*before.incidents, row["incident"])) if before else sending

@@ -265,6 +265,23 @@ async def test_restart_keeps_to_the_policy(world: World) -> None:
     await world.paged(2)
 
 
+async def test_what_was_given_up_before_a_restart_is_no_page_of_the_next_cycle(world: World) -> None:
+    """All the same it is still tried; but only a page of the cycle's own can fail, so that the next step goes."""
+    world.slack.down, world.outside.error = True, RuntimeError("503")
+    await world.raised()
+    for _ in range(4):
+        await world.quiet()
+        await world.pass_by(16)
+    world.outside.error = None
+    await world.stop()
+    await world.clock.advance(15 * 60)
+    await world.start()
+    for _ in range(4):
+        await world.quiet()
+        await world.pass_by(16)
+    assert len(world.outside.sent) == 1
+
+
 def test_places_are_merged() -> None:
     threads = [Destination("slack", "C1", ("p", str(n)), (f"U{n}",)) for n in range(2)]
     assert merged([*threads, HERE, HERE]) == (Destination("slack", "C1", None, ("U0", "U1")), HERE)
