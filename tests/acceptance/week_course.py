@@ -15,6 +15,7 @@ from tests.acceptance.week_plan import MINUTE, POLICIES, Policy, Step, open_sinc
 LAST = -1
 # Alike pages are held back and sent together: a minute at most. Seconds, like all here.
 GATE, URGENT, NOTICED, EARLY = 70.0, 20.0, 65.0, 1.5
+_MOMENT = 0.01  # of what is written down by two at once one comes first
 LOOKED_UP = 12.0  # what finding out where to may take: a step's hours may end meanwhile
 _NOBODY = Policy("nobody", "users", (), 15 * MINUTE, ())
 
@@ -195,6 +196,8 @@ class Course:
         is_early = due is None or due > at + EARLY
         if waits is not None and self._may_be_over(waits, at) and (self._quiet is not None or is_early):
             self._begin(at)
+        if self._quiet is not None and at < self._quiet.since + _MOMENT:
+            return  # both at once
         if self._quiet is not None:
             self._problem(at, f"step {step} was sent, acknowledged since {self._quiet.since:.0f}")
             return

@@ -101,6 +101,10 @@ class World:
         for task in list(self._own - {asyncio.current_task()}):
             task.cancel()
 
+    def asked(self, clarification: str) -> Question:
+        """What the agent asked with it."""
+        return self._by_id[clarification]
+
     async def _start(self) -> None:
         while True:
             self._life = life = Life(self._setting)
