@@ -79,9 +79,7 @@ class Course:
         self._start, self._latest, self._seen, self._jumped = at, at, at, False
         self._sent: dict[int, float] = {}
         self._pulled: dict[int, float] = {}
-        self._lost = (
-            0.0  # how long what was on its way had to wait for the next life: it is counted from then
-        )
+        self._lost = 0.0  # how long what was on its way waited for the next life: it is counted from then
         self._failed: set[int] = set()
         self._pages: set[int] = set()
         self._quiet = self._resume = self._holder = self._held = None
@@ -183,9 +181,7 @@ class Course:
                 self._begin(at)
                 self._pull(at)
                 self._holder = entry.user
-                self._resume = self._wait(
-                    at, self._policy.take_timeout, entry.wall + self._policy.take_timeout
-                )
+                self._resume = self._pause(at)
             case "not mine":
                 self._pass_on(entry)
 
@@ -221,15 +217,13 @@ class Course:
         elif entry.page not in self._pages:
             self._jumped = True  # of a cycle before: it may hurry this one
             if step == LAST and self._quiet is None and self._resume is None:
-                lasts = self._policy.take_timeout
-                self._resume = self._wait(at, lasts, entry.wall + lasts)
+                self._resume = self._pause(at)
             return
         if self._quiet is not None or step in self._failed:
             return
         self._failed.add(step)
         if self._next(at) == LAST and LAST in self._failed:
-            lasts = self._policy.take_timeout
-            self._resume = self._resume or self._wait(at, lasts, entry.wall + lasts)
+            self._resume = self._resume or self._pause(at)
         else:
             self._pull(at)
 
@@ -257,16 +251,20 @@ class Course:
         self._quiet = self._wait(at, lasts, until, by)
         self.quiets.append(self._quiet)
 
-    def _wait(self, at: float, lasts: float, until: float, by: str | None = None) -> Quiet:
+    def _wait(self, at: float, lasts: float, until: float, by: str | None) -> Quiet:
         walls = self.facts.walls
         over = min(walls.reach(until, at), walls.falls_to(until - 2 * lasts, at))
         return Quiet(at, lasts, over, by)
+
+    def _pause(self, at: float) -> Quiet:
+        """Until the next cycle, where nobody acknowledged anything: a jump moves its end like all else that is due."""
+        return Quiet(at, self._policy.take_timeout, at + self._policy.take_timeout, None)
 
     def _may_be_over(self, waits: Quiet, at: float) -> bool:
         walls = self.facts.walls
         elapsed = at - waits.since + walls.forward(waits.since, at)
         far = walls.falls_to(walls.at(waits.since) - waits.lasts + 1, waits.since)
-        return elapsed >= waits.lasts - EARLY or far <= at
+        return elapsed >= waits.lasts - EARLY or (waits is self._quiet and far <= at)
 
     def _jump(self, at: float, by: float) -> None:
         self._jumped = True
@@ -275,6 +273,9 @@ class Course:
             return  # the jump itself began it
         shift = -by if by > 0 else min(-by, at - self._latest + MINUTE)
         self._start += shift
+        for pause in (self._resume, self._held[0] if self._held else None):
+            if pause is not None:
+                pause.over += shift
         for moments in (self._sent, self._pulled):
             for step in moments:
                 moments[step] += shift
