@@ -216,8 +216,10 @@ class Course:
             self._page(entry)
         elif entry.page not in self._pages:
             self._jumped = True  # of a cycle before: it may hurry this one
-            if step == LAST and self._quiet is None and self._resume is None:
-                self._resume = self._pause(at)
+            if step == LAST and self._quiet is None:  # and nobody asks it once more for what fails now
+                self._resume = self._resume or self._pause(at)
+                self._sent.setdefault(LAST, at)
+                self._failed.add(LAST)
             return
         if self._quiet is not None or step in self._failed:
             return

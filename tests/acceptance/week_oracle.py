@@ -322,7 +322,11 @@ def _one_has_it_in_hand(facts: Facts, verdict: Verdict) -> None:
             verdict.figures[f"card {act.verb}"] += 1
             until = [each for each in changes if each.at <= act.at]
             here = [each.taken_by for each in until if each.at >= act.began] + [until[-1].taken_by]
-            if (None if act.verb == "letgo" else act.user) not in here:
+            # What is escalated is not let go of: it is given back on its page.
+            is_kept = (
+                act.user in here if act.verb != "letgo" else None in here or until[-1].status != "pending"
+            )
+            if not is_kept:
                 verdict.problems.append(f"{name}: {act.verb} by {act.user} at {act.at:.0f} is not kept")
 
 
@@ -346,7 +350,12 @@ def _reminders_go_to_who_has_it(facts: Facts, verdict: Verdict) -> None:
 def _broken_calendars_are_told(facts: Facts, verdict: Verdict) -> None:
     """The fallback channel hears of a calendar that cannot be read, once however long that lasts."""
     for policy in facts.plan.calendars:
-        away = sorted((o.begins, o.ends) for o in facts.plan.outages if o.policy == policy)
+        away: list[tuple[float, float]] = []
+        for each in sorted(facts.plan.outages, key=lambda outage: outage.begins):
+            if each.policy == policy:
+                joins = bool(away) and each.begins <= away[-1][1] + 10 * MINUTE
+                begins, ends = away.pop() if joins else (each.begins, each.ends)
+                away.append((begins, max(ends, each.ends)))
         told = [
             p.at
             for p in facts.outer.posts

@@ -108,7 +108,7 @@ POLICIES = (
         10 * MINUTE,
         (
             Step(0, ("dm",), 45 * MINUTE, ((EVERY_DAY, 7, 22),)),
-            Step(10 * MINUTE, ("thread",), None, ((EVERY_DAY[:5], 17, 23), ((5, 6), 4, 12))),
+            Step(10 * MINUTE, ("thread",), None, ((EVERY_DAY[:5], 12, 23), ((5, 6), 4, 16))),
             Step(25 * MINUTE, ("apprise:OTHER",), None, OFFICE),
         ),
         ("U0SA", "U0SB", "U0SC"),
@@ -231,7 +231,7 @@ def make(seed: int, questions: int, restarts: int) -> Plan:
         _jumps(rng),
         _restarts(rng, restarts),
         tuple(_absence(rng) for _ in range(24)),
-        tuple(sorted((_swap(rng) for _ in range(24)), key=lambda each: each.at)),
+        tuple(sorted((_swap(rng) for _ in range(40)), key=lambda each: each.at)),
         {name: history(seed, crew, beginning, _about(asked, name)) for name, crew in CREWS.items()},
         outages(rng, tuple(CREWS)),
     )

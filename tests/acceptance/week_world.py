@@ -57,7 +57,7 @@ _ENVIRON = {
 }
 
 # What people read when it was done.
-_OWNED = {"take": "You have", "over": "You have", "letgo": "Nobody has"}
+_OWNED = {"take": ("You have",), "over": ("You have",), "letgo": ("Nobody has", "You have")}
 _DONE = {"take": "You took", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "gets a page now"}
 
 
@@ -288,7 +288,7 @@ class World:
             life, began = await self._there(), self._loop.time()
             reaction = await life.do(self._pressed(life, clarification, user, verb))
             confirmed = reaction is not None and (
-                reaction.record is not None or reaction.text.startswith(_OWNED.get(verb, " "))
+                reaction.record is not None or reaction.text.startswith(_OWNED.get(verb, ()))
             )
             act = CardAct(began, self._loop.time(), user, verb, clarification, confirmed)
             self.story.card_acts.append(act)
