@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +82,19 @@ def responder(
     return CommandResponder(program(folder, text), timeout, folder, os.environ if env is None else env)
 
 
+_others: set[int] = set()
+
+
+@pytest.fixture(autouse=True)
+def _notes_the_children_of_others() -> None:
+    """Servers from which tests fork theirs, and a browser, stay until all tests are over."""
+    _others.clear()
+    _others.update(each.pid for each in psutil.Process().children())
+
+
 def ours() -> list[psutil.Process]:
-    """Our children, zombies too; not the servers from which other tests fork theirs."""
-    servers = {forkserver._forkserver._forkserver_pid, resource_tracker._resource_tracker._pid}  # type: ignore[attr-defined]  # typeshed leaves them out
-    return [each for each in psutil.Process().children() if each.pid not in servers]
+    """The test's own children, zombies too."""
+    return [each for each in psutil.Process().children() if each.pid not in _others]
 
 
 def is_gone(pid: int) -> bool:
