@@ -26,6 +26,10 @@ class Count:
     times: int
 
 
+def _counted(answers: int) -> str:
+    return "1 answer" if answers == 1 else f"{answers} answers"
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What is due to one route or person: how many clarifications, how many answers to them, and how fast those were."""
@@ -39,7 +43,7 @@ class Share:
     def speed(self) -> str:
         if self.median is None:
             return "no answer"
-        return f"{self.answers} answer{'s' * (self.answers != 1)}, median {spoken(self.median)}"
+        return f"{_counted(self.answers)}, median {spoken(self.median)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +80,7 @@ class Digest:
         found = [("Asked", f"{self.total} ({', '.join(became)})"), ("Escalated", str(self.escalated))]
         if self.median is not None and self.p95 is not None:
             times = f"median {spoken(self.median)}, 95 % within {spoken(self.p95)}"
-            counted = "1 answer" if self.answers == 1 else f"{self.answers} answers"
-            found.append(("Time to answer", f"{times} ({counted})"))
+            found.append(("Time to answer", f"{times} ({_counted(self.answers)})"))
         if self.rounds_mean is not None:
             found.append(("Rounds", f"{self.rounds_mean:.1f} on average, {self.rounds_max} at most"))
         return found
