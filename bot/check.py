@@ -118,6 +118,7 @@ _FIXES = {
     "unreachable": "check the network, SLACK_API_URL, and https://slack-status.com",
 }
 _LEDGERS = "ledger.directory"
+_SCOPES = "SLACK_BOT_TOKEN scopes"
 _STANDARD = "/aaep/v1/subscriptions"
 _GITHUB_HEADERS = {"Accept": "application/vnd.github+json"}
 
@@ -447,30 +448,49 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
 
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     """Check the tokens, channels and people; stops when nothing more can be asked."""
-    bot = _client(settings, settings.secrets.bot_token)
-    answer = await _call(bot, "auth.test")
-    if not answer.body.get("ok"):
-        yield _refused("SLACK_BOT_TOKEN", answer.body)
-        return
-    home = Installation.of(answer.body)
-    where = f"{answer.body.get('team')}{', all of its workspaces' if home.is_organization else ''}"
-    yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {where}")
+    bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
     email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
-    scopes = _scopes(answer.headers.get("x-oauth-scopes"), email=email)
-    yield scopes
-    if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
-        yield skew
+    results, body = await check_bot_token(bot, email=email)
+    for result in results:
+        yield result
+    if not body.get("ok"):
+        return
+    home = Installation.of(body)
+    is_complete = all(result.ok for result in results if result.subject == _SCOPES)
     if (token := settings.secrets.app_token) is not None:
-        opened = (await _call(_client(settings, token), "apps.connections.open")).body
-        works = right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
-        yield works if opened.get("ok") else _refused("SLACK_APP_TOKEN", opened)
+        yield await check_app_token(slack_client(settings.slack_api_url, token))
     if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
         yield _signing_secret(settings, settings.secrets.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
-    async for result in _places_and_people(settings, bot, home, scopes_reported=not scopes.ok):
+    async for result in _places_and_people(settings, bot, home, scopes_reported=not is_complete):
         yield result
     if (limited := await _history(settings, bot)) is not None:
         yield limited
+
+
+async def check_bot_token(
+    bot: AsyncWebClient, *, email: bool
+) -> tuple[Sequence[CheckResult], Mapping[str, Any]]:
+    """Returns the results for the bot token, its scopes and Slack's clock, and the answer of `auth.test`.
+
+    `email`: whether people are found by their e-mail addresses, which takes a scope of its own.
+    """
+    answer = await _call(bot, "auth.test")
+    body = answer.body
+    if not body.get("ok"):
+        return [_refused("SLACK_BOT_TOKEN", body)], body
+    where = f"{body.get('team')}{', all of its workspaces' if Installation.of(body).is_organization else ''}"
+    results = [right("SLACK_BOT_TOKEN", f"works: @{body.get('user')} in {where}")]
+    results.append(_scopes(answer.headers.get("x-oauth-scopes"), email=email))
+    if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
+        results.append(skew)
+    return results, body
+
+
+async def check_app_token(app: AsyncWebClient) -> CheckResult:
+    opened = (await _call(app, "apps.connections.open")).body
+    works = right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+    return works if opened.get("ok") else _refused("SLACK_APP_TOKEN", opened)
 
 
 def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
@@ -612,10 +632,8 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
     return named
 
 
-def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:
-    return AsyncWebClient(
-        token=token.get_secret_value(), base_url=settings.slack_api_url, timeout=10, retry_handlers=[]
-    )
+def slack_client(api_url: str, token: SecretStr) -> AsyncWebClient:
+    return AsyncWebClient(token=token.get_secret_value(), base_url=api_url, timeout=10, retry_handlers=[])
 
 
 class _SlackAnswer(NamedTuple):
@@ -665,12 +683,12 @@ def _answer(response: AsyncSlackResponse) -> _SlackAnswer:
 
 def _scopes(header: str | None, *, email: bool) -> CheckResult:
     """Compare the `x-oauth-scopes` header of a response with what the bot needs."""
-    subject = "SLACK_BOT_TOKEN scopes"
+    subject = _SCOPES
     needed = NEEDED_SCOPES | ({EMAIL_SCOPE} if email else frozenset())
     given = {scope.strip() for scope in (header or "").split(",")}
     missing = sorted(needed - given)
     if missing:
-        fix = "add them (OAuth & Permissions, or paste manifest.yml anew) and reinstall the app"
+        fix = "add them (OAuth & Permissions, or paste what `clarify manifest` prints) and reinstall the app"
         return wrong(subject, f"missing: {', '.join(missing)}", fix)
     if PICTURE_SCOPE not in given:
         text = f"all {len(needed)} that are needed, but not {PICTURE_SCOPE}: “digest png” can send no picture"
@@ -737,7 +755,7 @@ def clock(subject: str, date_header: str | None, now: datetime) -> CheckResult |
 
 async def check_feeds(settings: Settings) -> AsyncIterator[CheckResult]:
     """Ask each calendar, and PagerDuty, who is on call now and next, and look for these people in Slack."""
-    people = People(_client(settings, settings.secrets.bot_token))
+    people = People(slack_client(settings.slack_api_url, settings.secrets.bot_token))
     for index, policy in enumerate(settings.on_call):
         if policy.feed is None:
             continue

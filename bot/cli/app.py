@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from bot.errors import ClarifyBotError, ConfigurationError
+from bot.errors import ClarifyBotError
 from core.errors import ClarifyError
 
 if TYPE_CHECKING:
@@ -228,19 +228,38 @@ def mcp(context: typer.Context) -> None:
 
 
 @app.command(rich_help_panel=_BOT)
-def init(path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("clarify.toml")) -> None:
-    """Write a commented clarify.toml to start from."""
-    from importlib.resources import files
+def init(
+    path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("clarify.toml"),
+    *,
+    channel: Annotated[str | None, typer.Option(help="Channel id (C…) for questions.")] = None,
+    fallback: Annotated[str | None, typer.Option(help="Channel id for what can't be posted there.")] = None,
+    on_call: Annotated[
+        list[str] | None, typer.Option(help="User id (U…) to page, repeatable; or one user group (S…).")
+    ] = None,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Don't ask; fill in the options only.")
+    ] = False,
+) -> None:
+    """Write a clarify.toml: asks for tokens, channels and who is on call, then checks it."""
+    from bot.cli import setup
 
-    text = files("bot.settings").joinpath("example.toml").read_text(encoding="utf-8")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigurationError([f"{path} already exists; left unchanged."]) from None
-    except OSError as error:
-        raise ConfigurationError([f"{path}: cannot be written: {error.strerror}"]) from error
-    typer.echo(f"Wrote {path}. Fill in your channels and producers, then run `clarify check`.")
+    choices = setup.Choices(channel, fallback, on_call or ())
+    setup.init(path, choices, ask=not no_input and sys.stdin.isatty())
+
+
+@app.command(rich_help_panel=_BOT)
+def manifest(
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="URL", help="For a bot that Slack reaches at this https:// address."),
+    ] = None,
+) -> None:
+    """Print the Slack app's manifest, and a link that creates the app from it."""
+    from bot.cli import setup
+
+    text = setup.manifest(http)
+    typer.echo(text)
+    typer.echo(f"# Create the app: {setup.link(text)}")
 
 
 @app.command(rich_help_panel=_BOT)

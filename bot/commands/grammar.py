@@ -23,7 +23,7 @@ WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), tim
 VERBS = (
     "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "help"
 )  # fmt: skip
-SHELL_ONLY = ("request", "export", "forget", "backup", "restore", "check", "run", "init", "demo", "workspace")
+SHELL_ONLY = ("request", "export", "forget", "backup", "restore", "check", "run", "init", "manifest", "demo", "workspace")
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
 _QUOTES = "".join({*_PAIRS, *_PAIRS.values()})
