@@ -117,7 +117,7 @@ _SLACK_HEAD_START = 60.0
 _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 _DATABASE_RETRY = 1.0  # seconds
-_POLLS = "they do not get through, so that it is asked twice a second: name a direct address in storage.listen_url_env"
+_POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
 _AWAY = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _ANEW = "CLARIFY_BEGAN_ANEW"  # set for itself by a bot that begins anew: as it was at work, it waits for the database
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"

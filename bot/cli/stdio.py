@@ -84,7 +84,7 @@ class _Passing:
             away_since = now if away_since is None or now - began > _PATIENCE else away_since
             if now + pause > away_since + _PATIENCE:
                 again = (
-                    "It may have been asked; the same call again asks nothing twice."
+                    "The question may have been asked. Repeat the same call: it will not ask twice."
                     if name in ASKING
                     else ""
                 )

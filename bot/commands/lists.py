@@ -37,7 +37,7 @@ _NOTHING = {
     "waiting": "Nothing waits for you, and nothing is open in this channel.",
     "mine": "Nothing waits for you.",
     "stale": "Nothing is stale: no open question was reminded of or escalated.",
-    "agents": "No agent is at work.",
+    "agents": "No agent is active.",
     "ready": "The queue is empty: no session is at work.",
 }
 

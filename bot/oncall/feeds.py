@@ -537,7 +537,7 @@ def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
     """What is wrong with what a source says, in a word that is the same while it is, and in words for people."""
     if not any(each.ends > now for each in copy.shifts):
-        return "empty", f"{_subject(policy)} names nobody for the next month; {_stand_in(policy)}."
+        return "empty", f"{_subject(policy)} has nobody on call for the next month; {_stand_in(policy)}."
     unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
     if unknown and not at(copy.shifts, now):
         who = "; ".join(f"{_inert(each.label)}: {_inert(each.why)}" for each in unknown[:5])

@@ -203,7 +203,7 @@ async def test_without_anybody_to_stand_in_the_next_step_goes_at_once_and_says_w
         page = await stage.live("Shall I go on?", ADE)
         assert "Nobody is on call: the calendar names nobody now" in said(page)
         await until(lambda: told(stage))
-        assert "names nobody for the next month" in told(stage)[0]
+        assert "has nobody on call for the next month" in told(stage)[0]
 
 
 async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_channel_hears_whom(
