@@ -24,6 +24,14 @@ _AT_ONCE = 0.005  # seconds: as long as threads hold Python's lock anyway
 _T = TypeVar("_T")
 
 
+_TRIED = 65_536  # characters of a text that a pattern is tried against
+_ATOMS = ("a", "0", " ", "a ", "a.", "-", "/", "\n")
+_LITERAL = regex.compile(r"[^\\\[\](){}.*+?^$|]+")
+_MOST_LITERALS = 16
+_SHOWN = 12
+_LONGEST_TRIAL = 10.0  # seconds for one pattern
+
+
 class TooSlow(Exception):
     """A pattern takes too long on a text. `number`: its position in `redact`."""
 
@@ -86,3 +94,23 @@ class Redactor:
             with suppress(TimeoutError):
                 return pattern.sub(REDACTED, text, timeout=min(left, _AT_ONCE))
         return pattern.sub(REDACTED, text, concurrent=True, timeout=left)
+
+
+def what_slows(pattern: str) -> str | None:
+    """The beginning of a text on which a pattern takes longer than a question may; None: none was found.
+
+    Tries repetitions of usual characters and of what stands in the pattern itself, with an end that does not match.
+    """
+    compiled = regex.compile(pattern)
+    literals = sorted({*_LITERAL.findall(pattern), *"".join(_LITERAL.findall(pattern))})[:_MOST_LITERALS]
+    began = time.thread_time()
+    for atom in dict.fromkeys((*_ATOMS, *literals)):
+        body = (atom * _TRIED)[:_TRIED]
+        for literal in ("", *literals):
+            if time.thread_time() - began > _LONGEST_TRIAL:
+                return None
+            try:
+                compiled.sub(REDACTED, f"{literal}{body}\n!{literal}", timeout=BUDGET)
+            except TimeoutError:
+                return f"{literal}{body}"[:_SHOWN]
+    return None
