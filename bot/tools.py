@@ -227,7 +227,7 @@ def tools() -> list[Tool]:
                 "visible to others or hard to undo, and wherever you were told to. Go ahead only if the answer's "
                 "decision is `accept`, and then with the arguments that it carries. Rejected, expired or closed: do not "
                 "take the action, nor the same by other means; the comment says why. Returns the status `waiting` with "
-                "an id if nobody decided within `wait` seconds: then call wait_for_answer."
+                "an id if nobody decided within `wait` seconds: then call wait_for_answer; ask_approval again would ask again."
             ),
             input_schema={
                 "type": "object",
@@ -236,7 +236,7 @@ def tools() -> list[Tool]:
             },
             output_schema=OUTPUT,
             annotations=ToolAnnotations(
-                read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
+                read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
             ),
         ),
         Tool(

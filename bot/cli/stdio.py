@@ -85,7 +85,7 @@ class _Passing:
             away_since = now if away_since is None or now - began > _PATIENCE else away_since
             if now + pause > away_since + _PATIENCE:
                 again = (
-                    "It may have been asked; the same call again asks nothing twice."
+                    "It may have been asked; the same call again joins the question while it waits."
                     if name in ASKING
                     else ""
                 )

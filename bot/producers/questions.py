@@ -287,7 +287,7 @@ class Questions:
     async def listed(self, producer: str, session: str | None = None) -> list[Clarification]:
         """The newest questions of a producer, and of one session, if that is named; at most 100."""
         if session is not None:
-            session = await self._redacted_name("session", plain(session), producer)
+            session = await self._text_redacted("session", plain(session), producer)
         rows = await self._store.read(
             """select token, issue, clarification from questions
                where producer = :producer and (cast(:session as text) is null or session_id = :session)
@@ -310,9 +310,11 @@ class Questions:
         """Close a question that needs no answer any more; again, or once it is over without one, changes nothing.
 
         Raises:
+            BadField: the words take too long to redact.
             NotFound, Forgotten: see `find`. AlreadyAnswered: an answer came first.
         """
         await self.find(clarification_id, producer)
+        words = await self._text_redacted("comment", words, producer)
         return await self._router.withdraw(clarification_id, words)
 
     async def picked_up(self, record: Clarification) -> None:
@@ -468,11 +470,11 @@ class Questions:
             raise TooManyOpen(most)
         return await redaction.run(lambda redactor: _without_secrets(asked, redactor))
 
-    async def _redacted_name(self, field: str, name: str, producer: str) -> str:
+    async def _text_redacted(self, field: str, text: str, producer: str) -> str:
         redaction = self._redactions.get(producer)
         if redaction is None:
-            return name
-        redacted: str = await redaction.run(lambda redactor: _part_redacted(field, name, redactor))
+            return text
+        redacted: str = await redaction.run(lambda redactor: _part_redacted(field, text, redactor))
         return redacted
 
 
