@@ -466,7 +466,8 @@ class Questions:
         redaction = self._redactions.get(producer)
         if redaction is None:
             return asked
-        if self._on_the_way[producer] > (most := self._most_open(producer)):
+        most = max(self._most_open(producer), _MOST_OPEN)
+        if self._on_the_way[producer] > most:
             raise TooManyOpen(most)
         return await redaction.run(lambda redactor: _without_secrets(asked, redactor))
 

@@ -396,6 +396,14 @@ async def test_process_is_a_session(stage: World, url: str) -> None:
     assert {state["agent"] for state in states} == {"test-agent"}
 
 
+async def test_session_of_null_is_that_of_the_process(stage: World, url: str) -> None:
+    sending: dict[str, Any] = {"action": "Send it", "session": None, "agent": None, "wait": 0}
+    async with called("stdio", "2026-07-28", url) as caller:
+        asked = [await caller.call("ask_approval", **sending) for _ in range(2)]
+    assert asked[0]["id"] == asked[1]["id"]
+    assert asked[0]["agent"] == "test-agent"
+
+
 async def test_stdio_lives_through_a_restart_of_the_bot(stage: World, port: int) -> None:
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     async with Life.of(stage) as life, called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:

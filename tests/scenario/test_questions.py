@@ -455,6 +455,11 @@ async def test_names_are_redacted_and_keys_that_would_be_are_refused(stage: Worl
         problem = await asker.ask(question="Go on?", key="k-hunter2", status=422)
         assert problem["field"] == "key"
         assert "hunter" not in problem["message"]
+        problem = await asker.ask(question="Go on?", agent="bot-hunter2", key="k", status=422)
+        assert problem["field"] == "agent"  # another agent's key would be the same
+        why = {"comment": "I found hunter3 myself"}
+        await http.delete(f"/questions/{asked['id']}", params=why)
+        assert "hunter" not in said(await stage.now_says(card, "I found [redacted] myself"))
 
 
 @pytest.mark.parametrize(
@@ -519,7 +524,7 @@ async def test_text_that_takes_too_long_to_redact_is_refused_and_holds_nobody_up
         watching.cancel()
         assert {each["field"] for each in problems} == {"context"}
         assert all("redact[1]" in each["message"] and "aaa" not in each["message"] for each in problems)
-        assert longest < 0.5
+        assert longest < 0.9, "the patterns run beside the event loop"
         listed = await mailer.get("/questions", params={"session": "a" * 250 + "@"})
         assert listed.json()["questions"] == []
 
