@@ -354,6 +354,14 @@ async def test_approvals_that_differ_in_what_is_redacted_are_not_joined(stage: W
             }
             ids.add((await caller.call("ask_approval", **sending))["id"])
         assert len(ids) == 2
+        plain: dict[str, Any] = {
+            "action": "Log in",
+            "arguments": {"host": "db1", "port": 5432.0},
+            "session": "s",
+            "wait": 0,
+        }
+        same = [await caller.call("ask_approval", **plain) for _ in range(2)]
+        assert same[0]["id"] == same[1]["id"]
 
 
 async def test_call_that_is_cancelled_at_its_first_wait_was_asked(stage: World) -> None:
