@@ -54,6 +54,7 @@ from bot.producers.dialects import (
     stream_answer,
     subscription_request,
 )
+from bot.producers.redaction import BUDGET, what_slows
 from bot.settings.environment import SERVICES, SLACK_API_URL
 from bot.settings.model import GithubSettings, OnCallSettings, ProducerSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, line_of
@@ -179,6 +180,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield _storage(settings.storage.path)
         yield from _slack_app(beside.connections(settings.storage.path) if has_socket else None)
     yield from _pagers(settings)
+    yield from _redactions(settings)
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:
@@ -200,6 +202,19 @@ def _pagers(settings: Settings) -> Iterator[CheckResult]:
                 yield wrong(subject, f"the value of {variable} is not a URL that {kind} can notify", fix)
             else:
                 yield right(subject, f"{variable} notifies through {service}")
+
+
+def _redactions(settings: Settings) -> Iterator[CheckResult]:
+    """Try each `redact` pattern against texts that are made to slow it down: agents may send such texts."""
+    for index, producer in enumerate(settings.producers):
+        slow = {number: what_slows(pattern) for number, pattern in enumerate(producer.redact)}
+        for number, text in slow.items():
+            if text is not None:
+                told = f"takes more than {BUDGET:.0f} s on a long text like {text + '…'!r}: such questions are refused"
+                fix = "bound its repetitions ({1,64} in place of +), and let no two in a row match the same characters"
+                yield wrong(f"producers[{index}].redact[{number}]", told, fix)
+        if slow and not any(slow.values()):
+            yield right(f"producers[{index}].redact", "no text was found that slows its patterns down")
 
 
 def _ledgers(settings: Settings) -> Iterator[CheckResult]:

@@ -814,12 +814,16 @@ class AccessControl:
             with lookup_budget(_LOOK_UP_TO_ASK):
                 person = await within_budget(self._people.profile(named))
         except SlackRefusedError as error:
-            unknown = "Slack knows nobody of this id: expected a person of this workspace."
+            unknown = "`to` must be a person in this workspace; Slack knows nobody with this ID."
             # Of people of other organizations it says that they are not visible; they may answer where they are listed.
             return unknown if error.code == "user_not_found" else None
         except SlackUnreachableError:
             return None
-        return "This account is deactivated: expected a person who can answer." if person.is_deleted else None
+        return (
+            "`to` must be a person who can answer; this account is deactivated."
+            if person.is_deleted
+            else None
+        )
 
     async def how_many(self, audience: Audience, most: int) -> int:
         """How many different people may answer a question of this audience, counted up to `most`.

@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+import regex
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -128,8 +129,8 @@ def glob(value: str) -> str:
 
 def regular_expression(value: str) -> str:
     try:
-        re.compile(value)
-    except re.error as error:
+        regex.compile(value)
+    except regex.error as error:
         raise ValueError(f"expected a regular expression: {error}") from error
     return value
 

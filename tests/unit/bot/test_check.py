@@ -129,6 +129,27 @@ async def test_check_tells_who_else_writes_and_reads_the_ledgers(configure: Conf
     assert "everyone on this machine can write" in finding.text
 
 
+def test_check_tries_redaction_against_texts_that_slow_it_down(tmp_path: Path) -> None:
+    usual = ["sk-[a-z0-9]{20,}", "[A-Za-z0-9.-]{1,64}@[A-Za-z0-9.-]{1,255}[.][a-z]{2,24}"]
+    slow = ["[A-Za-z0-9.-]+@[A-Za-z0-9.-]+[.][a-z]{2,}", "(x+x+)+y"]
+    found = [
+        each
+        for each in check_machine(pushing(tmp_path, "b", f"redact = {[*usual, *slow]}"))
+        if "redact" in each.subject
+    ]
+    assert [(each.ok, each.subject) for each in found] == [
+        (False, "producers[0].redact[2]"),
+        (False, "producers[0].redact[3]"),
+    ]
+    assert all("takes more than 1 s" in each.text for each in found)
+    (fine,) = (
+        each
+        for each in check_machine(pushing(tmp_path, "b", f"redact = {usual}"))
+        if "redact" in each.subject
+    )
+    assert (fine.ok, fine.subject) == (True, "producers[0].redact")
+
+
 async def test_check_of_a_right_configuration(configure: Configure) -> None:
     async with DemoProducer(token="sesame") as producer:
         settings = configure(
