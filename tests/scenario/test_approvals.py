@@ -497,10 +497,11 @@ async def test_what_hides_in_a_command_shows_wherever_it_is_decided(stage: World
 
 
 async def test_arguments_that_do_not_fit_do_not_fill_the_thread(stage: World) -> None:
+    mail = "\n".join(f"mail {n}" for n in range(2000))
     async with asking(stage) as http:
-        await ask(stage, http, arguments=LONG | {"body": "\n".join(f"mail {n}" for n in range(2000))})
-        _, second = await ask(stage, http, action="Send the other one")
-        assert "View full" in controls(stage.cards()[0])
-        posted = [each for each in stage.workspace.messages(AGENTS) if "mail 9" in said(each)]
-        assert len(posted) <= 2, "the card, and one message at most"
-        assert second
+        await ask(stage, http, arguments={"body": mail}, session="s")
+        question = {"question": "Which one? " + "word " * 1500 + "END", "session": "s"}
+        assert (await http.post("/questions", json=question)).status_code == 201
+        await stage.until(lambda: any("END" in m.text for m in stage.workspace.messages(AGENTS)))
+        told = [each for each in stage.workspace.messages(AGENTS) if "mail 1" in said(each)]
+        assert [each.ts for each in told] == [stage.cards()[0].ts]
