@@ -89,8 +89,8 @@ CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
 MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
 POINTER = "This is only the beginning; the whole follows in the thread."
-SHORTENED = "Parts of this are left out here; View full shows all of it."
-ACCEPT_SHOWS_ALL = "Parts of this are left out on the card: Accept shows all of it before it counts."
+SHORTENED = "Some of this is left out. View full shows all of it."
+ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Accept opens all of it; accept it there."
 PIECE = 3900
 MENU = 3500  # characters of a menu in all
 MENU_OPTIONS = 100  # Slack's menus take no more
@@ -167,7 +167,8 @@ def card(
         spoken = open_text(shown)
         made = open_card(shown, verbosity, spoken, posted_to_fallback)
         made = replace(made, controls=_owner_buttons(shown))
-        spoken = spoken if made.is_whole else open_text(shown, is_whole=False)
+        if spoken.is_whole and not made.is_whole:
+            spoken = open_text(shown, is_whole=False)
     else:
         spoken = Spoken(_closed_text(shown))
         made = _closed_card(shown, spoken.text)
@@ -177,7 +178,8 @@ def card(
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
     """Whether the card of an open question shows all that is decided on: an accept counts without more only then."""
     shown = round_of(directed(record))
-    return open_card(shown, verbosity, open_text(shown), None).is_whole
+    spoken = open_text(shown)
+    return spoken.is_whole and open_card(shown, verbosity, spoken, None).is_whole
 
 
 def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word
@@ -523,7 +525,8 @@ def open_text(shown: Round, pointer: str = POINTER, *, is_whole: bool = True) ->
     head = " ".join(
         filter(None, (inert.fallback(_asks(shown), 500), inert.fallback(_stakes(shown), 1200), people))
     )
-    body = inert.fallback(_body(shown), inert.NO_LIMIT)
+    parts = _parts(shown)
+    body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
     until = until_aloud(shown.asked, _DEFAULT_ALOUD)
 
     def tail_if(*, is_whole: bool) -> str:
@@ -541,7 +544,8 @@ def open_text(shown: Round, pointer: str = POINTER, *, is_whole: bool = True) ->
         pointer = SHORTENED
     tail = tail_if(is_whole=False)
     room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
-    text = f"{head} {_beginning(shown, body, room)}\n{pointer}\n{tail}"
+    begun = _beginning(parts, room) if wanted else inert.clip_escaped(body, room)
+    text = f"{head} {begun}\n{pointer}\n{tail}"
     return Spoken(text, () if wanted else whole_pieces(shown), is_whole=False)
 
 
@@ -573,7 +577,7 @@ def _closed_text(shown: Round) -> str:
 def whole_pieces(shown: Round) -> tuple[str, ...]:
     """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
     parts = (
-        " ".join(filter(None, (_asks(shown), _stakes(shown), _body(shown)))),
+        " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown))))),
         until_aloud(shown.asked, inert.NO_LIMIT),
     )
     found = in_pieces("\n".join(filter(None, parts)))
@@ -619,14 +623,11 @@ def _says(shown: Round) -> str:
     return f"{shown.agent} {shown.verb} {shown.target}".rstrip()
 
 
-def _beginning(shown: Round, body: str, room: int) -> str:
-    """What `room` holds of the escaped body; of a confirmation a part of each of its parts."""
-    wanted = shown.asked.confirmation
-    if wanted is None:
-        return inert.clip_escaped(body, room)
-    parts = [inert.fallback(part, inert.NO_LIMIT) for part in _consent_parts(shown, wanted)]
+def _beginning(parts: list[str], room: int) -> str:
+    """What `room` holds of each part of a confirmation, escaped."""
+    escaped = [inert.fallback(part, inert.NO_LIMIT) for part in parts]
     return "\n".join(
-        inert.shared(parts, room - len(parts), lambda text, share: inert.excerpt(text, share, escaped=True))
+        inert.shared(escaped, room - len(parts), lambda text, share: inert.excerpt(text, share, escaped=True))
     )
 
 
@@ -637,9 +638,10 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     return [part for part in (*said, extra_words(wanted)) if part]
 
 
-def _body(shown: Round) -> str:
+def _parts(shown: Round) -> list[str]:
+    """All of a question, or of a confirmation, in the agent's own words."""
     if shown.asked.confirmation:
-        return "\n".join(_consent_parts(shown, shown.asked.confirmation))
+        return _consent_parts(shown, shown.asked.confirmation)
     parts = [words(shown.question)]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
@@ -648,4 +650,4 @@ def _body(shown: Round) -> str:
         parts += ["Fields:", form_words(form, brief=True)]
     if shown.context:
         parts.append(f"Context: {shown.context}")
-    return "\n".join(parts)
+    return parts

@@ -63,6 +63,7 @@ from bot.views.wording import (
     people_words,
     plain_stakes,
     reply_words,
+    risk_words,
     round_of,
     until_words,
     words,
@@ -96,8 +97,10 @@ _LABELS = {
     FREETEXT_BLOCK: "Your answer",
 }
 _MORE = "There is more: close this and press View full on the card."
-_MORE_TO_ACCEPT = "There is more than fits here, so it cannot be accepted here: close this and click Accept on the card, which shows all of it."
-_LAST_ACCEPTS = "Read on with Next: the last page has Accept."
+_MORE_TO_ACCEPT = (
+    "There is more than fits here. To accept it, close this and click Accept on the card: it opens all of it."
+)
+_LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = (
     "Before you accept, you can change what the agent sent. What you leave as it is stays exactly as it is."
 )
@@ -197,9 +200,11 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     def press(to: int) -> Press:
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
-    note = f"Page {page} of {len(found)}. {'' if is_last else _LAST_ACCEPTS}" if len(found) > 1 else ""
+    wanted = shown.asked.confirmation
+    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
+    stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     return View(
-        (*found[page - 1], Context(plain_words(note.strip())), Actions(turning(page, len(found), press))),
+        (*found[page - 1], Context(plain_words(note, stakes)), Actions(turning(page, len(found), press))),
         ACCEPT_CALLBACK,
         (Press("accept", record.id, shown.number, version) if is_last else press(page)).pack(),
         title=ASK_AGAIN,

@@ -59,7 +59,10 @@ _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
 _LONG_RUN = 32  # columns of blanks: more of them could push what follows out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
-_LIKE_VALUES = frozenset({"yes", "no", "on", "off", "none", "nil", "nan", "inf", "infinity", "undefined"})
+_LIKE_VALUES = frozenset(
+    ["true", "false", "yes", "no", "on", "off", "null", "none", "nil", "undefined"]
+    + [sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")]
+)
 _LIKE_NUMBER = re.compile(r"[+-]?(?:\d[\d,_]*)?(?:\.\d*)?(?:e[+-]?\d+)?", re.IGNORECASE)
 _HEAD_AND_TAIL = 60  # characters: with less room a text has no tail
 _MARKED = 50  # characters of what says how much is left out
@@ -129,11 +132,14 @@ def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> st
 def value_words(value: object, *, prose: bool = False) -> str:
     """A value on one line so that its type shows: a string stands in quotes where it could be taken for something else."""
     if isinstance(value, str):
-        return visible_line(_quoted(value) if is_mistakable(value) else value, prose=prose)
+        is_odd = is_mistakable(value) or (not prose and has_hidden(value))
+        return visible_line(_quoted(value) if is_odd else value, prose=prose)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
         return "(none)"
+    if isinstance(value, (int, float)):
+        return json.dumps(value)
     return visible_line(json.dumps(value, ensure_ascii=False), prose=prose)
 
 
@@ -146,21 +152,20 @@ def is_mistakable(text: str) -> bool:
         or any(each in text for each in ("\n", "\t", " → "))
     ):
         return True
-    try:
-        json.loads(text.casefold())
-    except (ValueError, RecursionError):
-        return text.casefold() in _LIKE_VALUES or _LIKE_NUMBER.fullmatch(text) is not None
-    return True
+    return text.casefold() in _LIKE_VALUES or _LIKE_NUMBER.fullmatch(text) is not None
 
 
 def has_hidden(text: str) -> bool:
     """Whether there is anything in it that nobody sees."""
-    return any(found["hidden"] for found in _HIDDEN.finditer(text))
+    return not (text.isascii() and text.isprintable()) and any(
+        found["hidden"] for found in _HIDDEN.finditer(text)
+    )
 
 
 def name_words(name: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
     """A name of a value on one line, or its beginning; in quotes where it could be taken for more than a name."""
     is_odd = not name or name != name.strip() or name[0] == "-" or any(each in name for each in ':"\n\t›│')
+    is_odd = is_odd or (not prose and has_hidden(name))
     return visible_line(_quoted(name) if is_odd else name, limit, prose=prose)
 
 
@@ -217,7 +222,7 @@ def excerpt(
         width: of that screen, in characters.
         escaped: whether entities in it stand for one character.
     """
-    if size(text) <= limit and sum(_rows(text, width)) <= rows + 2:
+    if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # to hide a few saves nothing
         return text
     if limit < _HEAD_AND_TAIL + _MARKED:
         return clip_escaped(text, limit) if escaped else clip(text, limit)
@@ -499,6 +504,8 @@ def _left_out(hidden: str, *, escaped: bool) -> str:
 
 
 def _uncovered(text: str, *, prose: bool) -> str:
+    if text.isascii() and text.isprintable():  # the most, of many short values
+        return _BLANKS.sub(_run_of_blanks, text)
     is_rtl = _RTL.search(text) is not None
     kept = _DIRECTING if prose and is_rtl else ""
 

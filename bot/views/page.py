@@ -172,7 +172,8 @@ def page_card(content: PageContent) -> Draft:
     elif (shown := content.waiting) is not None:
         card = _question_card(content, item, shown, spoken)
         parts = card.parts
-        spoken = spoken if card.is_whole else _spoken(content, is_whole=False)
+        if spoken.is_whole and not card.is_whole:
+            spoken = _spoken(content, is_whole=False)
     else:
         parts = _item_card(content, item, spoken.text).parts
     return Draft(f"page.{content.page}", spoken.text, parts, spoken.more)

@@ -390,7 +390,7 @@ async def test_card_that_leaves_out_arguments_is_accepted_where_all_of_them_are_
     async with asking(stage) as http:
         asked, card = await ask(stage, http, arguments=LONG)
         told = said(card)
-        for seen in ("line 0", "line 159", "150 more lines", "Accept shows all of it before it counts"):
+        for seen in ("line 0", "line 159", "150 more lines", "Accept opens all of it; accept it there"):
             assert seen in told
         await press(stage, FOLAKE, card, "Accept")
         modal = await stage.modal(FOLAKE)
@@ -459,7 +459,7 @@ async def test_page_that_leaves_out_arguments_is_accepted_where_all_of_them_are_
         asked, _ = await ask(stage, http, arguments=LONG)
         await command(stage, f"escalate {asked['id']}")
         page = await stage.message("needs you")
-        assert "Accept shows all of it before it counts" in said(page)
+        assert "Accept opens all of it; accept it there" in said(page)
         await press(stage, ONCALL, page, "Accept")
         assert "line 80" in json.dumps((await stage.modal(ONCALL)).payload)
         assert (await look(http, asked))["status"] == "waiting"
@@ -493,7 +493,7 @@ async def test_what_hides_in_a_command_shows_wherever_it_is_decided(stage: World
         assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
         after = await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
         for told in (after.text, str(after.blocks)):
-            assert r'dry_run: "no" → no\x01' in told.replace("\\\\", "\\")
+            assert r'dry_run: "no" → "no\x01"' in told.replace("\\\\", "\\")
 
 
 async def test_arguments_that_do_not_fit_do_not_fill_the_thread(stage: World) -> None:

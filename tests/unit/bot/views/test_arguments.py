@@ -135,7 +135,7 @@ def test_value_that_a_field_cannot_hold_is_shown_only(value: Any) -> None:
     assert editable({"x": value}) == {}
     record = asked({"x": value})
     said = json.dumps(RENDERER.answer_modal(record), ensure_ascii=False)
-    assert ("x" * 100 if value != "a\u202eb" else "x: a<U+202E>b") in said
+    assert ("x" * 100 if value != "a\u202eb" else r"x: \"a<U+202E>b\"") in said
 
 
 def test_several_changes_of_a_file_are_shown_as_such() -> None:
@@ -302,7 +302,7 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert "step 159" in told
     assert "step 6\n… 1,255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
-        assert "Accept shows all of it before it counts" in told
+        assert "Accept opens all of it; accept it there" in told
         assert "eply with reject;" in told
     assert card.more == ()
     assert not shows_whole(record)
@@ -337,7 +337,7 @@ def test_largest_arguments_are_read_to_their_end_before_they_are_accepted() -> N
     record = asked({"body": "\u200b\u200c" * 20_000 + "END"})
     first = RENDERER.accept_modal(record, 1)
     assert "submit" not in first
-    assert "Read on with Next: the last page has Accept." in shown(first["blocks"])
+    assert "Accept is on the last page." in shown(first["blocks"])
     last = RENDERER.accept_modal(record, 99)
     judge_view(last)
     assert "END" in shown(last["blocks"])
@@ -350,7 +350,7 @@ def test_form_that_does_not_hold_all_offers_no_accept() -> None:
     judge_view(view)
     (decision,) = (each for each in view["blocks"] if each.get("block_id") == "answer.decision")
     assert [each["value"] for each in decision["element"]["options"]] == ["reject"]
-    assert "it cannot be accepted here" in shown(view["blocks"])
+    assert "To accept it, close this and click Accept on the card" in shown(view["blocks"])
 
 
 def test_field_says_what_is_sent_and_long_blanks_are_told_beside_it() -> None:
