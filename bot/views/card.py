@@ -2,7 +2,7 @@
 
 Both say the same in the same words (`wording`); what differs is how much of it fits. The text stands alone: where 4000
 characters do not hold all of it, it begins, says that the whole follows in the thread, and `more` is the whole in pieces.
-Pure.
+What is to be approved is never accepted from its beginning: where some of it is left out, Accept opens all of it. Pure.
 """
 
 from __future__ import annotations

@@ -269,6 +269,9 @@ def test_nudge_says_what_waits_and_how_to_decide() -> None:
     warned = RENDERER.message(nudge(consent_of(action="Wipe " * 200, default_decision="accept"), []))
     for words_ in (warned.text, shown(warned.blocks)):
         assert "Warning: if nobody answers, this is carried out" in words_
+    long = RENDERER.message(nudge(consent_of(action="Wipe " * 400), []))
+    assert "Answer on its card: some of it is only shown there." in long.text
+    assert "accept or reject" not in long.text
 
 
 def test_modal_offers_both_decisions_and_chooses_none() -> None:
