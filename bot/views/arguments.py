@@ -24,6 +24,7 @@ FIELD = "argument."
 YES_VALUE, NO_VALUE = "yes", "no"
 LONGEST = 3000  # characters of a value that can be changed: plain_text_input takes no more
 MOST_FIELDS = 40
+_FIELD_ROWS = 4
 _ROOM = 120_000  # bytes of fields in a view
 _COMMAND = frozenset({"command", "cmd", "script"})
 _CHANGE = frozenset({"patch", "diff"})
@@ -212,9 +213,13 @@ def read_changes(
     return changed, errors
 
 
-def hides_blanks(value: object) -> bool:
-    """Whether a field that holds a value does not show it at a glance: there are long runs of blanks in it."""
-    return isinstance(value, str) and inert.visible(value) != inert.plain(value)
+def overflows(field: Input) -> bool:
+    """Whether a field does not show all that it holds at a glance: many lines, or long runs of blanks."""
+    if field.element != "plain_text_input":
+        return False
+    return inert.excerpt(inert.visible(str(field.initial)), rows=_FIELD_ROWS) != inert.plain(
+        str(field.initial)
+    )
 
 
 def _field(place: int, name: str, value: object) -> Input | None:

@@ -17,7 +17,7 @@ from bot.views.arguments import (
     argument_words,
     change_words,
     editable,
-    hides_blanks,
+    overflows,
     read_changes,
 )
 from bot.views.blockkit import (
@@ -324,9 +324,11 @@ def _said(values: Mapping[str, Any], block: str) -> list[str]:
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
-    """What is to be accepted: of the arguments those that have no field of their own."""
+    """What is to be accepted: of the arguments those that no field of their own shows at a glance."""
     fields = _changeable(shown.asked)
-    left = {name: each for name, each in wanted.arguments.items() if name not in fields or hides_blanks(each)}
+    left = {
+        name: each for name, each in wanted.arguments.items() if name not in fields or overflows(fields[name])
+    }
     heading = change_heading(shown.asked)
     people = tuple(Words(each, live=True) for each in (people_words(shown.asked), heading) if each)
     return (

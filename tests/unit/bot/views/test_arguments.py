@@ -46,7 +46,8 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=12)
 
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
-    new = NewQuestion(**({"action": "Do it", "arguments": arguments, "editable": True} | more))
+    given: dict[str, Any] = {"action": "Do it", "arguments": arguments, "editable": True}
+    new = NewQuestion(**given | more)
     question = read_question(new, producer="p", token="q_1")
     ask = ask_of(question, producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
     return opened(42, 1, ask, NOW, SLA)
@@ -353,11 +354,15 @@ def test_form_that_does_not_hold_all_offers_no_accept() -> None:
     assert "To accept it, close this and click Accept on the card" in shown(view["blocks"])
 
 
-def test_field_says_what_is_sent_and_long_blanks_are_told_beside_it() -> None:
-    record = asked({"a": "5", "b": False, "c": "x" + "\n" * 50 + "y", "d": "plain"})
+def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_beside_it() -> None:
+    mail = "\n".join(f"line {n}" for n in range(60))
+    record = asked({"a": "5", "b": False, "c": "x" + "\n" * 50 + "y", "d": "plain", "e": mail})
     found = [each for each in RENDERER.answer_modal(record)["blocks"] if each["type"] == "input"]
     hints = {each["label"]["text"]: each.get("hint", {}).get("text", "") for each in found}
     assert "Sent as text" in hints["a"]
     assert "Yes is sent as true" in hints["b"]
     assert hints["d"] == ""
-    assert "⟨50 line breaks⟩" in shown(RENDERER.answer_modal(record)["blocks"])
+    beside = shown([each for each in RENDERER.answer_modal(record)["blocks"] if each["type"] != "input"])
+    assert "⟨50 line breaks⟩" in beside
+    assert "line 59" in beside
+    assert "plain" not in beside
