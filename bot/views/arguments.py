@@ -37,7 +37,8 @@ _SQL_WORDS = re.compile(
 _REPLACED = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"))
 _COMPARED = 400  # lines: comparing more takes too long
 _DEEPEST = 24
-_CODES = 8  # beyond these, one after the other in lines
+_APART = 8  # pieces that hold one argument; beyond these, one after the other in lines
+_LONG_LINES, _LONG = 7, 600
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS = "Arguments:"
 _BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of what stays the same beside a change
@@ -66,16 +67,19 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
     found: list[Piece] = []
     lines: list[str] = []
     rest = dict(arguments)
-    codes = 0
+    apart = 0
     for name in arguments:
         if name not in rest:
             continue
-        piece = _code(name, rest) if codes < _CODES else None
+        piece = _code(name, rest) if apart < _APART else None
         rest.pop(name, None)
         if piece is None:
-            lines += _outlined(name, arguments[name], 0)
-            continue
-        codes += 1
+            told = "\n".join(_outlined(name, arguments[name], 0))
+            if apart == _APART or (told.count("\n") < _LONG_LINES and inert.size(told) < _LONG):
+                lines.append(told)
+                continue
+            piece = Piece(told)  # where it is cut, this hides none of the others
+        apart += 1
         if lines:
             found.append(Piece("\n".join(lines)))
             lines = []
@@ -83,13 +87,18 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
     return [*found, Piece("\n".join(lines))] if lines else found
 
 
-def argument_words(arguments: Mapping[str, Any]) -> str:
-    """The same as text; empty where there are none."""
+def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
+    """The same as text, below its heading; empty where there are none."""
     said = [
         f"{each.title}\n{_marked(each.text)}" if each.is_code else each.text
         for each in argument_pieces(arguments)
     ]
-    return "\n".join((_ARGUMENTS, *said)) if said else ""
+    return [_ARGUMENTS, *said] if said else []
+
+
+def argument_words(arguments: Mapping[str, Any]) -> str:
+    """The same in one."""
+    return "\n".join(argument_texts(arguments))
 
 
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:

@@ -14,7 +14,7 @@ from bot.views import inert
 from bot.views.arguments import (
     argument_parts,
     argument_pieces,
-    argument_words,
+    argument_texts,
     change_words,
     changed_in_all,
 )
@@ -634,7 +634,7 @@ def _beginning(parts: list[str], room: int) -> str:
 def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     """A confirmation in the agent's own words, and those of whoever changed it."""
     changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
-    said = (action_words(wanted), consequence_words(wanted), changes, argument_words(wanted.arguments))
+    said = (action_words(wanted), consequence_words(wanted), changes, *argument_texts(wanted.arguments))
     return [part for part in (*said, extra_words(wanted)) if part]
 
 

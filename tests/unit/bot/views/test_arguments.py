@@ -295,12 +295,14 @@ def test_every_change_shows(was: Any, now: Any) -> None:
 
 def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is_between() -> None:
     lines = [f"step {n}" for n in range(160)]
-    record = asked({"command": "\n".join(lines), "to": "ann"})
+    record = asked({"command": "\n".join(lines), "to": "ann", "body": "line\n" * 900 + "bye", "cc": "bob"})
     card = RENDERER.card(record)
     judge_message(card)
     for told in (shown(card.blocks), card.text):
         assert "step 0" in told
         assert "step 159" in told
+    for told in (shown(card.blocks), card.text):
+        assert all(each in told for each in ("to: ann", "cc: bob", "│ bye"))
     assert "step 6\n… 1,255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
         assert "Accept opens all of it; accept it there" in told
