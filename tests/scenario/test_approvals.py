@@ -430,6 +430,7 @@ async def test_arguments_of_many_pages_are_read_to_their_end_before_they_are_acc
 async def test_what_was_shown_whole_is_not_accepted_once_it_has_changed(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, arguments=LONG, editable=True, approvals=2)
+        first = deepcopy(card)
         await press(stage, ADE, card, "Accept")
         await stage.modal(ADE)
         await press(stage, FOLAKE, card, "Answer…")
@@ -438,6 +439,11 @@ async def test_what_was_shown_whole_is_not_accepted_once_it_has_changed(stage: W
         await stage.now_says(card, "count: 1204 → 7")
         await stage.workspace.submit_view(ADE, {})
         assert "arguments have changed" in json.dumps((await stage.modal(ADE)).payload)
+        await stage.workspace.close_view(ADE)
+        control = find(first.blocks, "Accept", kinds={"button"})
+        await stage.workspace.interactions.press(ADE, first, control)
+        await stage.whisper(ADE, "arguments have changed")
+        assert not stage.workspace.views(ADE)
         assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
 
 
