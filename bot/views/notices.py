@@ -32,7 +32,7 @@ from bot.views.blockkit import (
     plain_words,
     sections,
 )
-from bot.views.card import POINTER, in_pieces
+from bot.views.card import POINTER, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.page import HAND, OPEN, PageItem, standing_words
@@ -93,6 +93,7 @@ _TO = {
     "specialist_agent": "a specialist agent",
     "escalation_queue": "an escalation queue",
 }
+_ON_ITS_CARD = "Answer on its card: some of it is only shown there."
 _NOT_FORWARDED = "clarify-bot does not pass this on: whoever takes it sees that it gets there"
 _UNTAKEN = "Nobody has it yet. Press Take to say that it is yours."
 
@@ -310,6 +311,8 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
     stakes = " ".join(filter(None, grave))
     default = default_words(shown.asked, _DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
+    if wanted and not shows_whole(record):
+        hint, by_words = _ON_ITS_CARD, False
     hint = f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint
     if owner:
         hint = f"{hint} If you cannot, press {LET_GO} on its card: others are asked then."

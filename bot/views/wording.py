@@ -467,19 +467,20 @@ def expired_words(wanted: Confirmation) -> str:
 
 
 def action_words(wanted: Confirmation) -> str:
-    return f"Action: {inert.plain(wanted.action)}"
+    return f"Action: {inert.visible(wanted.action, prose=True)}"
 
 
 def consequence_words(wanted: Confirmation) -> str:
     if wanted.is_direct and wanted.consequence is None:
         return ""
-    return f"Consequence: {inert.plain(wanted.consequence or NOT_GIVEN)}"
+    return f"Consequence: {inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
 
 
 def extra_words(wanted: Confirmation) -> str:
     """What the agent sent along, in full, as indented lines; or empty. Asked directly, that is text."""
     if wanted.is_direct:
-        said = [inert.plain(str(wanted.extra_context.get(name) or "")) for name in ("question", "context")]
+        given = [str(wanted.extra_context.get(name) or "") for name in ("question", "context")]
+        said = [inert.visible(each, prose=True) for each in given]
         return "\n".join(filter(None, (said[0], f"Context: {said[1]}" if said[1] else "")))
     told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
     return f"Details:\n{told}" if told.strip() else ""

@@ -95,7 +95,9 @@ def judged(record: Clarification, message: Message) -> None:
         assert inert.fallback(part) in message.text
     offered = [label for label in labels(message.blocks) if label in ("Accept", "Reject")]
     assert offered == [consent.LABELS[each] for each in wanted_of(record).allowed]
+    cut = "View full" in labels(message.blocks)
     for item in walk(message.blocks):
+        assert item.get("action_id") != ("clarify.accept" if cut else "clarify.review")
         if item.get("action_id") == "clarify.accept":
             assert ("confirm" in item) is wanted_of(record).asks_twice
         elif item.get("type") == "button":
@@ -158,13 +160,10 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
     for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
         if squeezed(part) not in on_card:
             assert "View full" in labels(message.blocks)
-        if message.more:
-            assert (
-                squeezed(part) in squeezed("".join(message.more))
-                or message.more[-1] == "The rest stands under View full."
-            )
-        else:
-            assert squeezed(inert.fallback(part, 10**9)) in squeezed(message.text)
+        if squeezed(inert.fallback(part, 10**9)) not in squeezed(message.text):
+            assert "View full shows all of it" in message.text
+            assert "View full" in labels(message.blocks)
+    assert message.more == ()
 
 
 @many
@@ -270,6 +269,9 @@ def test_nudge_says_what_waits_and_how_to_decide() -> None:
     warned = RENDERER.message(nudge(consent_of(action="Wipe " * 200, default_decision="accept"), []))
     for words_ in (warned.text, shown(warned.blocks)):
         assert "Warning: if nobody answers, this is carried out" in words_
+    long = RENDERER.message(nudge(consent_of(action="Wipe " * 400), []))
+    assert "Answer on its card: some of it is only shown there." in long.text
+    assert "accept or reject" not in long.text
 
 
 def test_modal_offers_both_decisions_and_chooses_none() -> None:
