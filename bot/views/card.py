@@ -24,6 +24,7 @@ from bot.views.blockkit import (
     LET_GO,
     NO,
     OPTION,
+    SECTION,
     TAKE,
     TAKE_OVER,
     VIEW_FULL,
@@ -168,6 +169,16 @@ def card(
         text, more = _closed_text(shown), ()
         made = _closed_card(shown, text)
     return Draft(f"{record.id}.{record.revision}", text, made.parts, more)
+
+
+def shows_whole(record: Clarification, verbosity: Verbosity) -> bool:
+    """Whether the card of an open question shows everything, and so does a page about it."""
+    shown = round_of(directed(record))
+    text, _ = open_text(shown)
+    page = "x" * (SECTION + _SMALL) if record.status == "escalated" else ""  # why somebody is paged
+    levels: tuple[Verbosity, ...] = (verbosity, "normal") if page else (verbosity,)
+    full = view_full(shown.record, shown.number)
+    return not any(full in open_card(shown, each, text + page, None).buttons for each in levels)
 
 
 def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word
