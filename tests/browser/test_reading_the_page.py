@@ -114,7 +114,7 @@ async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit)
     await talk.hover()
     await talk.locator(".menu summary").click()
     await talk.get_by_role("button", name="Use as answer").click()
-    assert (await visit.stage.reply())["response"] == "note: Kingfisher it is"
+    assert (await visit.stage.reply())["response"] == "Kingfisher it is"
 
 
 @pytest.mark.parametrize(
