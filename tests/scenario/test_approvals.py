@@ -254,6 +254,15 @@ async def test_accept_typed_anywhere_counts_for_nothing_that_was_changed(stage: 
         assert (await look(http, asked, wait=30))["answer"]["decision"] == "reject"
 
 
+async def test_more_than_the_word_is_no_accept_and_is_said_to_its_author(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http)
+        for text in ("looks fine to me", "accept, please"):
+            await stage.workspace.post(FOLAKE, AGENTS, text, card.ts)
+        await stage.whisper(FOLAKE, "If you mean accept, reply with just accept")
+        assert (await look(http, asked))["status"] == "waiting"
+
+
 @pytest.mark.parametrize("where", ["thread", "command", "page"])
 async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
     stage: World, where: str
