@@ -292,7 +292,15 @@ async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
 
 @pytest.mark.parametrize(
     ("field", "entered", "told"),
-    [("tags", '["a", ', "no JSON"), ("tags", "7", "a list in brackets"), ("count", "many", "a number")],
+    [
+        ("tags", '["a", ', "no JSON"),
+        ("tags", "7", "a list in brackets"),
+        ("count", "many", "a number"),
+        ("to", "", "required"),
+        ("to", "  \n", "can't be empty"),
+        ("tags", "", "required"),
+        ("count", "", "required"),
+    ],
 )
 async def test_what_does_not_fit_gets_an_error_at_its_field(
     stage: World, field: str, entered: str, told: str
