@@ -461,7 +461,10 @@ class Bot:
             self.record_changed,
             # Whether a reply waits in Slack is known to the bot that leads; another one closes nothing.
             may_be_answered=lambda clarification: not store.leads or self._held(clarification) is not None,
-            shown_whole=lambda record: shows_whole(record, self.audiences.route(record).verbosity),
+            shown_whole=lambda record: (
+                not self.rollups.may_hold(record)
+                and shows_whole(record, self.audiences.route(record).verbosity)
+            ),
         )
         self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),

@@ -127,19 +127,10 @@ class NotSeen(NotCounted):
     """The same code."""
 
     def __init__(self, clarification_id: str, *, edited: bool) -> None:
-        why = (
-            "its arguments were changed after it was asked"
-            if edited
-            else "it is too long to show in full on its card"
-        )
-        how = (
-            "Read its newest card and click Accept there"
-            if edited
-            else "Click View full on its card, then Accept"
-        )
+        why = "its arguments were changed after it was asked" if edited else "you may not have seen all of it"
         super().__init__(
-            f"Nothing was recorded: you can't accept {clarification_id} by typing, because {why}. {how}. "
-            "You can still type reject."
+            f"Nothing was recorded: you can't accept {clarification_id} by typing, because {why}. Read it and click "
+            "Accept on its newest card, or open it with Answer…. You can still type reject."
         )
 
 

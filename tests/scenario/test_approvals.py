@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.delivery.rollups import LIMIT
 from bot.workspace.controls import find
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
 from bot.workspace.state import Message
@@ -238,7 +239,7 @@ async def test_accept_typed_anywhere_counts_for_nothing_that_was_changed(stage: 
         await stage.now_says(card, "count: 1204 → 100000")
         await stage.workspace.post(FOLAKE, AGENTS, "accept", card.ts)
         told = await stage.whisper(FOLAKE, refused)
-        assert "click Accept there" in told.text
+        assert "click Accept on its newest card" in told.text
         assert refused in (await command(stage, f"answer {name} accept", FOLAKE)).text
         await stage.workspace.post(ADE, AGENTS, f"<@{stage.workspace.state.app.bot_user}> accept", card.ts)
         await stage.whisper(ADE, refused)
@@ -263,6 +264,25 @@ async def test_more_than_the_word_is_no_accept_and_is_said_to_its_author(stage: 
         assert (await look(http, asked))["status"] == "waiting"
 
 
+async def test_accept_typed_below_a_roll_up_is_refused_as_nobody_saw_the_arguments(stage: World) -> None:
+    async with asking(stage) as http:
+        for n in range(LIMIT + 1):
+            assert (
+                await http.post("/questions", json=MAIL | {"action": f"Send number {n}"})
+            ).status_code == 201
+        shown = await stage.message("1 open question.")
+        cards = await stage.until(
+            lambda: len(found := [m for m in stage.cards() if "Accept" in controls(m)]) == LIMIT and found
+        )
+        await stage.level()
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", shown.ts)
+        await stage.whisper(FOLAKE, "you may not have seen all of it")
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", cards[0].ts)
+        await stage.now_says(cards[0], "Answer: Accept")
+        states = [stage.record(100001 + n)["status"] for n in range(LIMIT + 1)]
+        assert sum(each in {"answered", "resolved"} for each in states) == 1
+
+
 @pytest.mark.parametrize("where", ["thread", "command", "page"])
 async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
     stage: World, where: str
@@ -284,7 +304,7 @@ async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
             await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"escalate {asked['id']}")
             page = await stage.page(asked["id"])
         await type_("accept")
-        await stage.whisper(ONCALL if where == "page" else FOLAKE, "View full on its card")
+        await stage.whisper(ONCALL if where == "page" else FOLAKE, "you may not have seen all of it")
         assert (await look(http, asked))["status"] == "waiting"
         await type_("reject")
         assert (await look(http, asked, wait=30))["answer"]["decision"] == "reject"

@@ -272,7 +272,7 @@ async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_w
         )
 
     whole = False
-    with pytest.raises(NotSeen, match="View full"):
+    with pytest.raises(NotSeen, match="not have seen all"):
         await accepts(0)
     whole = True
     await accepts(0)
