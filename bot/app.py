@@ -77,6 +77,7 @@ from bot.slack.typed import TypedMessages
 from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store, until_stored
 from bot.telemetry import Telemetry
+from bot.views.card import shows_whole
 from bot.views.render import Renderer
 from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
@@ -460,6 +461,10 @@ class Bot:
             self.record_changed,
             # Whether a reply waits in Slack is known to the bot that leads; another one closes nothing.
             may_be_answered=lambda clarification: not store.leads or self._held(clarification) is not None,
+            shown_whole=lambda record: (
+                not self.rollups.may_hold(record)
+                and shows_whole(record, self.audiences.route(record).verbosity)
+            ),
         )
         self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),

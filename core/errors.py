@@ -10,9 +10,10 @@
     ├── AgentError          a responder gave no answer that can be used
     ├── AnswerRejected      the answer does not fit the question
     │   └── ConsentRefused      an action may be accepted, but not in this way
-    ├── NotCounted          an accept that does not count towards several people's
+    ├── NotCounted          an accept that does not count
     │   ├── CountsOnce          the same person accepted before; somebody else has to
-    │   └── NotToldApart        who accepts is not known well enough to be one of several
+    │   ├── NotToldApart        who accepts is not known well enough to be one of several
+    │   └── NotSeen             it was typed, and its card may not have shown all of what is accepted
     ├── NotOpen*            the clarification takes no answer any more
     │   ├── AlreadyAnswered*    somebody else answered first
     │   ├── Superseded*         asked again since: the newer round takes the answer
@@ -97,7 +98,7 @@ class ConsentRefused(AnswerRejected):
 
 
 class NotCounted(ClarifyError):
-    """Several people have to accept an action, and this accept counts for nobody new. The message is for the person."""
+    """The action may be accepted, but this accept does not count. The message is for the person."""
 
     code = "NOT_COUNTED"
 
@@ -119,6 +120,17 @@ class NotToldApart(NotCounted):
         super().__init__(
             f"Several people have to accept {clarification_id}, and Slack did not say who you are just now, so nothing "
             "was taken. Please try again in a moment."
+        )
+
+
+class NotSeen(NotCounted):
+    """The same code."""
+
+    def __init__(self, clarification_id: str, *, edited: bool) -> None:
+        why = "its arguments were changed after it was asked" if edited else "you may not have seen all of it"
+        super().__init__(
+            f"Nothing was recorded: you can't accept {clarification_id} by typing, because {why}. Read it and click "
+            "Accept on its newest card, or open it with Answer…. You can still type reject."
         )
 
 

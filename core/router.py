@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from core.answers import hint
-from core.approvals import accepted, check_version
+from core.approvals import accepted, check_seen
 from core.clarification import (
     DONE,
     US,
@@ -98,9 +98,11 @@ class Router:
         patience: float = LOCK_TIMEOUT,
         *,
         may_be_answered: Callable[[str], bool] = lambda _: False,
+        shown_whole: Callable[[Clarification], bool] = lambda _: True,
     ) -> None:
         """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether a
         clarification may have an answer that has not been read yet; it does not expire before that is known.
+        `shown_whole`: whether people see all of an action without opening anything; only then a typed accept counts.
         """
         self._ledger = ledger
         self._clock = clock
@@ -108,6 +110,7 @@ class Router:
         self._changed = changed
         self._patience = patience
         self._may_be_answered = may_be_answered
+        self._shown_whole = shown_whole
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Write down a question. Idempotent by producer, session, reply token and words.
@@ -177,10 +180,10 @@ class Router:
             decider: who answers.
             at: when the person answered.
             round: the round that the person saw, where known.
-            version: of the arguments that an accept is for (`approvals.check_version`).
+            version: of the arguments that an accept is for; None: it was typed (`approvals.check_seen`).
 
         Raises:
-            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, TooLong: as they say.
+            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, NotSeen, TooLong: as they say.
             AlreadyAnswered, Closed, Superseded, ArgumentsChanged: with the record as it is.
         """
 
@@ -192,7 +195,8 @@ class Router:
             check_consent(record, answer, decider)
             check_length(record, answer.label)
             if record.asked.is_confirmation and answer.response == "accept":
-                check_version(record, version, at)
+                shown = version is not None or self._shown_whole(record)
+                check_seen(record, version, shown_whole=shown)
                 return accepted(record, answer, decider, at)
             return answered(record, answer, decider, at)
 

@@ -38,7 +38,7 @@ from bot.views.forms import SubmissionErrors, full_view, message_modal, read_sub
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.render import Renderer
 from core import answers
-from core.approvals import check_version
+from core.approvals import check_seen
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
@@ -310,7 +310,7 @@ class Answering:
             return Reaction(phrases.STALE_CARD)
         if press.verb == "answer":
             return Reaction(view=self._renderer.answer_modal(record))
-        check_version(record, press.version, self._clock.now())  # all pages are of the same arguments
+        check_seen(record, press.version)  # all pages are of the same arguments
         return Reaction(view=self._renderer.accept_modal(record, press.number()))
 
     async def _list(self, press: Press) -> View:

@@ -247,7 +247,10 @@ def _field(place: int, name: str, value: object) -> Input | None:
         return None  # the agent goes on with what it has, which nobody here knows
     if inert.has_hidden(shown):
         return None  # what cannot be shown as it is would be changed by showing it
-    return Input(block, label, "plain_text_input", optional=True, hint=hint, initial=shown, most=LONGEST)
+    blank = (
+        not shown.strip()
+    )  # what says something may be changed, never cleared: an agent would get an empty text
+    return Input(block, label, "plain_text_input", optional=blank, hint=hint, initial=shown, most=LONGEST)
 
 
 def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any] | None:
@@ -264,6 +267,8 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
     text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
     if text.strip() == str(field.initial).strip():
         return None
+    if not text.strip():
+        raise ValueError("This can't be empty. To leave it out, reject the action and say why.")
     if field.element == "number_input":
         return _number(text.strip(), value)
     if isinstance(value, str):

@@ -24,6 +24,7 @@ from bot.views.blockkit import (
     LET_GO,
     NO,
     OPTION,
+    SECTION,
     TAKE,
     TAKE_OVER,
     VIEW_FULL,
@@ -176,10 +177,15 @@ def card(
 
 
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
-    """Whether the card of an open question shows all that is decided on: an accept counts without more only then."""
+    """Whether the card of an open question shows all that is decided on, and so does a page about it: an accept counts
+    without more only then.
+    """
     shown = round_of(directed(record))
     spoken = open_text(shown)
-    return spoken.is_whole and open_card(shown, verbosity, spoken, None).is_whole
+    page = "x" * (SECTION + _SMALL) if record.status == "escalated" else ""  # why somebody is paged
+    levels: tuple[Verbosity, ...] = (verbosity, "normal") if page else (verbosity,)
+    beside = replace(spoken, text=spoken.text + page)
+    return spoken.is_whole and all(open_card(shown, each, beside, None).is_whole for each in levels)
 
 
 def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word

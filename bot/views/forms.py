@@ -70,7 +70,7 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import DECISIONS, Confirmation, Decision
-from core.approvals import check_version, version_of
+from core.approvals import check_seen, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
 from core.router import BODY_LIMIT
@@ -282,7 +282,7 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
     if found != "accept" or not _changeable(asked):
         return answer
-    check_version(record, version, record.asked_last)
+    check_seen(record, version)
     changed, errors = read_changes(values, asked.arguments)
     if errors:
         raise SubmissionErrors(errors)

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.delivery.rollups import LIMIT
 from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene, url_of
@@ -226,9 +227,100 @@ async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stag
         assert state["approved_by"] == [named(ONCALL), named(FOLAKE)]
 
 
+async def test_accept_typed_anywhere_counts_for_nothing_that_was_changed(stage: World) -> None:
+    """Words name no version: whoever types `accept` may have seen the arguments before they were changed."""
+    refused = "were changed"
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, editable=True, approvals=2)
+        name = asked["id"]
+        await press(stage, ONCALL, card, "Answer…")
+        await stage.modal(ONCALL)
+        assert (await stage.workspace.submit_view(ONCALL, {"Your decision": "Accept", "count": "100000"})).ok
+        await stage.now_says(card, "count: 1204 → 100000")
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", card.ts)
+        told = await stage.whisper(FOLAKE, refused)
+        assert "click Accept on its newest card" in told.text
+        assert refused in (await command(stage, f"answer {name} accept", FOLAKE)).text
+        await stage.workspace.post(ADE, AGENTS, f"<@{stage.workspace.state.app.bot_user}> accept", card.ts)
+        await stage.whisper(ADE, refused)
+        note = await stage.workspace.post(ADE, AGENTS, "note: accept", card.ts)
+        before = len(stage.workspace.ephemerals(FOLAKE))
+        assert (await stage.workspace.shortcut(FOLAKE, USE_AS_ANSWER, note.ts, AGENTS)).ok
+        await stage.until(
+            lambda: refused in "".join(each.text for each in stage.workspace.ephemerals(FOLAKE)[before:])
+        )
+        state = await look(http, asked)
+        assert (state["status"], state["approved_by"]) == ("waiting", [named(ONCALL)])
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: too many", card.ts)
+        assert (await look(http, asked, wait=30))["answer"]["decision"] == "reject"
+
+
+async def test_more_than_the_word_is_no_accept_and_is_said_to_its_author(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http)
+        for text in ("looks fine to me", "accept, please"):
+            await stage.workspace.post(FOLAKE, AGENTS, text, card.ts)
+        await stage.whisper(FOLAKE, "If you mean accept, reply with just accept")
+        assert (await look(http, asked))["status"] == "waiting"
+
+
+async def test_accept_typed_below_a_roll_up_is_refused_as_nobody_saw_the_arguments(stage: World) -> None:
+    async with asking(stage) as http:
+        for n in range(LIMIT + 1):
+            assert (
+                await http.post("/questions", json=MAIL | {"action": f"Send number {n}"})
+            ).status_code == 201
+        shown = await stage.message("1 open question.")
+        cards = await stage.until(
+            lambda: len(found := [m for m in stage.cards() if "Accept" in controls(m)]) == LIMIT and found
+        )
+        await stage.level()
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", shown.ts)
+        await stage.whisper(FOLAKE, "you may not have seen all of it")
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", cards[0].ts)
+        await stage.now_says(cards[0], "Answer: Accept")
+        states = [stage.record(100001 + n)["status"] for n in range(LIMIT + 1)]
+        assert sum(each in {"answered", "resolved"} for each in states) == 1
+
+
+@pytest.mark.parametrize("where", ["thread", "command", "page"])
+async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
+    stage: World, where: str
+) -> None:
+    script = "\n".join(f"step {n}" for n in range(30))
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments={"command": script})
+        assert "View full" in controls(card)
+
+        async def type_(text: str) -> None:
+            if where == "thread":
+                await stage.workspace.post(FOLAKE, AGENTS, text, card.ts)
+            elif where == "command":
+                await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"answer {asked['id']} {text}")
+            else:
+                await stage.workspace.post(ONCALL, page.channel, text, page.ts)
+
+        if where == "page":
+            await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"escalate {asked['id']}")
+            page = await stage.page(asked["id"])
+        await type_("accept")
+        await stage.whisper(ONCALL if where == "page" else FOLAKE, "you may not have seen all of it")
+        assert (await look(http, asked))["status"] == "waiting"
+        await type_("reject")
+        assert (await look(http, asked, wait=30))["answer"]["decision"] == "reject"
+
+
 @pytest.mark.parametrize(
     ("field", "entered", "told"),
-    [("tags", '["a", ', "no JSON"), ("tags", "7", "a list in brackets"), ("count", "many", "a number")],
+    [
+        ("tags", '["a", ', "no JSON"),
+        ("tags", "7", "a list in brackets"),
+        ("count", "many", "a number"),
+        ("to", "", "required"),
+        ("to", "  \n", "can't be empty"),
+        ("tags", "", "required"),
+        ("count", "", "required"),
+    ],
 )
 async def test_what_does_not_fit_gets_an_error_at_its_field(
     stage: World, field: str, entered: str, told: str

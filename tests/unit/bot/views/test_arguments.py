@@ -117,7 +117,8 @@ def test_what_is_typed_is_a_value_or_an_error_at_its_field(
         (3, "4.5", 4.5),
         ("a ", "a", None),
         ("a", "b\n", "b\n"),
-        ("a", "", ""),
+        ("", "b", "b"),
+        (" ", "", None),
         ([1.0], "[1.0]", None),
         ([1.0], "[1]", [1]),
         ({"a": None}, '{"a": null}', None),
@@ -129,6 +130,14 @@ def test_field_left_as_it_was_keeps_value_and_type(value: Any, typed: str, read:
     (field,) = editable({"x": value}).values()
     changed, errors = read_changes({field.block_id: {"value": {"value": typed}}}, {"x": value})
     assert (json.dumps(changed), errors) == (json.dumps({} if read is None else {"x": read}), {})
+
+
+@pytest.mark.parametrize("value", ["a", 7, [1], {}, None])
+def test_argument_that_is_cleared_is_an_error_at_its_field(value: Any) -> None:
+    (field,) = editable({"x": value}).values()
+    assert not field.optional
+    changed, errors = read_changes({field.block_id: {"value": {"value": None}}}, {"x": value})
+    assert (changed, list(errors)) == ({}, [field.block_id])
 
 
 @pytest.mark.parametrize("value", ["x" * 3001, "a\u202eb", {"long": ["x" * 3000]}])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bot.views import inert, phrases
 from bot.views import wording as consent
+from bot.views.card import shows_whole
 from bot.views.codec import Press
 from bot.views.lists import rollup, which_question
 from bot.views.notices import nudge
@@ -24,7 +25,7 @@ from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
-from tests.unit.bot.views.kit import RENDERER, about, content
+from tests.unit.bot.views.kit import RENDERER, about, content, told_why
 
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
@@ -296,3 +297,19 @@ def test_action_that_is_lost_can_only_be_rejected() -> None:
     assert answers.from_text(record.asked, "reject").response == "reject"
     with pytest.raises(AnswerRejected, match="Reply with reject;"):
         answers.from_text(record.asked, "accept")
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(("size", "whole"), [(100, True), (500, True), (9000, False)])
+def test_typed_accept_needs_a_card_and_a_page_that_show_everything(
+    size: int, whole: bool, paged: bool
+) -> None:
+    record = consent_of(action=f"Run it. {'x' * size}")
+    seen = [RENDERER.card(record)]
+    if paged:
+        record = told_why(record, f"Nobody answered in time. {'y' * 400}")
+        seen = [RENDERER.card(record), RENDERER.message(page_card(content(about(record))))]
+    assert shows_whole(record, "normal") is whole
+    if whole:
+        assert all("x" * size in "".join(shown(each.blocks).split()) for each in seen)
+        assert not any("View full" in labels(each.blocks) for each in seen)
