@@ -668,6 +668,7 @@ class Bot:
             router=self.router,
             changed=partial(self.record_changed, ours=False),
             notices=self.notices,
+            shown=self.messages.asked_of,
             clock=SystemClock(),  # files change in real time
             acts=lambda: self.store.leads,
         )

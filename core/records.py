@@ -425,6 +425,7 @@ class Seals:
         self._shell = shell
         self._signs = signs
         self._key = None if isinstance(key, Path) else key
+        self._logged = False  # why it cannot be used
 
     @property
     def at_hand(self) -> bool:
@@ -483,7 +484,9 @@ class Seals:
         if decided is None or not decided.is_latest:
             if record.is_open or asked.closed == CHANGED:
                 return False
-            if decided is None and (asked.direct is None if asked.question_seal is None else is_unsettled(record)):
+            if decided is None and (
+                asked.direct is None if asked.question_seal is None else is_unsettled(record)
+            ):
                 return False
         return self.is_as_asked(record) is False
 
@@ -513,21 +516,21 @@ class Seals:
         except FileNotFoundError:
             return None
         except OSError as error:
-            _log.error(
-                "%s cannot be read: %s; people's answers cannot be told from others'",
-                self._path,
-                error.strerror,
+            self._cannot_use(
+                f"cannot be read: {error.strerror}; people's answers cannot be told from others'"
             )
             return None
         if len(key) != KEY_LENGTH or state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
-            _log.error(
-                "%s is not ours alone: expected %d bytes with mode 0600; it is not used",
-                self._path,
-                KEY_LENGTH,
-            )
+            self._cannot_use(f"is not ours alone: expected {KEY_LENGTH} bytes with mode 0600; it is not used")
             return None
         self._key = key
         return key
+
+    def _cannot_use(self, why: str) -> None:
+        """Logs it once: lists ask for every record."""
+        if not self._logged:
+            self._logged = True
+            _log.error("%s %s", self._path, why)
 
     def _made(self) -> bytes | None:
         draft = self._path.with_name(f"{SEAL_KEY}.{os.getpid()}.{secrets.token_hex(8)}")
