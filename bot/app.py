@@ -257,6 +257,7 @@ class Bot:
             self._begin(name, work)
         if leads:
             await self._lead(found)
+            self.later.run(self.watch.look_for_deleted(found.names), "look for deleted records")
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))

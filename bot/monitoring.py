@@ -7,7 +7,7 @@ the router decides again under the ledger's lock, so that changes by other proce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -215,7 +215,7 @@ class LedgerWatch:
     """Finds changes that other processes made to ledgers, by content: they need not count revisions.
 
     `changed` is called with every record that somebody else changed, but for what was settled before: that is told.
-    `shown`: the clarifications of an issue that people were shown; of these none may be missing. `acts`: whether it is this
+    `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `acts`: whether it is this
     bot that takes over or undoes what others wrote, and says so: of those on one database, the one that leads.
     """
 
@@ -227,7 +227,7 @@ class LedgerWatch:
         router: Router,
         changed: Callable[[Clarification], None],
         notices: Notices,
-        shown: Callable[[int], Awaitable[set[str]]],
+        shown: Callable[[int | None], Awaitable[set[str]]],
         clock: Clock,
         acts: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -251,6 +251,17 @@ class LedgerWatch:
                     # One that has to wait is looked at again by itself, and does not keep the others waiting.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
                         busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
+
+    async def look_for_deleted(self, names: Collection[str]) -> None:
+        """Compare the ledgers that lacked on a start what people were shown. `names`: the records that were there."""
+        shown = await until_stored(
+            partial(self._shown, None), self._clock, _log, "a look for deleted records has to wait"
+        )
+        suspects = {parse_id(each)[0] for each in shown.difference(names)}
+        for issue in sorted(suspects & set(await self._ledger.live())) if suspects else ():
+            self._ledger.forget(issue)
+            if not await self.look(issue):
+                await self._until_looked(issue)
 
     async def _until_looked(self, issue: int) -> None:
         await self._clock.sleep(_RETRY)

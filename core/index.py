@@ -15,7 +15,7 @@ from core.aaep import Kind, whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger, Ledger
-from core.records import Raw, digest, dump, is_unsettled, parse
+from core.records import Raw, digest, dump, identity, is_unsettled, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -198,9 +198,12 @@ class Index:
 
 @dataclass(slots=True)
 class Scan:
-    """All that needs something; the ledgers that could not be read, with why; the highest issue number, archived or not."""
+    """All that needs something; the ids of all records; the ledgers that could not be read, with why; the highest issue
+    number, archived or not.
+    """
 
     summaries: list[Summary] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
     troubles: list[ClarifyError] = field(default_factory=list)
     highest_issue: int = 0
 
@@ -226,6 +229,7 @@ def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
     """Adds what needs something. Where something is wrong with a record, the watch looks again, and reports it; what was
     changed after it was settled needs nothing.
     """
+    found.names.update(map(identity, items))
     records = [record for item in items if (record := parse(item)) is not None]
     good = [record for record in records if not ledger.is_tampered_now(record)]
     found.summaries += [summary for record in good if (summary := summarize(record)).needs_something]

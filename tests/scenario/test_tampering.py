@@ -160,17 +160,37 @@ def rewrite(stage: World, change: Callable[[list[Json]], None]) -> None:
     path.write_text(json.dumps(changed(json.loads(path.read_text()))))
 
 
+async def is_gone(http: httpx.AsyncClient) -> None:
+    for answer in (await http.get(f"/questions/{NAME}"), await http.post("/questions", json=PAYMENT)):
+        assert (answer.status_code, answer.json()["error"]) == (410, "TAMPERED"), answer.text
+
+
 async def test_p5_decision_that_another_program_deleted_is_told_and_gone(stage: World) -> None:
     async with caller(stage) as http:
         await decide(stage, http)
         assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
         other = await http.post("/questions", json={"question": "And now?", "issue": 7})
         assert other.status_code == 201
+        await stage.until(lambda: stage.record()["status"] == "resolved")
         rewrite(stage, lambda records: records.clear())
         await stage.message(NAME, FALLBACK)
-        for answer in (await http.get(f"/questions/{NAME}"), await http.post("/questions", json=PAYMENT)):
-            assert (answer.status_code, answer.json()["error"]) == (410, "TAMPERED"), answer.text
+        await is_gone(http)
         assert (await http.get("/questions/CLR-7-001")).status_code == 200
+    async with caller(stage) as http:
+        await is_gone(http)
+    assert told(stage) == 1
+
+
+async def test_p5_nor_is_it_missed_when_no_bot_ran(stage: World) -> None:
+    async with caller(stage) as http:
+        await decide(stage, http)
+        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
+        await stage.until(lambda: stage.record()["status"] == "resolved")
+    rewrite(stage, lambda records: records.clear())
+    for _ in range(2):
+        async with caller(stage) as http:
+            await stage.message(NAME, FALLBACK)
+            await is_gone(http)
     assert told(stage) == 1
 
 

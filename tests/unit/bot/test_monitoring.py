@@ -105,8 +105,8 @@ class World:
         self.seen.append((record.id, record.status))
         self.index.put(summarize(record))
 
-    async def _shown(self, issue: int) -> set[str]:
-        return {each for each in self.shown if each.startswith(f"CLR-{issue}-")}
+    async def _shown(self, issue: int | None) -> set[str]:
+        return {each for each in self.shown if issue is None or each.startswith(f"CLR-{issue}-")}
 
     def _held(self, clarification: str) -> datetime | None:
         until = self.held.get(clarification)
