@@ -21,6 +21,7 @@ from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
+    LedgersAway,
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
@@ -258,7 +259,12 @@ class LedgerWatch:
             partial(self._shown, None), self._clock, _log, "a look for deleted records has to wait"
         )
         suspects = {parse_id(each)[0] for each in shown.difference(names)}
-        for issue in sorted(suspects & set(await self._ledger.live())) if suspects else ():
+        try:
+            live = set(await self._ledger.live())
+        except LedgersAway as error:  # nothing can be missed in them
+            _log.warning("there is no look for deleted records", reason=str(error))
+            return
+        for issue in sorted(suspects & live):
             self._ledger.forget(issue)
             if not await self.look(issue):
                 await self._until_looked(issue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,14 +13,17 @@ import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE
 from core.records import Seals, _earlier_seal, _question_seal, parse
+from tests.kit.clocks import LeapClock
 from tests.kit.databases import change_ledger_row
 from tests.kit.lives import beside
-from tests.kit.world import World, config, said, url_of
+from tests.kit.world import World, config, said, scene, url_of
 from tests.scenario.other_parties import another_writes, answers, in_a_persons_name
 from tests.scenario.prompts import Project
 from tests.scenario.test_confirmations import resolves
 from tests.scenario.test_mcp import called
 from tests.scenario.typist import command, words
+from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
+from tests.unit.bot.test_webhooks import receiving
 
 Json = dict[str, Any]
 PAYMENT: Json = {
@@ -109,17 +113,18 @@ async def test_p5_decision_that_another_program_changed_is_handed_out_to_nobody(
         state = (await http.get(f"/questions/{NAME}")).json()
         assert state["answer"] == {"decision": "reject", "arguments": PAYMENT["arguments"]}
         await stage.until(lambda: stage.record()["status"] == "resolved")
-        card = await stage.card("Reject")
+        await stage.now_says(await stage.card("Send the payment"), "Delivered and confirmed")
+        shown = [said(each) for each in stage.cards()]
         await another_writes(stage, CHANGES[kind])
         await stage.message(NAME, FALLBACK)
         await is_refused(http)
-        assert "Reject" in said(await stage.card(said(card)[:40]))
     kept = stage.record()
     async with caller(stage) as http:
         await is_refused(http)
         await another_writes(stage, lambda record: record.update(note="looked at"))
         await is_refused(http)
     assert {**stage.record(), "note": None} == {**kept, "note": None}
+    assert [said(each) for each in stage.cards()] == shown
     assert told(stage) == 1
 
 
@@ -281,3 +286,36 @@ async def test_p5_reply_that_another_program_changed_on_its_way_is_not_sent(stag
     async with stage.bot():
         await stage.message(NAME, FALLBACK)
     assert stage.producer.replies == []
+
+
+async def test_nobody_outside_hears_of_what_another_program_wrote(tmp_path: Path) -> None:
+    clock = LeapClock(1)
+    async with serving(clock.seconds) as github, receiving() as hook, scene(tmp_path, clock=clock) as stage:
+        stage.environ |= {"GITHUB_TOKEN": TOKEN, "HOOK_SECRET": "s3cret-of-the-hook"}
+        outside = (
+            f'[[webhooks]]\nurl = "{hook.url}"\nsecret_env = "HOOK_SECRET"\n[github]\nrepo = "acme/app"\n'
+            f'token_env = "GITHUB_TOKEN"\napi_url = "{github.address}{PREFIX}"\n'
+        )
+        text = config(stage.producer.url) + outside
+        async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+            assert (await http.post("/questions", json=PAYMENT | {"issue": 42})).status_code == 201
+            card = await stage.card("Send the payment")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Reject")
+            await stage.until(lambda: "answered CLR-42-001" in hook.events)
+            await stage.until(lambda: "Reject" in "".join(github.bodies(42)))
+            heard, mirrored = [*hook.events], github.bodies(42)
+
+            def changed(record: Json) -> None:
+                record["status"] = "resolved"
+                record["thread"][1]["body"] = "Accept: gladly"
+
+            await another_writes(stage, changed, 42)
+            await stage.message("CLR-42-001", FALLBACK)
+            assert (await http.post("/questions", json={"question": "And?", "issue": 42})).status_code == 201
+            await stage.until(lambda: any("And?" in each for each in github.bodies(42)))
+        async with stage.bot(text) as bot:
+            assert (hooks := bot.webhooks) is not None
+            await stage.until(lambda: hooks.idle)
+        assert not any("gladly" in each for each in github.bodies(42))
+        assert [each for each in github.bodies(42) if each in mirrored] == mirrored
+        assert [each for each in hook.events if each.endswith("CLR-42-001")] == heard
