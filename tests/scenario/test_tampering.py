@@ -131,11 +131,17 @@ async def test_p5_decision_that_another_program_changed_is_handed_out_to_nobody(
 async def test_p5_nor_an_accepted_one_before_it_was_fetched(stage: World) -> None:
     async with caller(stage) as http:
         await decide(stage, http)
-        await stage.until(lambda: stage.record()["status"] == "answered")
-        await another_writes(stage, argument)
+        card = await stage.card("Send the payment")
+        await stage.now_says(card, "Not picked up yet")
+        shown = [said(each) for each in stage.cards()]
+        await another_writes(stage, lambda record: record["aaep"].update(response="reject", label="Reject"))
         await is_refused(http)
         await stage.message(NAME, FALLBACK)
     assert stage.record()["status"] == "answered"
+    async with stage.bot() as bot:
+        bot.delivery.refresh(NAME)
+        await stage.ask(question="And now?")  # after the cards of before
+    assert [said(each) for each in stage.cards()][:1] == shown
 
 
 async def test_p5_nor_one_that_was_changed_while_no_bot_ran(stage: World) -> None:
