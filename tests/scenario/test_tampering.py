@@ -320,7 +320,8 @@ async def test_nobody_outside_hears_of_what_another_program_wrote(tmp_path: Path
             assert (await http.post("/questions", json={"question": "And?", "issue": 42})).status_code == 201
             await stage.until(lambda: any("And?" in each for each in github.bodies(42)))
         async with stage.bot(text) as bot:
-            assert (hooks := bot.webhooks) is not None
+            hooks = bot.webhooks
+            assert hooks is not None
             await stage.until(lambda: hooks.idle)
         assert not any("gladly" in each for each in github.bodies(42))
         assert [each for each in github.bodies(42) if each in mirrored] == mirrored
