@@ -258,6 +258,7 @@ class Bot:
             self._begin(name, work)
         if leads:
             await self._lead(found)
+            self.later.run(self.watch.look_for_deleted(found.names), "look for deleted records")
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
@@ -673,6 +674,7 @@ class Bot:
             router=self.router,
             changed=partial(self.record_changed, ours=False),
             notices=self.notices,
+            shown=self.messages.asked_of,
             clock=SystemClock(),  # files change in real time
             acts=lambda: self.store.leads,
         )

@@ -282,7 +282,7 @@ def _some(found: Sequence[CheckResult], like: str) -> Iterator[CheckResult]:
 
 
 def _odd(settings: Settings) -> Iterator[CheckResult]:
-    """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
+    """Ledgers and records that cannot be read, and those that another program changed."""
     directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
     marked = "select 1 from counters where name = 'marks questions'"
@@ -306,10 +306,14 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
-    """Results for a question that another program changed."""
+    """Results for a record that another program changed."""
     text = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
         yield right(_LEDGERS, f"{text} and was closed without an answer")
+        return
+    if seals.is_tampered(record):
+        fix = "put back what was decided, from a backup; until then nobody gets it as an answer"
+        yield wrong(_LEDGERS, f"{text} after it was decided", fix)
         return
     is_sealed = sealed_by_now or record.asked.question_seal is not None
     if is_sealed and is_unsettled(record) and seals.is_as_asked(record) is False:

@@ -2,6 +2,7 @@
 
     ClarifyError
     ├── NotFound            no such clarification
+    ├── Tampered            another program changed or deleted it after it was decided
     ├── BadInput            an id, topic or body that breaks its form
     │   └── TooLong             more characters than are allowed
     ├── ScopeViolation      an agent may not ask another, by its workflow
@@ -48,6 +49,16 @@ class NotFound(ClarifyError):
     def __init__(self, clarification_id: str) -> None:
         super().__init__(f"There is no clarification {clarification_id}.")
         self.clarification_id = clarification_id
+
+
+class Tampered(ClarifyError):
+    """What was decided is not what the ledger says now: it is handed out to nobody."""
+
+    code = "TAMPERED"
+
+    def __init__(self, clarification_id: str, *, deleted: bool = False) -> None:
+        did = "deleted it from its ledger" if deleted else "changed it after it was decided"
+        super().__init__(f"{clarification_id} can't be handed out: another program {did}.")
 
 
 class BadInput(ClarifyError):

@@ -157,6 +157,7 @@ class Router:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
             check_goes_on(record, ask)
+            self._check_asked(book, record)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
         return await self._decide(clarification_id, decide)
@@ -367,10 +368,12 @@ class Router:
     async def adopt(self, clarification_id: str) -> None:
         """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
         no consent; and take a person's name off an answer that did not come through us. A question that another
-        program changed is closed.
+        program changed is closed, unless it was settled before: that stays as it is.
         """
 
         def decide(book: Book, record: Clarification) -> None:
+            if book.seals.is_tampered(record):
+                return  # it stays as it is, for people to look into
             if is_unsettled(record) and not (as_asked := book.is_as_asked(record)):
                 if as_asked is not None:
                     book.put(disowned(record, self._clock.now()))
@@ -465,10 +468,7 @@ class Router:
                 is_open = self._may_be_answered(record.id)
                 return Closed(record if is_open else book.put(abandoned(record, "expired", now)))
             after = change(record)
-            if after is record:
-                return record
-            has_new_answer = after.asked.answered_by is not record.asked.answered_by
-            return book.put(book.seals.sealed(after) if has_new_answer else after)
+            return record if after is record else book.put(after)
 
         outcome = await self._decide(clarification_id, decide)
         if isinstance(outcome, Closed):
@@ -481,13 +481,13 @@ class Router:
         return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
 
     def _check_asked(self, book: Book, record: Clarification) -> None:
-        """Checks that a record still asks what its agent asked.
+        """Checks that a record still asks what its agent asked, and says what was decided.
 
         Raises:
             Closed: another program changed it. LedgerUnwritable: that cannot be told.
         """
         as_asked = book.is_as_asked(record)
-        if as_asked or not is_unsettled(record):
+        if as_asked or not (is_unsettled(record) or book.seals.is_tampered(record)):
             return
         if as_asked is None:
             raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")

@@ -5,7 +5,7 @@ typed to clarifications: an id however spelled, an issue by its number, all ledg
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
@@ -46,7 +46,7 @@ async def some(
         )
 
     found, problems = await everywhere(shell, wanted, only)
-    _tell(shell, found, problems, "No matching questions.")
+    await _tell(shell, found, problems, "No matching questions.")
 
 
 async def stale(shell: Shell) -> None:
@@ -54,7 +54,7 @@ async def stale(shell: Shell) -> None:
     now = shell.clock.now()
     found, problems = await everywhere(shell, is_open)
     late = [record for record in found if is_late(record, now)]
-    _tell(shell, late, problems, "Nothing is overdue or escalated.")
+    await _tell(shell, late, problems, "Nothing is overdue or escalated.")
 
 
 async def mine(shell: Shell, role: str | None) -> None:
@@ -69,7 +69,7 @@ async def mine(shell: Shell, role: str | None) -> None:
 
     found, problems = await everywhere(shell, is_open)
     whom = f"for {wanted}" if wanted is not None else "for you"
-    _tell(shell, [record for record in found if waits(record)], problems, f"Nothing is waiting {whom}.")
+    await _tell(shell, [record for record in found if waits(record)], problems, f"Nothing is waiting {whom}.")
 
 
 async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: bool) -> None:
@@ -79,20 +79,36 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
     now = shell.clock.now
     if not wait and (issue := issue_of(name)) is not None:
         records = await of_issue(shell, issue)
-        data = {"issueNumber": issue, "clarifications": [record_json(each) for each in records]}
-        shell.out.show(data, *(part for each in records for part in whole(each, now())))
+        tampered = await tampered_of(shell.ledger, records)
+        data = {"issueNumber": issue, "clarifications": _as_json(records, tampered)}
+        shell.out.show(
+            data,
+            *(part for each in records for part in whole(each, now(), is_tampered=each.id in tampered)),
+        )
         return
     if wait:
         seconds = seconds_of(timeout)
         record = await answered(shell, await one(shell, name), seconds)
     else:
         record = await by_id(shell, name)
-    shell.out.show(record_json(record), *whole(record, now()))
+    tampered = await tampered_of(shell.ledger, [record])
+    (data,) = _as_json([record], tampered)
+    shell.out.show(data, *whole(record, now(), is_tampered=bool(tampered)))
 
 
-def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
+async def tampered_of(ledger: Ledger, records: Sequence[Clarification]) -> frozenset[str]:
+    """The ids of those that another program changed after they were decided."""
+    return frozenset([each.id for each in records if await ledger.is_tampered(each)])
+
+
+def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> list[Raw]:
+    return [record_json(each) | ({"tampered": True} if each.id in tampered else {}) for each in records]
+
+
+async def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
     records.sort(key=_order)
-    shell.out.show([record_json(each) for each in records], table(records, shell.clock.now(), empty))
+    tampered = await tampered_of(shell.ledger, records)
+    shell.out.show(_as_json(records, tampered), table(records, shell.clock.now(), empty, tampered))
     shell.tell_problems(problems)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
@@ -11,6 +11,7 @@ from bot.views import inert
 from bot.views.arguments import argument_words
 from bot.views.fields import form_words
 from bot.views.wording import (
+    TAMPERED,
     Round,
     closed_words,
     extra_words,
@@ -55,14 +56,22 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _A_WHILE = timedelta(days=14)
 
 
-def table(records: Sequence[Clarification], now: datetime, empty: str) -> Table:
-    """A row for each, as in the order given."""
-    return Table(_COLUMNS, [_row(record, now) for record in records], empty=empty)
+def table(
+    records: Sequence[Clarification], now: datetime, empty: str, tampered: Collection[str] = ()
+) -> Table:
+    """A row for each, as in the order given. `tampered`: the ids of those that another program changed."""
+    return Table(
+        _COLUMNS, [_row(record, now, is_tampered=record.id in tampered) for record in records], empty=empty
+    )
 
 
-def whole(record: Clarification, now: datetime) -> Iterator[Part]:
-    """All of one clarification: how it stands, how it can be answered, its thread."""
+def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) -> Iterator[Part]:
+    """All of one clarification: how it stands, how it can be answered, its thread. `is_tampered`: another program changed
+    it after it was decided.
+    """
     yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
+    if is_tampered:
+        yield Cell(TAMPERED, style="bold red")
     waits = "is waiting for the answer" if record.blocking else "continues meanwhile"
     yield f"{inert.named(record.from_)} asks {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
     if record.topic:
@@ -124,11 +133,13 @@ def refusal(error: Exception, now: datetime) -> str:
     return str(error)
 
 
-def _row(record: Clarification, now: datetime) -> list[str | Cell]:
+def _row(record: Clarification, now: datetime, *, is_tampered: bool) -> list[str | Cell]:
     question = inert.named(record.question)
     return [
         record.id,
-        Cell(record.status, style=_STYLES[record.status]),
+        Cell("tampered", style="bold red")
+        if is_tampered
+        else Cell(record.status, style=_STYLES[record.status]),
         f"{inert.named(record.from_)} → {inert.named(record.to)}",
         when(record.asked_last, now),
         Cell(inert.clip(question, _QUESTION), question),

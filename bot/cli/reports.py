@@ -88,8 +88,9 @@ async def export_to(
     """Write every line, ledger by ledger; returns in words what could not be read."""
 
     def take(record: Clarification) -> None:
+        mark = {"tampered": True} if ledger.is_tampered_now(record) else {}
         for line in trail(record, since):
-            write(line)
+            write(line | mark)
 
     return await each_record(ledger, take, issue=issue)
 

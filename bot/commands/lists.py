@@ -253,7 +253,7 @@ class Lists:
         shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         read = await asyncio.gather(*(self._read(each) for each in shown))
         links = await self._permalinks.links([each.id for each in read])
-        rows = [self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
+        rows = [await self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
 
     async def _read(self, known: Clarification | Summary) -> Clarification | Summary:
@@ -265,13 +265,15 @@ class Lists:
         except ClarifyError:
             return known
 
-    def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> ListRow:
+    async def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> ListRow:
         if isinstance(each, Summary):
             return unread(each.id, each.topic)
         may = audience_of(each) in rights.answers or self._is_held(each, rights.user)
         taken = each.asked.taken_by
         free = each.status == "escalated" and (taken is None or taken.user != rights.user)
-        return row(each, Offer(answer=may, take=may and free, link=link), n)
+        is_tampered = await self._ledger.is_tampered(each)
+        may = may and not is_tampered
+        return row(each, Offer(answer=may, take=may and free, link=link), n, is_tampered=is_tampered)
 
     def _may_see(self, record: Clarification, rights: Rights) -> bool:
         holders = {holder.user for holder in (record.asked.taken_by, record.asked.handed_to) if holder}

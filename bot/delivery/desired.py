@@ -121,6 +121,8 @@ class DesiredState:
         record = await self._record(row)
         if record.is_open and not await self._ledger.is_as_asked(record):
             return Skip("another program changed its question")
+        if await self._ledger.is_tampered(record):
+            return Skip("another program changed what was decided")
         if row.ts is None and record.is_open and not self._rollups.claim_card(record.id):
             return Skip("shown in the roll-up card")
         route = self._audiences.route(record)

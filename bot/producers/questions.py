@@ -25,7 +25,7 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
 from core.index import Index
 from core.ledger import Ledger
 from core.questions import (
@@ -193,6 +193,7 @@ class Questions:
         Raises:
             BadField: it makes no sense.
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: as they say. After the last one it will be asked.
+            Forgotten, Tampered: it was asked before; see `find`.
         """
         token = f"q_{secrets.token_hex(12) if call is None else _call_digest(speaker.producer, call)}"
         asked = read_question(new, producer=speaker.producer, token=token)
@@ -203,9 +204,12 @@ class Questions:
         )
         asking.add_done_callback(_ended)
         # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
-        record, is_new = await asyncio.shield(asking)
-        if record.asked.direct is None:
-            raise Forgotten(record.id)
+        try:
+            record, is_new = await asyncio.shield(asking)
+        except NotFound as error:  # it came with this key before
+            raise Tampered(error.clarification_id, deleted=True) from None
+        if not is_new:
+            record = await self.find(record.id, speaker.producer)
         return record, is_new
 
     async def _asked(
@@ -240,25 +244,45 @@ class Questions:
         """A question of this producer, as it stands.
 
         Raises:
-            NotFound: there is none of that id. Forgotten: its content is gone.
+            NotFound: there is none of that id. Forgotten: its content is gone. Tampered: another program changed or deleted
+                it after it was decided.
         """
-        try:
-            issue = parse_id(clarification_id)[0]
-        except BadInput:
-            raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
-        record = await self._ledger.find(clarification_id, issue)
-        if record.asked.producer != producer:
-            raise NotFound(clarification_id)
+        record = await self._found(clarification_id, producer)
         if await self._is_anothers(record):
             await self._adopt(clarification_id)
-            record = await self._ledger.find(clarification_id, issue)
+            record = await self._found(clarification_id, producer)
             if await self._is_anothers(record):
                 raise NotRecordedYet
         if record.asked.direct is None:
-            if (record.asked.model_extra or {}).get("forgotten"):
-                raise Forgotten(clarification_id)
-            raise NotFound(clarification_id)
+            raise Forgotten(clarification_id)
         return record
+
+    async def _found(self, clarification_id: str, producer: str) -> Clarification:
+        """The record of a question of this producer, also a forgotten one, as its ledger has it."""
+        try:
+            issue, _ = parse_id(clarification_id)
+        except BadInput:
+            raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
+        try:
+            record = await self._ledger.find(clarification_id, issue)
+        except NotFound:
+            record = None
+        if record is not None and record.asked.producer == producer and _is_direct(record):
+            if await self._ledger.is_tampered(record):
+                raise Tampered(clarification_id)
+            return record
+        if await self._was_asked(clarification_id, producer):
+            raise Tampered(clarification_id, deleted=record is None)
+        raise NotFound(clarification_id)
+
+    async def _was_asked(self, clarification_id: str, producer: str) -> bool:
+        """Whether this producer asked it, whatever its ledger says now."""
+        found = await self._store.read_one(
+            "select 1 as asked from questions where clarification = :id and producer = :producer",
+            id=clarification_id,
+            producer=producer,
+        )
+        return found is not None
 
     async def _is_anothers(self, record: Clarification) -> bool:
         """Whether another program wrote the answer, and nothing was decided about that yet."""
@@ -302,7 +326,8 @@ class Questions:
                 record = await self._at(_place(row))
             except (NotFound, NotRecordedYet):
                 continue  # it was moved away with its ledger, or is on its way there
-            if record.asked.direct is not None:  # forgotten
+            # Else it was forgotten, or another program changed it: looked at by itself, that is told.
+            if record.asked.direct is not None and not await self._ledger.is_tampered(record):
                 found.append(record)
         return found
 
@@ -517,6 +542,11 @@ def _part_redacted(field: str, value: Any, redactor: Redactor, *, numbers: bool 
             "or have the pattern simplified; `clarify check` tries it."
         )
         raise BadField(field, why) from None
+
+
+def _is_direct(record: Clarification) -> bool:
+    """Whether it was asked directly, as far as a record tells that may be forgotten."""
+    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get("forgotten"))
 
 
 async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) -> None:

@@ -62,7 +62,7 @@ _HEADING = 150
 _FACT = 300
 _PRETTY = 3000
 _FIRST_FIELDS = 8
-_FIRST_CHOICES = 20
+_FIRST_CHOICES, _FIRST_IDS = 20, 20
 _BEGINNING, _DEFAULT = 300, 200  # of a question, and of what its agent assumes, in a reminder
 _TOOL, _SUMMARY = 80, 400
 _TOOLS = 3600  # of the text, so that it stays in one piece everywhere
@@ -198,6 +198,34 @@ def consent_notice(record: Clarification, by: str) -> Draft:
         "Slack only, and is open again."
     )
     return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
+
+
+def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
+    """Another program changed what was decided: whoever runs the bot should find out which one."""
+    told = (
+        f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
+        "bot no longer hands out the answer: not to the agent, not to GitHub, not to anyone else. The card still shows what was "
+        f"decided. See what the ledger says now with: clarify show {ids[0]}"
+    )
+    return _notice(f"{_named(ids)} changed by another program", [told])
+
+
+def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
+    """Another program deleted a record: its answer cannot be had any more."""
+    told = (
+        f"Another program deleted {'it' if len(ids) == 1 else 'them'} from the ledger of issue {issue}. No agent can get "
+        f"{'its answer' if len(ids) == 1 else 'their answers'} any more. Restore the ledger from a backup, or have the agent ask "
+        "again."
+    )
+    return _notice(f"{_named(ids)} deleted by another program", [told])
+
+
+def _named(ids: Sequence[str]) -> str:
+    """`CLR-7-001 was`; `CLR-7-001, CLR-7-002 and 3 more were`."""
+    first = ", ".join(inert.clip(each, ID_LIMIT) for each in ids[:_FIRST_IDS])
+    if len(ids) == 1:
+        return f"{first} was"
+    return f"{first} and {len(ids) - _FIRST_IDS} more were" if len(ids) > _FIRST_IDS else f"{first} were"
 
 
 def ledgers_refuse(reason: str) -> Draft:

@@ -83,6 +83,10 @@ _BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
+# Of a record whose seal does not agree with it.
+TAMPERED = "Tampered with: another program changed this after it was decided. Nobody gets it as an answer."
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round of a clarification: `record` as it was at round `number`; `asked` and `question` are those of that round.

@@ -339,7 +339,10 @@ async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
         found += [
             each
             for each in records
-            if parse_id(each.id) > place and _has(each, wanted.status) and may_see(each)
+            if parse_id(each.id) > place
+            and _has(each, wanted.status)
+            and may_see(each)
+            and not await ledger.is_tampered(each)
         ]
         if len(found) > wanted.limit:
             break

@@ -38,6 +38,7 @@ from core.errors import (
     LockTimeout,
     NotFound,
     ScopeViolation,
+    Tampered,
 )
 from core.questions import BadField
 
@@ -52,6 +53,7 @@ _RETRY_AFTER = {"Retry-After": "1"}
 _CODES = {400: "BAD_REQUEST", 413: "TOO_LARGE", 422: "BAD_INPUT"}
 _STATUSES: tuple[tuple[type[ClarifyError], int], ...] = (
     (NotFound, 404),
+    (Tampered, 410),
     (BadField, 422),
     (BadInput, 400),
     (AnswerRejected, 400),

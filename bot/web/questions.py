@@ -72,16 +72,18 @@ class QuestionList(BaseModel):
     questions: list[QuestionState]
 
 
+_GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "How it stands"},
     404: {"model": ErrorBody, "description": "No question of yours has this id"},
-    410: {"model": ErrorBody, "description": "It was forgotten"},
+    410: {"model": ErrorBody, "description": _GONE},
 }
 _ASKED: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "It was asked before, with this key"},
     201: {"model": QuestionState, "description": "It is asked"},
     403: {"model": ErrorBody, "description": "Not as that agent"},
     409: {"model": ErrorBody, "description": "The key was used for a different question"},
+    410: {"model": ErrorBody, "description": _GONE},
     422: {"model": ErrorBody, "description": "A field is wrong: which, and what was expected"},
     429: {"model": ErrorBody, "description": "Too many of yours wait already"},
 }
