@@ -9,13 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.views.arguments import argument_words, change_words, changed_in_all, editable, read_changes
+from bot.views.arguments import (
+    argument_words,
+    change_words,
+    changed_in_all,
+    editable,
+    main_argument,
+    read_changes,
+)
 from bot.views.forms import full_view
-from core.clarification import Clarification, Edit, opened
+from bot.views.notices import nudge
+from bot.views.page import outside_words, page_card
+from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of, read_question
-from tests.unit.bot.judges import judge_message, judge_view, walk
+from tests.unit.bot.judges import judge_message, judge_view, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, words
-from tests.unit.bot.views.kit import RENDERER
+from tests.unit.bot.views.kit import RENDERER, about, content
 
 SIMPLE = st.one_of(
     st.none(),
@@ -181,3 +190,50 @@ def test_changes_within_an_argument_are_named_by_their_place() -> None:
     ]
     assert change_words(shown) == said
     assert changed_in_all(shown).split("\n")[1:] == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ""),
+        ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
+        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Change (- old, + new): -a ⏎ +b"),
+        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com ⏎ cc: (none)"),
+        ({"command": "x" * 99}, f"command: {'x' * 30}…"),
+    ],
+)
+def test_main_argument_is_the_command_or_the_first_on_one_line(arguments: dict[str, Any], said: str) -> None:
+    assert main_argument(arguments, 40) == said
+
+
+def test_reminder_pages_and_pagers_outside_name_the_command() -> None:
+    record = asked({"note": "hm", "command": "rm -rf /srv/old <!channel>"})
+    many = content(about(record), about(asked({"command": "ls"})))
+    reminder = RENDERER.message(nudge(record, []))
+    judge_message(reminder)
+    for said in (
+        reminder.text,
+        shown(reminder.blocks),
+        RENDERER.message(page_card(many)).text,
+        "\n".join(outside_words(many)),
+        "\n".join(outside_words(content(about(record)))),
+    ):
+        assert "Do it" in said
+        assert "command: rm -rf /srv/old" in said
+    assert "<!channel>" not in reminder.text
+    assert "<!channel>" not in RENDERER.message(page_card(many)).text
+
+
+@settings(max_examples=25, deadline=None)
+@given(arguments=ARGUMENTS, words_=words(4000))
+def test_decided_card_that_shrinks_is_one_inert_line(arguments: dict[str, Any], words_: str) -> None:
+    record = asked(arguments)
+    decided = answered(
+        record, Answer("accept", "Accept", words_), Decider("user:x", "slack", "T1", "U0GOOD"), NOW
+    )
+    message = RENDERER.card(decided, shrinks=True)
+    judge_message(message)
+    (line,) = message.blocks
+    assert "<@U0GOOD>" in line["text"]["text"]
+    assert "\n" not in line["text"]["text"]
+    assert RENDERER.card(record, shrinks=True).blocks == RENDERER.card(record).blocks
