@@ -813,7 +813,7 @@ async def _patiently_matched(
 def _on_call(
     policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
 ) -> Iterator[CheckResult]:
-    """Who is on call by what a calendar or PagerDuty says, and who is not found in Slack."""
+    """Who is on call by what a calendar or PagerDuty says, and whom it names in vain."""
     feed, stand_in = feeds.the_feed(policy), ", ".join(policy.users or ()) or "nobody"
     hint = "check that it is the right one"
     if policy.pagerduty is not None:
@@ -833,7 +833,7 @@ def _on_call(
     named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:_LISTED])
     if not any(each.user is not None and each.ends > now for each in shifts):
         fix = f"map them in `people`; until then {stand_in} is on call"
-        yield wrong(subject, f"{feed} names nobody found in Slack: {named}", fix)
+        yield wrong(subject, f"{feed} names nobody who can be paged: {named}", fix)
         return
     first, change = users_at(shifts, now), next_change(shifts, now)
     zone = ZoneInfo(policy.timezone)
@@ -848,7 +848,7 @@ def _on_call(
     alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
     fix = f"map them in `people`; when nobody else is on call, {stand_in} is"
     tell = wrong if alone else right
-    yield tell(subject, f"{feed} names people Slack does not know: {named}", fix)
+    yield tell(subject, f"{feed} names people who can't be paged: {named}", fix)
 
 
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:

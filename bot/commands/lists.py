@@ -84,9 +84,10 @@ class Access:
 
     async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
         """Why `person` may not change this clarification; None if they may."""
-        if record.status == "escalated" and person.user in self._paged(record.id):
+        route = self.audiences.route(record)
+        if record.status == "escalated" and await self.control.may_as_paged(person, record.id, route):
             return None
-        return await self._refusal(person, self.audiences.route(record))
+        return await self._refusal(person, route)
 
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
         """Why `person` may not change who is on call by a policy; None if they may.

@@ -133,6 +133,7 @@ class DesiredState:
             verbosity=route.verbosity,
             posted_to_fallback=route.channel if row.target != route.channel else None,
             asks_an_agent=self._audiences.asks_an_agent(record),
+            shrinks=thread_ts is not None and route.broadcast == "all",
         )
         about = {"clarification": record.id}
         return Desired(
@@ -143,10 +144,9 @@ class DesiredState:
             metadata={"event_type": CARD_EVENT, "event_payload": about | {"revision": record.revision}},
             matches={"event_type": CARD_EVENT, "event_payload": about},
             thread_ts=thread_ts,
-            # A session that asks directly may ask much: the channel sees its first card, and those that escalate.
             broadcast=thread_ts is not None
             and record.is_open
-            and (record.asked.direct is None or record.status == "escalated"),
+            and (route.broadcast == "all" or record.status == "escalated"),
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
         )

@@ -108,7 +108,7 @@ class Admission:
             if person.user in named or person.user in await within_budget(self._roster.on_call(policy.name)):
                 return None
             if policy.group is not None and person.user in await within_budget(
-                self._roster.members(policy.group)
+                self._roster.members(policy.group, policy.listed)
             ):
                 return None
         audience = self._audience(incident)

@@ -510,7 +510,11 @@ def _of_every_risk(value: object) -> object:
 
 
 class RouteSettings(Table):
-    """Where questions of an agent go. `approvals` and `risk_at_least` are lower bounds of what agents say."""
+    """Where questions of an agent go. `approvals` and `risk_at_least` are lower bounds of what agents say.
+
+    `broadcast`: which questions of a session are shown in the channel, too, beside its thread: all that are open, or
+    only the first, the others once they escalate.
+    """
 
     agent: Annotated[str, AfterValidator(glob)] | None = None
     channel: ChannelId
@@ -519,6 +523,7 @@ class RouteSettings(Table):
     on_call: str | None = None
     approvals: Annotated[ApprovalsSettings, BeforeValidator(_of_every_risk)] = ApprovalsSettings()
     risk_at_least: Risk | None = None
+    broadcast: Literal["all", "first"] = "all"
 
     @field_validator("answerers")
     @classmethod
@@ -672,6 +677,11 @@ class OnCallSettings(Table):
     def named_users(self) -> tuple[str, ...]:
         """The users that the file names, without those of a user group. With a feed they stand in."""
         return self.rotation.users if self.rotation is not None else self.users or ()
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The users that the file names one by one: they may be paged, and then answer, whoever they are."""
+        return frozenset((*self.named_users, *self.people.values()))
 
     @property
     def pagers(self) -> dict[str, str]:

@@ -101,6 +101,18 @@ def argument_words(arguments: Mapping[str, Any]) -> str:
     return "\n".join(argument_texts(arguments))
 
 
+def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
+    """The argument that says most of what is done, such as the command, on one line, or its beginning; empty where
+    there are none.
+    """
+    found = argument_pieces(arguments)
+    if not found:
+        return ""
+    chosen = next((each for each in found if each.is_code), found[0])
+    said = " ⏎ ".join(filter(str.strip, chosen.text.split("\n")))
+    return inert.line(f"{chosen.title} {said}".strip(), limit)
+
+
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
     """Pieces as blocks; those of which nothing is left are left out."""
     shown: list[Section | Code] = []

@@ -17,6 +17,7 @@ from bot.views.arguments import (
     argument_texts,
     change_words,
     changed_in_all,
+    main_argument,
 )
 from bot.views.blockkit import (
     ANSWER,
@@ -103,6 +104,7 @@ _LINES = 10  # of choices that no menu holds
 _CONTEXT = 2000
 _SMALL = 500
 _BRIEF = 250  # of a dialog of which there may be ten in a message
+_LINE = 120  # of what was asked, with what, and of the answer, once a card is one line
 _NAMED = 40  # where two names share a heading
 _DEFAULT_ALOUD = 300
 _PLAIN = 1200
@@ -153,6 +155,7 @@ def card(
     verbosity: Verbosity = "normal",
     posted_to_fallback: str | None = None,
     asks_an_agent: bool = False,
+    shrinks: bool = False,
 ) -> Draft:
     """The card of one round: the current one, or an earlier one, which is always closed.
 
@@ -162,6 +165,8 @@ def card(
         verbosity: of the route.
         posted_to_fallback: the channel id that this card was meant for, where it could not be used.
         asks_an_agent: an agent is asked for the answer, too.
+        shrinks: once it takes no answer any more it is one line: it stands in the channel beside its thread. The text,
+            which a screen reader reads, says all of it still.
     """
     shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
     if shown.stage == "open":
@@ -172,6 +177,8 @@ def card(
             spoken = open_text(shown, is_whole=False)
     else:
         spoken = Spoken(_closed_text(shown))
+        if shrinks and (line := _line(shown)) is not None:
+            return Draft(f"{record.id}.{record.revision}", spoken.text, (line,))
         made = _closed_card(shown, spoken.text)
     return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more)
 
@@ -301,8 +308,8 @@ def _detail(shown: Round, verbosity: Verbosity) -> str:
     return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
-def _closed_card(shown: Round, text: str) -> Card:
-    """A card that takes no answer any more: no controls but View full where words were cut."""
+def _closing_facts(shown: Round) -> tuple[Words, ...]:
+    """Who answered, when, what became of it, why it is closed."""
     answered = shown.stage == "answered"
     facts: list[Words] = []
     if answered and shown.slack_user:
@@ -318,6 +325,41 @@ def _closed_card(shown: Round, text: str) -> Card:
         facts.append(Words(closed_words(shown, _SMALL)))
     if who := closed_by(shown, 256):
         facts.append(Words(f"By {who.text}", who.live))
+    return tuple(facts)
+
+
+def _line(shown: Round) -> Section | None:
+    """How a question ended in one line; View full has what is left out of it. None: no line holds that."""
+    wanted = shown.asked.confirmation
+    arguments = wanted.arguments if wanted is not None else {}
+    answer = f"Answer: {shown.answer_label}" if shown.stage == "answered" else ""
+    whole = (_was_asked(shown), main_argument(arguments, inert.NO_LIMIT), answer)
+    said = [inert.line(each, _LINE) for each in whole]
+    again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
+    told = (inert.clip(shown.agent, _NAMED), shown.id, again, *said)
+    facts = (each.text if each.live else inert.escape(each.text) for each in _closing_facts(shown))
+    line = " · ".join(filter(None, (*map(inert.escape, told), *facts)))
+    hides = (
+        said != [*whole]
+        or any(
+            (
+                len(arguments) > 1,
+                shown.context,
+                wanted and extra_words(wanted),
+                shown.reason,
+                shown.asked.edits,
+            )
+        )
+        or _cuts_default(shown, _SMALL)
+    )
+    if inert.size(line) > SECTION:
+        return None
+    return Section(Words(line, live=True), view_full(shown.record, shown.number) if hides else None)
+
+
+def _closed_card(shown: Round, text: str) -> Card:
+    """A card that takes no answer any more: no controls but View full where words were cut."""
+    answered, facts = shown.stage == "answered", _closing_facts(shown)
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     form = shown.asked.form
@@ -332,7 +374,7 @@ def _closed_card(shown: Round, text: str) -> Card:
         heading=_heading(shown),
         question=sections(question),
         below=sections(answer, changes, reason),
-        facts=tuple(facts),
+        facts=facts,
         buttons=(view_full(shown.record, shown.number),) if cut else (),
     )
 

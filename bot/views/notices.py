@@ -41,6 +41,7 @@ from bot.views.wording import (
     NAME_LIMIT,
     aloud,
     answered_words,
+    brief_words,
     closed_words,
     default_words,
     missing_words,
@@ -332,7 +333,7 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         owner: who has it in hand, and is called alone.
     """
     shown = round_of(directed(record))
-    question = inert.clip(words(shown.question), _BEGINNING)
+    question = brief_words(shown, _BEGINNING)
     wanted = shown.asked.confirmation
     # What silence does is told of every question.
     grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
@@ -367,7 +368,7 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You are not reminded of it any more. You may still answer it, or take it back, on its card."
-    question = inert.clip(shown.question, _BEGINNING)
+    question = brief_words(shown, _BEGINNING)
     return _notice(f"Taken over · {name}", [question, theirs], buttons=link_button(OPEN, link), alert=(took,))
 
 
@@ -389,7 +390,7 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 def nudge_over(record: Clarification, number: int | None) -> Draft:
     """What the reminder of round `number` says once that takes no answer any more: how it ended."""
     shown = round_of(directed(record), number)
-    question = inert.clip(words(shown.question), _BEGINNING)
+    question = brief_words(shown, _BEGINNING)
     answered = shown.stage == "answered"
     how = answered_words(shown) if answered else Words(closed_words(shown, _BEGINNING))
     answer = f"Answer: {inert.clip(shown.answer_label, _BEGINNING)}" if shown.answer_label else ""

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from bot.views import inert
+from bot.views.arguments import main_argument
 from bot.views.blockkit import (
     MESSAGE_BUDGET,
     SECTION,
@@ -49,6 +50,7 @@ from bot.views.wording import (
     Round,
     aloud,
     answered_words,
+    brief_words,
     closed_words,
     has_one_side,
     missing_words,
@@ -74,6 +76,7 @@ _NOTES: dict[ItemState, str] = {
     "closed": " · closed",
 }
 _ROW, _FACT, _HEADING = 220, 300, 150
+_ARGUMENT = 500
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
 _OUTSIDE = 3000
@@ -260,7 +263,7 @@ def more_words(content: PageContent) -> str:
 def item_words(item: PageItem) -> str:
     """An item on one line."""
     record = item.record
-    said = inert.line(record.question if record is not None else item.body or item.reason)
+    said = inert.line(brief_words(round_of(record), _ROW // 2) if record else item.body or item.reason)
     known = item.name if record is None else f"{item.name} · {round_of(record).agent}"
     notes = _NOTES[item.state]
     return inert.clip(f"{known}{notes}: {said}" if said else f"{known}{notes}", _ROW)
@@ -437,7 +440,8 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     if (record := item.record) is not None:
         shown, wanted = round_of(record), record.asked.confirmation
         context = f"Context: {shown.context}" if shown.context else ""
-        asked = ["\n".join(filter(None, (words(shown.question), shown.numbered))), context]
+        with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
+        asked = ["\n".join(filter(None, (words(shown.question), with_what, shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
         until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
         people = (too_few_words(record.asked), missing_words(record.asked)) if record.is_open else ()
@@ -450,7 +454,7 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
 
 def _said(item: PageItem) -> str:
     """What it is about, in others' words."""
-    return item.record.question if item.record is not None else item.body
+    return brief_words(round_of(item.record), inert.NO_LIMIT) if item.record is not None else item.body
 
 
 def _listed(content: PageContent) -> list[str]:

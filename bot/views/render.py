@@ -68,6 +68,7 @@ class Renderer:
         verbosity: Verbosity = "normal",
         posted_to_fallback: str | None = None,
         asks_an_agent: bool = False,
+        shrinks: bool = False,
     ) -> Message:
         """The card of a question (`bot.views.card`).
 
@@ -81,6 +82,7 @@ class Renderer:
                     verbosity=verbosity,
                     posted_to_fallback=posted_to_fallback,
                     asks_an_agent=asks_an_agent,
+                    shrinks=shrinks,
                 )
             )
         except Exception:  # noqa: BLE001 - told with where

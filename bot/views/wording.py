@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from bot.views import inert
-from bot.views.arguments import argument_words
+from bot.views.arguments import argument_words, main_argument
 from bot.views.blockkit import Words
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
@@ -478,6 +478,13 @@ def consequence_words(wanted: Confirmation) -> str:
     if wanted.is_direct and wanted.consequence is None:
         return ""
     return f"Consequence: {inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
+
+
+def brief_words(shown: Round, limit: int) -> str:
+    """What is asked, in short: the question; of an action that waits for consent also its main argument, below it."""
+    wanted = shown.asked.confirmation
+    with_what = main_argument(wanted.arguments, limit) if wanted else ""
+    return "\n".join(filter(None, (inert.clip(words(shown.question), limit), with_what)))
 
 
 def extra_words(wanted: Confirmation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -306,14 +307,62 @@ async def test_only_the_person_asked_answers(stage: World, asker: Asker) -> None
     await stage.now_says(card, f"<@{ADE}>")
 
 
-async def test_session_is_one_thread_and_its_first_card_is_in_the_channel(stage: World, asker: Asker) -> None:
+async def test_session_is_one_thread_and_each_card_is_in_the_channel_while_it_waits(
+    stage: World, asker: Asker
+) -> None:
     await asker.ask(question="First?", session="s1")
     first = await stage.card("First?")
-    await asker.ask(question="Second?", session="s1")
+    await asker.ask(question="Second?", kind="yes_no", context="It\nis long", session="s1")
     second = await stage.card("Second?")
-    assert (second.thread_ts, second.broadcast) == (first.ts, False)
+    assert (second.thread_ts, second.broadcast) == (first.ts, True)
     await asker.ask(question="Elsewhere?")
     assert (await stage.card("Elsewhere?")).thread_ts is None
+    await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
+    shrunk = await stage.now_says(second, "Answered by")
+    (line,) = shrunk.blocks
+    for part in ("Second?", "Answer: Yes", f"Answered by <@{FOLAKE}>"):
+        assert part in line["text"]["text"]
+    assert "\n" not in line["text"]["text"]
+    await stage.workspace.click(ADE, AGENTS, second.ts, label="View full")
+    view = await stage.modal(ADE)
+    assert r"It\nis long" in json.dumps(view.payload["blocks"])
+
+
+async def test_route_may_show_the_first_question_of_a_session_alone(stage: World) -> None:
+    text = config(stage.producer.url).replace("[[routes]]", '[[routes]]\nbroadcast = "first"')
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        await Asker(http).ask(question="First?", session="s1")
+        first = await stage.card("First?")
+        await Asker(http).ask(question="Second?", session="s1")
+        second = await stage.card("Second?")
+        assert (second.thread_ts, second.broadcast) == (first.ts, False)
+        await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-002 it is urgent")
+        paged = await stage.message("needs you")
+        assert (paged.thread_ts, paged.broadcast, "Second?" in said(paged)) == (first.ts, True, True)
+
+
+async def test_reminder_and_page_of_an_approval_say_what_is_to_be_done_with_what(tmp_path: Path) -> None:
+    clock = LeapClock()
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        command = f"rm -rf /srv/old <!channel> && echo {'x' * 900}"
+        await Asker(http).ask(action="Run a command", arguments={"note": "hm", "command": command})
+        card = await stage.card("Run a command")
+        clock.leap(timedelta(minutes=31))
+        nudge = await stage.message("still waits")
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
+        for words in (nudge.text, json.dumps(nudge.blocks, ensure_ascii=False)):
+            assert "Run a command" in words
+            assert "command: rm -rf /srv/old" in words
+            assert "x…" in words
+        clock.leap(timedelta(minutes=15))
+        await until(lambda: stage.workspace.direct(ONCALL))
+        page = stage.workspace.direct(ONCALL)[0]
+        assert "Run a command" in page.text
+        assert "rm -rf /srv/old" in page.text
 
 
 async def test_question_that_may_not_escalate_pages_nobody(tmp_path: Path) -> None:

@@ -714,9 +714,17 @@ async def test_check_says_who_is_on_call_now_and_next(
         ([], "the calendar has nobody on call for the next month"),
         ([("Ade", -9, -8)], "the calendar has nobody on call for the next month"),
         ([("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)], "has shifts, but no names or e-mail addresses"),
-        ([("Busy", -1, 1)], "names nobody found in Slack: “Busy” (nobody in Slack has that"),
-        ([("ade", -1, 1), ("Zoe", 1, 2)], "names people Slack does not know: “Zoe”"),
-        ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names people Slack does not know: “zoe@example.com”"),
+        ([("Busy", -1, 1)], "names nobody who can be paged: “Busy” (nobody in Slack has that"),
+        ([("ade", -1, 1), ("Zoe", 1, 2)], "names people who can't be paged: “Zoe”"),
+        ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names people who can't be paged: “zoe@example.com”"),
+        (
+            [("ade", -1, 2), ("gio@guest.example", 1, 2)],
+            "names people who can't be paged: “gio@guest.example” (a guest has that e-mail address: list them in `people` to page them)",
+        ),
+        (
+            [("eva@extern.example", -1, 2)],
+            "names nobody who can be paged: “eva@extern.example” (somebody of another company has that",
+        ),
     ],
 )
 async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(

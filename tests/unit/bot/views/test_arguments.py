@@ -17,16 +17,19 @@ from bot.views.arguments import (
     change_words,
     changed_in_all,
     editable,
+    main_argument,
     read_changes,
 )
 from bot.views.card import shows_whole
 from bot.views.forms import full_view
+from bot.views.notices import nudge
+from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
-from core.clarification import Clarification, Edit, opened
+from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of, read_question
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, words
-from tests.unit.bot.views.kit import RENDERER
+from tests.unit.bot.views.kit import RENDERER, about, content
 
 SIMPLE = st.one_of(
     st.none(),
@@ -377,3 +380,50 @@ def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_be
     assert "⟨50 line breaks⟩" in beside
     assert "line 59" in beside
     assert "plain" not in beside
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ""),
+        ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
+        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Change (- old, + new): -a ⏎ +b"),
+        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com ⏎ cc: (none)"),
+        ({"command": "x" * 99}, f"command: {'x' * 30}…"),
+    ],
+)
+def test_main_argument_is_the_command_or_the_first_on_one_line(arguments: dict[str, Any], said: str) -> None:
+    assert main_argument(arguments, 40) == said
+
+
+def test_reminder_pages_and_pagers_outside_name_the_command() -> None:
+    record = asked({"note": "hm", "command": "rm -rf /srv/old <!channel>"})
+    many = content(about(record), about(asked({"command": "ls"})))
+    reminder = RENDERER.message(nudge(record, []))
+    judge_message(reminder)
+    for said in (
+        reminder.text,
+        shown(reminder.blocks),
+        RENDERER.message(page_card(many)).text,
+        "\n".join(outside_words(many)),
+        "\n".join(outside_words(content(about(record)))),
+    ):
+        assert "Do it" in said
+        assert "command: rm -rf /srv/old" in said
+    assert "<!channel>" not in reminder.text
+    assert "<!channel>" not in RENDERER.message(page_card(many)).text
+
+
+@settings(max_examples=25, deadline=None)
+@given(arguments=ARGUMENTS, words_=words(4000))
+def test_decided_card_that_shrinks_is_one_inert_line(arguments: dict[str, Any], words_: str) -> None:
+    record = asked(arguments)
+    decided = answered(
+        record, Answer("accept", "Accept", words_), Decider("user:x", "slack", "T1", "U0GOOD"), NOW
+    )
+    message = RENDERER.card(decided, shrinks=True)
+    judge_message(message)
+    (line,) = message.blocks
+    assert "<@U0GOOD>" in line["text"]["text"]
+    assert "\n" not in line["text"]["text"]
+    assert RENDERER.card(record, shrinks=True).blocks == RENDERER.card(record).blocks
