@@ -422,7 +422,7 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
     Raises:
         NoDecision: nobody decided.
     """
-    neighbours, key = _Neighbours(), None
+    neighbours, asking = _Neighbours(), None
     more: clarify._More = {"timeout": options.timeout + _MARGIN, "url": options.url}
     with _Ending(options.timeout) as ending, ExitStack() as turn:
         try:
@@ -439,7 +439,7 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
             return asking.carry()
         except _Over:
             ending.ignore()
-            if key is not None and neighbours.leave(key):
+            if asking is not None and neighbours.leave(key):
                 state = asking.withdraw("nobody answered in time" if ending.is_timeout else AT_THE_TERMINAL)
                 if state.get("status") == "answered":
                     return state
