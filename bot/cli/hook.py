@@ -37,7 +37,7 @@ _TIMEOUTS: dict[Agent, int] = {
 }  # seconds; Codex asks at its terminal only afterwards
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
-SERVER = "clarify"  # what our MCP server is called where nobody says otherwise
+_SERVER = "clarify"  # what our MCP server is called where nobody says otherwise
 _OWN_TOOLS = frozenset({"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"})
 _AWAY = 5.0  # seconds that a bot may take to come back before nobody is asked
 _MARGIN = 30  # seconds by which the question outlives its caller, who withdraws it
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
         arguments.on_silence,
         arguments.url,
         arguments.escalate,
-        arguments.server_name,
+        arguments.server_name or _SERVER,
     )
     return _decide(sys.stdin.buffer.read(), options)
 
@@ -116,9 +116,8 @@ def _parsed(argv: Sequence[str]) -> Any:
     parser.add_argument(
         "--server-name",
         type=_server_name,
-        default=SERVER,
         metavar="NAME",
-        help=f"what the agent calls clarify's MCP server, whose tools need no permission ({SERVER})",
+        help=f"what the agent calls clarify's MCP server, whose tools need no permission ({_SERVER})",
     )
     parser.add_argument("--url", help="where the bot is (default: CLARIFY_URL, or http://127.0.0.1:8787)")
     parser.add_argument("--install", action="store_true", help="add the hook to the agent's settings")
@@ -514,16 +513,16 @@ def _waiting(client: clarify.Client, session: str) -> list[Json]:
     Raises:
         NoDecision: it is away, or does not let us ask.
     """
-    query, found, following = {"session": session, "status": "waiting"}, [], None
+    found: list[Json] = []
+    asked = {"session": session, "status": "waiting"}
     while True:
-        more = {"after": following} if following else {}
-        reply = _patiently(client, clarify.Call("GET", "/questions", query=query | more, patience=_AWAY))
+        reply = _patiently(client, clarify.Call("GET", "/questions", query=asked, patience=_AWAY))
         if reply.status >= 400:
             raise NoDecision(f"no decision: {reply.refusal()}")
         found += reply.json["questions"]
-        following = reply.json.get("next")
-        if not following:
+        if (following := reply.json.get("next")) is None:
             return found
+        asked["after"] = following
 
 
 def _patiently(client: clarify.Client, call: clarify.Call) -> clarify.Reply:

@@ -12,8 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bot.cli import hook
-
 _SETTINGS = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}
 _AFTERWARDS = {
     "claude-code": ("PostToolUse", "PostToolUseFailure", "SessionEnd"),
@@ -102,7 +100,7 @@ def _command(arguments: Any, on_silence: str | None) -> str:
         words += ["--on-silence", on_silence]
     if arguments.url:
         words += ["--url", arguments.url]
-    if arguments.server_name != hook.SERVER:
+    if arguments.server_name:
         words += ["--server-name", arguments.server_name]
     if arguments.escalate:
         words.append("--escalate")

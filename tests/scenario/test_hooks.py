@@ -495,7 +495,7 @@ async def test_every_other_tool_is_asked_about(
 
 
 async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "question": "Which database?",
         "header": "Database",
         "options": [
