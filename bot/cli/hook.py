@@ -400,9 +400,13 @@ class _Neighbours:
         """Count as one that waits for the question of this key, once nobody is just withdrawing it."""
         self._lock(fcntl.LOCK_SH, key)
 
-    def leave(self, key: str) -> bool:
-        """Count no more; whether nobody else waits. Then whoever wants to join waits for our end first."""
+    def leave(self, key: str) -> None:
+        """Count no more."""
         self._lock(fcntl.LOCK_UN, key)
+
+    def is_last(self, key: str) -> bool:
+        """Count no more; whether nobody else waits. Then whoever wants to join waits for our end first."""
+        self.leave(key)
         try:
             self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, key)
         except OSError:
@@ -435,10 +439,11 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
                 turn.close()
             else:
                 neighbours.join(key)
+            ending.start_again()  # people have all of it
             return asking.carry()
         except _Over:
             ending.ignore()
-            if asking is not None and neighbours.leave(key):
+            if asking is not None and neighbours.is_last(key):
                 state = asking.withdraw("nobody answered in time" if ending.is_timeout else AT_THE_TERMINAL)
                 if state.get("status") == "answered":
                     return state
@@ -470,12 +475,16 @@ class _Ending:
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, self._end)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        self.start_again()
         threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.ignore()
+
+    def start_again(self) -> None:
+        """Count the time from now on."""
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def ignore(self) -> None:
         """Let nothing come between any more."""

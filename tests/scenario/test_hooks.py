@@ -302,8 +302,10 @@ async def test_answer_that_comes_while_a_hook_joins_is_not_its_own(stage: World,
 async def test_question_of_a_hook_that_was_killed_may_be_joined(stage: World, hooks: Hooks) -> None:
     killed = await hooks.start(event())
     card = await stage.card("Run a shell command")
+    await until(lambda: waiting(stage) == 1)
     killed.kill()
     await killed.wait()
+    await until(lambda: waiting(stage) == 0)
     again = await hooks.start(event())
     await until(lambda: waiting(stage) == 1)
     await press(stage, card, "Accept")
