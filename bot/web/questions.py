@@ -17,7 +17,7 @@ from bot.producers.questions import Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
-from core.questions import BadField, NewQuestion, Status, state_of
+from core.questions import BadField, NewQuestion, Status, asked_in, state_of
 from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
@@ -38,7 +38,7 @@ _Key = Annotated[
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
-class QuestionState(BaseModel):
+class ListedQuestion(BaseModel):
     """How a question stands. Times are RFC 3339."""
 
     model_config = ConfigDict(extra="forbid")
@@ -66,10 +66,18 @@ class QuestionState(BaseModel):
     link: str | None = Field(description="Its card in Slack, once it is there")
 
 
+class QuestionState(ListedQuestion):
+    """How a question stands, and what was asked. Times are RFC 3339."""
+
+    asked: dict[str, Any] = Field(
+        description="After redaction: `kind`, `question` or `action`, and what else of the question there was"
+    )
+
+
 class QuestionList(BaseModel):
     """One's own questions, the newest first, at most 100."""
 
-    questions: list[QuestionState]
+    questions: list[ListedQuestion]
 
 
 _GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
@@ -138,6 +146,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
+        state["asked"] = asked_in(record)
         return _Handed(state, status, headers, lambda: questions.picked_up(record))
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
@@ -184,14 +193,16 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         """Take a question back: its card loses its controls and says so. One that is over already stays as it is; of one
         that was answered first, the answer is returned (409).
         """
+        is_withdrawn = True
         try:
             record = await questions.withdraw(question_id, who.producer, one_line(comment or ""))
         except AlreadyAnswered as error:
-            record = error.record
-            (state,) = await waiting.states([record])
-            return _Handed(state, 409, {}, lambda: questions.picked_up(record))
+            record, is_withdrawn = error.record, False
         (state,) = await waiting.states([record])
-        return JSONResponse(state)
+        state["asked"] = asked_in(record)
+        if is_withdrawn:
+            return JSONResponse(state)
+        return _Handed(state, 409, {}, lambda: questions.picked_up(record))
 
     return router
 

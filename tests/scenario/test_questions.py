@@ -65,6 +65,67 @@ async def test_question_is_answered_while_the_caller_waits(stage: World, asker: 
     assert stage.record()["status"] == "resolved"
 
 
+async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"question": "Is it hunter2?"}, {"kind": "text", "question": "Is it [redacted]?"}),
+        (
+            {
+                "question": "Which?",
+                "context": "x" * 60_000,
+                "choices": ["a", {"value": "b", "label": "B", "description": "hunter3"}],
+                "multiple": True,
+                "default": ["a"],
+            },
+            {
+                "kind": "choice",
+                "question": "Which?",
+                "context": "x" * 60_000,
+                "choices": [
+                    {"value": "a", "label": "a"},
+                    {"value": "b", "label": "B", "description": "[redacted]"},
+                ],
+                "multiple": True,
+                "default": ["a"],
+            },
+        ),
+        ({"question": "Plan", "schema": schema}, {"kind": "form", "question": "Plan", "schema": schema}),
+        (
+            {"question": "Go?", "kind": "yes_no", "default": False},
+            {"kind": "yes_no", "question": "Go?", "default": False},
+        ),
+        (
+            {"action": "Send", "question": "Now?", "context": "Why", "consequence": "Gone", "risk": "high"}
+            | {"irreversible": True, "arguments": {"to": "hunter4", "n": 1.0}, "approvals": 2},
+            {
+                "kind": "approval",
+                "action": "Send",
+                "question": "Now?",
+                "context": "Why",
+                "consequence": "Gone",
+            }
+            | {
+                "risk": "high",
+                "irreversible": True,
+                "arguments": {"to": "[redacted]", "n": 1.0},
+                "approvals": 2,
+            },
+        ),
+    ]
+    async with (
+        stage.bot(config(stage.producer.url, more=bare)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        asker = Asker(http)
+        for fields, expected in cases:
+            asked = await asker.ask(**fields)
+            for state in (asked, await asker.look(asked), await asker.withdraw(asked)):
+                assert state["asked"] == expected
+        (listed, *_) = (await http.get("/questions")).json()["questions"]
+    assert "asked" not in listed
+
+
 async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: Asker) -> None:
     asked = await asker.ask(question="Go on?", kind="yes_no")
     card = await stage.card("Go on?")
