@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Self
 
 import clarify
@@ -395,12 +396,17 @@ def _known(client: clarify.Client, session: str, **query: str) -> list[Json]:
     Raises:
         NoDecision: it is away, or does not let us ask.
     """
-    call = clarify.Call("GET", "/questions", query={"session": _session(session), **query}, patience=_AWAY)
-    reply = _patiently(lambda: client.call(call), client)
-    if reply.status >= 400:
-        raise NoDecision(f"no decision: {reply.refusal()}")
-    found: list[Json] = reply.json["questions"]
-    return found
+    found: list[Json] = []
+    asked = {"session": _session(session), **query}
+    while True:
+        call = clarify.Call("GET", "/questions", query=asked, patience=_AWAY)
+        reply = _patiently(partial(client.call, call), client)
+        if reply.status >= 400:
+            raise NoDecision(f"no decision: {reply.refusal()}")
+        found += reply.json["questions"]
+        if (following := reply.json.get("next")) is None:
+            return found
+        asked["after"] = following
 
 
 def _patiently(call: Callable[[], clarify.Reply], client: clarify.Client) -> clarify.Reply:

@@ -6,6 +6,7 @@ nothing to post (yet).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -125,17 +126,23 @@ class DesiredState:
             return Skip("shown in the roll-up card")
         route = self._audiences.route(record)
         channel, thread_ts = await self._place(row, record)
-        message = self._renderer.card(
-            record,
-            round=row.round,
-            verbosity=route.verbosity,
-            posted_to_fallback=route.channel if row.target != route.channel else None,
-            asks_an_agent=self._audiences.asks_an_agent(record),
-        )
+
+        def drawn() -> tuple[Message, str]:
+            message = self._renderer.card(
+                record,
+                round=row.round,
+                verbosity=route.verbosity,
+                posted_to_fallback=route.channel if row.target != route.channel else None,
+                asks_an_agent=self._audiences.asks_an_agent(record),
+            )
+            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record))
+
+        # Arguments can be large, and others have their turn meanwhile.
+        message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()
         about = {"clarification": record.id}
         return Desired(
             message=message,
-            digest=f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record)),
+            digest=shown,
             final=_is_final(record, row.round),
             channel=channel,
             metadata={"event_type": CARD_EVENT, "event_payload": about | {"revision": record.revision}},

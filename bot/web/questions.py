@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from bot.producers.questions import Questions
+from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
@@ -67,9 +67,14 @@ class QuestionState(BaseModel):
 
 
 class QuestionList(BaseModel):
-    """One's own questions, the newest first, at most 100."""
+    """A page of one's own questions, the newest first."""
 
-    questions: list[QuestionState]
+    questions: list[QuestionState] = Field(
+        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments"
+    )
+    next: str | None = Field(
+        description="`after` of the next page, which may be there though this one is not full; null: there is none"
+    )
 
 
 _ANSWERS: dict[int | str, dict[str, Any]] = {
@@ -164,12 +169,15 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     async def listed(
         status: Status | None = None,
         session: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+        after: Annotated[str | None, Query(max_length=40, description="`next` of the page before")] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """One's own questions, for an agent that was started again. It picks up no answer: `GET` the question does."""
-        states = await waiting.states(await questions.listed(who.producer, session))
-        shown = [each for each in states if status in {None, each["status"]}]
-        return QuestionList.model_validate({"questions": shown})
+        """One's own questions, for an agent that was started again, page by page, until `next` is null. It picks up no
+        answer, and shows no arguments: `GET` the question does.
+        """
+        found, following = await questions.listed(who.producer, session=session, status=status, after=after)
+        states = [_brief(each) for each in await waiting.states(found)]
+        return QuestionList.model_validate({"questions": states, "next": following})
 
     @router.delete(
         "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
@@ -192,6 +200,13 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         return JSONResponse(state)
 
     return router
+
+
+def _brief(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as lists show it: without arguments, which may be large."""
+    if state["kind"] != "approval" or state["answer"] is None:
+        return state
+    return state | {"answer": {"decision": state["answer"]["decision"]}}
 
 
 def _check_query(request: Request) -> None:
