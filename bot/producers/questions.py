@@ -310,7 +310,7 @@ class Questions:
         follow.
 
         Raises:
-            BadField: `after` is no question of this producer.
+            NotFound: `after` is no question of this producer.
         """
         if session is not None:
             session = _replaced(plain(session), self._patterns(producer))
@@ -318,7 +318,7 @@ class Questions:
         if after is not None:
             row = await self._store.read_one(_PLACE_OF, producer=producer, id=after)
             if row is None:
-                raise BadField("after", "No question of yours: expected `next` of the page before.")
+                raise NotFound(after)
             at, token = row["created_at"], row["token"]
         # What waits is found without its ledger: more can be looked at for it.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self._store.leads else 1)

@@ -23,6 +23,7 @@ from core.workflow import Speaker
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
 _RETRY = {"Retry-After": "5"}
 _LINK_PATIENCE = 0.2  # seconds that an answer waits for the address of its card
+_ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
 _Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait until it is decided")]
 _Key = Annotated[
@@ -165,11 +166,13 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         """
         return await settled(await questions.find(question_id, who.producer), who, wait, request)
 
-    @router.get("")
+    @router.get("", responses={404: _ANSWERS[404]})
     async def listed(
         status: Status | None = None,
         session: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
-        after: Annotated[str | None, Query(max_length=40, description="`next` of the page before")] = None,
+        after: Annotated[
+            str | None, Query(pattern=_ID_PATTERN, description="`next` of the page before")
+        ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
         """One's own questions, for an agent that was started again, page by page, until `next` is null. It picks up no
