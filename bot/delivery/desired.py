@@ -19,7 +19,7 @@ from bot.routing import Audiences
 from bot.views.lists import rollup
 from bot.views.notices import nudge_over, rollup_nudge_over
 from bot.views.render import Message, Renderer
-from core.clarification import DONE, Clarification, parse_id
+from core.clarification import CHANGED, DONE, UNDELIVERED, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
@@ -154,7 +154,15 @@ class DesiredState:
             and (record.asked.direct is None or record.status == "escalated"),
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
+            unwanted=row.ts is None and await self._is_needless(record),
         )
+
+    async def _is_needless(self, record: Clarification) -> bool:
+        """Whether nobody misses the card of a question that is over, if it never had one. What expired unseen is shown, and
+        what is reopened where another program had ended it.
+        """
+        over = record.status in DONE and record.asked.reply not in UNDELIVERED and not record.is_adoptable
+        return over and record.asked.closed not in {"expired", CHANGED} and await self._ledger.vouches(record)
 
     async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
         """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""
