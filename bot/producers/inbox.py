@@ -542,8 +542,9 @@ def _digest(text: str) -> str:
 
 
 _SEEN = """
-  select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at from sessions s join (
-    select producer, session_id, max(received_at) as at from inbox where received_at >= :since
+  select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at, heard.direct from sessions s join (
+    select producer, session_id, max(received_at) as at, min(case kind when 'question' then 1 else 0 end) as direct
+    from inbox where received_at >= :since
     group by producer, session_id) heard using (producer, session_id)
   order by heard.at desc limit :most"""
 
@@ -558,6 +559,7 @@ def _session_fact(row: Row) -> SessionFact:
         row["issue"] or 0,
         bool(row["ended"]),
         datetime.fromtimestamp(row["at"], UTC),
+        bool(row["direct"]),
     )
 
 

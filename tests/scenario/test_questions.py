@@ -21,6 +21,8 @@ from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.scenario.typist import command
+from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
 from tests.unit.bot.test_webhooks import receiving
 
@@ -535,3 +537,37 @@ async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: 
     await stage.level()
     await stage.workspace.post(FOLAKE, AGENTS, "main", card.ts)
     assert (await asker.look(first, wait=30))["answer"] == "main"
+
+
+async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_are_taken(
+    tmp_path: Path,
+) -> None:
+    clock = LeapClock()
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        asker = Asker(http)
+        taken = [await asker.ask(question=f"Step {n}?", kind="yes_no", agent="captain") for n in range(2)]
+        left = await asker.ask(question="Left lying?", kind="yes_no", agent="mate")
+        await asker.ask(question="Still open?", kind="yes_no", agent="cook")
+        for words in ("Step 0?", "Step 1?", "Left lying?"):
+            await stage.workspace.click(FOLAKE, AGENTS, (await stage.card(words)).ts, label="Yes")
+        clock.leap(timedelta(minutes=20))
+        for each in taken:
+            assert (await asker.look(each))["answer"] is True
+        await until(lambda: all(stage.record(issue)["status"] == "resolved" for issue in (100001, 100002)))
+        clock.leap(timedelta(minutes=9))
+        told = shown(await command(stage, "ready"))
+        assert [told.count(f"captain*, issue 10000{n}: ready") for n in (1, 2, 3)] == [1, 1, 0]
+        clock.leap(timedelta(minutes=2))
+        for text in ("ready", "agents"):
+            told = shown(await command(stage, text))
+            assert "captain" not in told
+            assert "mate" in told, "nobody took its answer"
+            assert "cook" in told
+        assert (await asker.look(left))["answer"] is True
+        await until(lambda: stage.record(100003)["status"] == "resolved")
+        clock.leap(timedelta(minutes=11))
+        assert "mate" not in shown(await command(stage, "ready"))
