@@ -19,7 +19,7 @@ from bot.routing import Audiences
 from bot.views.lists import rollup
 from bot.views.notices import nudge_over, rollup_nudge_over
 from bot.views.render import Message, Renderer
-from core.clarification import CHANGED, DONE, UNDELIVERED, Clarification, parse_id
+from core.clarification import CHANGED, DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
@@ -158,11 +158,13 @@ class DesiredState:
         )
 
     async def _is_needless(self, record: Clarification) -> bool:
-        """Whether nobody misses the card of a question that is over, if it never had one. What expired unseen is shown, and
-        what is reopened where another program had ended it.
+        """Whether nobody misses the card of a question that is over, if it never had one: its asker took it back, or has its
+        answer. What expired unseen is shown, what a producer's event asked (promise P1), and what is reopened where
+        another program had ended it.
         """
-        over = record.status in DONE and record.asked.reply not in UNDELIVERED and not record.is_adoptable
-        return over and record.asked.closed not in {"expired", CHANGED} and await self._ledger.vouches(record)
+        if record.asked.direct is None or record.status not in DONE or record.is_adoptable:
+            return False
+        return record.asked.closed not in {"expired", CHANGED} and await self._ledger.vouches(record)
 
     async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
         """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""
