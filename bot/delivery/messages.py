@@ -367,23 +367,21 @@ class Messages:
         self.in_flight.end(key)
 
     async def give_up(self, row: Row, reason: str, at: float) -> None:
-        sql = "update messages set failed = :reason, intent_at = null where key = :key"
-        await self._leave(row, at, sql, reason=reason)
-
-    async def set_aside(self, row: Row, at: float) -> None:
-        """It is not posted, unless what it is about changes once more."""
-        await self._leave(row, at, "update messages set final = 1, intent_at = null where key = :key")
-
-    async def _leave(self, row: Row, at: float, sql: str, **values: object) -> None:
-        """Post it no more; a post that was begun may arrive all the same."""
-
         def work(tx: Tx) -> None:
             _may_arrive(tx, row, at)
-            tx.run(sql, key=row.key, **values)
+            tx.run(
+                "update messages set failed = :reason, intent_at = null where key = :key",
+                key=row.key,
+                reason=reason,
+            )
 
         await self._store.write(work)
         self.in_flight.end(row.key)
         self.late.set()
+
+    async def set_aside(self, key: str) -> None:
+        """It is not posted, unless what it is about changes once more."""
+        await self._store.run("update messages set final = 1 where key = :key and ts is null", key=key)
 
     async def may_change(self, key: str, at: float) -> None:
         """A change of a message was begun, by us or by whoever led before, and its outcome is not known."""
