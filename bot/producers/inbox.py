@@ -31,6 +31,7 @@ FIRST_RESERVED_ISSUE = FIRST_RESERVED
 MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
 _NAMED = 8  # times as much
 _GOING_ON = 2  # times as much, for what goes on with a question in it
+_LARGE = 128 * 1024  # characters that are read beside the event loop
 _ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 _log = structlog.get_logger("clarify.intake")
 
@@ -176,7 +177,9 @@ class Inbox:
             after=after,
             limit=limit,
         )
-        return [_item(row) for row in rows]
+        if sum(len(row["body"] or "") for row in rows) < _LARGE:
+            return [_item(row) for row in rows]
+        return await asyncio.to_thread(lambda: [_item(row) for row in rows])
 
     async def unprocessed(self, producer: str, event_id: str) -> Item | None:
         """One event, unless it was processed."""

@@ -232,9 +232,7 @@ class Answering:
                 reaction = await self._open_answer(press, person, place)
             case "view":
                 record = await self.find(press.clarification)
-                reaction = Reaction(
-                    view=self._renderer.view(full_view(record, round=press.round, page=press.number()))
-                )
+                reaction = Reaction(view=await asyncio.to_thread(self._whole, record, press))
             case "list" | "page":
                 reaction = Reaction(view=await self._list(press))
         return reaction
@@ -288,7 +286,11 @@ class Answering:
             return Reaction(phrases.closed(record))
         if press.round < record.round:
             return Reaction(phrases.STALE_CARD)
-        return Reaction(view=self._renderer.answer_modal(record))
+        return Reaction(view=await asyncio.to_thread(self._renderer.answer_modal, record))
+
+    def _whole(self, record: Clarification, press: Press) -> View:
+        """Blocking: it can be large, and others' clicks are not to wait for it."""
+        return self._renderer.view(full_view(record, round=press.round, page=press.number()))
 
     async def _list(self, press: Press) -> View:
         """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most
