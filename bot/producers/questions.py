@@ -22,7 +22,7 @@ import structlog
 from bot.producers.inbox import Inbox, Incoming, take
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store, Sweep
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound
@@ -332,12 +332,11 @@ class Questions:
                 rows = await self._store.read(
                     sql, producer=producer, session=session, at=at, token=token, most=many
                 )
-                for record in await self._records([row for row in rows if self._may_be(row, status)]):
-                    if status is not None and state_of(record)["status"] != status:
-                        continue
-                    if len(found) == MOST_LISTED:
-                        return Listed(found, found[-1].id)
-                    found.append(record)
+                for some in batches((row for row in rows if self._may_be(row, status)), MOST_LISTED):
+                    records = await self._records(some)
+                    found += [each for each in records if status in {None, state_of(each)["status"]}]
+                    if len(found) > MOST_LISTED:
+                        return Listed(found[:MOST_LISTED], found[MOST_LISTED - 1].id)
                 if len(rows) < many:
                     return Listed(found, None)
                 at, token = rows[-1]["created_at"], rows[-1]["token"]
