@@ -67,7 +67,7 @@ class Refused(ClarifyError):
     """The bot does not take the question. `code`: stable, for programs; `field`: which is at fault, if one is."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+        super().__init__(message)
         self.status = status
         self.code = code
         self.field = field

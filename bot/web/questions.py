@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from bot.producers.questions import Questions
+from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
@@ -23,6 +23,7 @@ from core.workflow import Speaker
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
 _RETRY = {"Retry-After": "5"}
 _LINK_PATIENCE = 0.2  # seconds that an answer waits for the address of its card
+_ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
 _Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait until it is decided")]
 _Key = Annotated[
@@ -75,9 +76,14 @@ class QuestionState(ListedQuestion):
 
 
 class QuestionList(BaseModel):
-    """One's own questions, the newest first, at most 100."""
+    """A page of one's own questions, the newest first."""
 
-    questions: list[ListedQuestion]
+    questions: list[ListedQuestion] = Field(
+        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments"
+    )
+    next: str | None = Field(
+        description="`after` of the next page, which may be there though this one is not full; null: there is none"
+    )
 
 
 _GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
@@ -171,16 +177,21 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         """
         return await settled(await questions.find(question_id, who.producer), who, wait, request)
 
-    @router.get("")
+    @router.get("", responses={404: _ANSWERS[404]})
     async def listed(
         status: Status | None = None,
         session: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+        after: Annotated[
+            str | None, Query(pattern=_ID_PATTERN, description="`next` of the page before")
+        ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """One's own questions, for an agent that was started again. It picks up no answer: `GET` the question does."""
-        states = await waiting.states(await questions.listed(who.producer, session))
-        shown = [each for each in states if status in {None, each["status"]}]
-        return QuestionList.model_validate({"questions": shown})
+        """One's own questions, for an agent that was started again, page by page, until `next` is null. It picks up no
+        answer, and shows no arguments: `GET` the question does.
+        """
+        found, following = await questions.listed(who.producer, session=session, status=status, after=after)
+        states = [_brief(each) for each in await waiting.states(found)]
+        return QuestionList.model_validate({"questions": states, "next": following})
 
     @router.delete(
         "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
@@ -205,6 +216,13 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         return _Handed(state, 409, {}, lambda: questions.picked_up(record))
 
     return router
+
+
+def _brief(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as lists show it: without arguments, which may be large."""
+    if state["kind"] != "approval" or state["answer"] is None:
+        return state
+    return state | {"answer": {"decision": state["answer"]["decision"]}}
 
 
 def _check_query(request: Request) -> None:

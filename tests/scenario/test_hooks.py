@@ -574,16 +574,16 @@ async def test_end_of_a_long_plan_can_be_read(stage: World, hooks: Hooks, size: 
     ("tool", "given", "why"),
     [
         ("ExitPlanMode", {"plan": "x" * 262_144}, b"at most 262144"),
-        ("Write", {"file_path": "/" + "x" * 16_384, "content": "y"}, b"at most 16384"),
+        ("Write", {"file_path": "/" + "x" * 16_384, "content": "y"}, b"16,384 characters"),
         (
             "AskUserQuestion",
             {"questions": [{"question": "x" * 16_385, "options": [{"label": "y"}]}]},
-            b"at most 16384",
+            b"16,384 characters",
         ),
         (
             "AskUserQuestion",
             {"questions": [{"question": "Which?", "options": [{"label": "y"}], "about": "x" * 65_536}]},
-            b"at most 65536",
+            b"at most 65,536",
         ),
     ],
 )
