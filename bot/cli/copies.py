@@ -142,21 +142,29 @@ async def _erased(shell: Shell, kept: Kept) -> Mapping[str, _Places]:
     return after
 
 
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}" if number == 1 else f"{number} {of}s"
+
+
 def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]) -> list[str]:
     """What is not gone, and who can do something about it."""
     lines = []
     if done := len(new.get("erased", [])):
-        lines.append(f"Slack: {done} bot messages deleted.")
+        lines.append(f"Slack: {_count(done, 'bot message')} deleted.")
     if blanked := len(new.get("blanked", [])):
-        lines.append(f"Slack: {blanked} messages could not be deleted; their text was removed.")
+        lines.append(f"Slack: {_count(blanked, 'message')} could not be deleted; the text was removed.")
     if wanted := len(new.get("wanted", [])):
-        lines.append(f"Slack: {wanted} messages will be deleted once the bot runs and reaches Slack.")
+        lines.append(
+            f"Slack: {_count(wanted, 'message')} will be deleted once the bot runs and reaches Slack."
+        )
     for channel, ts in new.get("failed", []):
         lines.append(f"Slack: the message {ts} in {channel} could not be deleted or emptied.")
     if traces.pagers:
-        lines.append(f"{traces.pagers} pages went to pagers outside Slack and remain there.")
+        lines.append(f"{_count(traces.pagers, 'page')} went to pagers outside Slack and can't be taken back.")
     if traces.untaken:
-        lines.append(f"{traces.untaken} unclaimed pages continue without their text; take them.")
+        lines.append(
+            f"{_count(traces.untaken, 'unclaimed page')} will repeat without the text until someone takes it."
+        )
     if traces.comments:
         lines.append(f"GitHub: comments remain on {', '.join(traces.comments)}.")
     if unreadable:

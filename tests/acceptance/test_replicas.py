@@ -298,7 +298,7 @@ async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas
     assert {line["clarification"] for line in exported} == {"CLR-100001-001", "CLR-100002-001"}
     assert "planner" in (await shell("agents")).out.lower()
     checked = (await shell("check")).out
-    assert "a bot leads now" in checked
+    assert "a bot is leading" in checked
     assert "notifications arrive" in checked
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
-from bot.people import Person, Profile, Refusal
+from bot.people import Installation, Person, Profile, Refusal
 from bot.routing import Audience
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from core.clarification import Decider
@@ -199,6 +199,9 @@ class Directory:
 
     def known_name(self, user: str) -> str | None:
         return None
+
+    async def installation(self) -> Installation:
+        return Installation(TEAM)
 
     async def profile(self, user: str, *, fresh: bool = False) -> Profile:
         await self._call()
