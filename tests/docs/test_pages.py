@@ -67,6 +67,14 @@ def test_generated_parts_are_up_to_date(page: Path) -> None:
     assert written(text) == text, f"run: {_HOW}"
 
 
+def test_site_has_every_page_and_no_link_out_of_it() -> None:
+    named = re.findall(r'= "([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text())
+    docs = ROOT / "docs"
+    assert sorted(named) == sorted(str(page.relative_to(docs)) for page in docs.rglob("*.md"))
+    out = [page for page in docs.rglob("*.md") if any(docs not in path.parents for path, _ in links(page))]
+    assert out == []
+
+
 def test_every_generated_part_is_on_a_page() -> None:
     used = [
         name for page in pages() for name in re.findall(r"<!-- generated: ([a-z-]+) -->", page.read_text())

@@ -121,6 +121,8 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "REVIEWER_TOKEN": "b",
         "GITHUB_TOKEN": "c",
         "HOOK_SECRET": "d",
+        "CLARIFY_DATABASE_URL": "postgresql://localhost/clarify",
+        "CLARIFY_DATABASE_DIRECT": "postgresql://localhost/clarify",
     }
     settings = parse_settings(source, file=Path("clarify.toml"), environ=TOKENS | others)
     assert [route.agent for route in settings.routes] == ["retirement-*", None]
