@@ -42,8 +42,8 @@ _WHY = {
     errno.EACCES: "not permitted; expected a port from 1024 on, or the right to use this one",
     errno.EADDRNOTAVAIL: "no address of this machine",
 }
-_ABOUT = """Ask people in Slack with `POST /questions`. Below it: agents that ask agents, agents that push their events, and
-health and metrics for operators.
+_ABOUT = """Ask people in Slack with `POST /questions`; MCP clients connect to `/mcp`. Below: agents that ask agents, agents that
+push their events, and health and metrics for operators.
 
 Send the bearer token of your producer; processes on this machine may call without one. Every error is JSON: `error`,
 `message`, and `field` if one is at fault. A body may have 1 MiB.
