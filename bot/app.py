@@ -77,6 +77,7 @@ from bot.slack.typed import TypedMessages
 from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store, until_stored
 from bot.telemetry import Telemetry
+from bot.views.card import shows_whole
 from bot.views.render import Renderer
 from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
@@ -117,7 +118,7 @@ _SLACK_HEAD_START = 60.0
 _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 _DATABASE_RETRY = 1.0  # seconds
-_POLLS = "they do not get through, so that it is asked twice a second: name a direct address in storage.listen_url_env"
+_POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
 _AWAY = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _ANEW = "CLARIFY_BEGAN_ANEW"  # set for itself by a bot that begins anew: as it was at work, it waits for the database
 _SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
@@ -257,6 +258,7 @@ class Bot:
             self._begin(name, work)
         if leads:
             await self._lead(found)
+            self.later.run(self.watch.look_for_deleted(found.names), "look for deleted records")
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
@@ -460,6 +462,10 @@ class Bot:
             self.record_changed,
             # Whether a reply waits in Slack is known to the bot that leads; another one closes nothing.
             may_be_answered=lambda clarification: not store.leads or self._held(clarification) is not None,
+            shown_whole=lambda record: (
+                not self.rollups.may_hold(record)
+                and shows_whole(record, self.audiences.route(record).verbosity)
+            ),
         )
         self.monitoring = Monitoring(
             monitor=Monitor(settings.monitor.sla, settings.monitor.deadlock_order),
@@ -668,6 +674,7 @@ class Bot:
             router=self.router,
             changed=partial(self.record_changed, ours=False),
             notices=self.notices,
+            shown=self.messages.asked_of,
             clock=SystemClock(),  # files change in real time
             acts=lambda: self.store.leads,
         )

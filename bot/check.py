@@ -54,6 +54,7 @@ from bot.producers.dialects import (
     stream_answer,
     subscription_request,
 )
+from bot.producers.redaction import BUDGET, what_slows
 from bot.settings.environment import SERVICES, SLACK_API_URL
 from bot.settings.model import GithubSettings, OnCallSettings, ProducerSettings, Settings, parse_target
 from bot.settings.problems import Place, dotted, line_of
@@ -99,25 +100,26 @@ _TRIES = 3
 _LONGEST_WAIT = 30.0
 _SIGNING_SECRET = re.compile(r"[0-9a-f]{32}")
 _REQUEST_URL = (
-    "Slack has to reach {listen} as https://YOUR-HOST/slack/events, with Socket Mode off: set that as the request URL of "
-    "event subscriptions, of interactivity and of /clarify while the bot runs"
+    "Slack must reach {listen} as https://YOUR-HOST/slack/events, with Socket Mode off. While the bot runs, set that URL for "
+    "event subscriptions, interactivity and /clarify"
 )
 _FIXES = {
-    "invalid_auth": "take the token from the app's page, Install App / App-Level Tokens",
-    "not_authed": "take the token from the app's page, Install App / App-Level Tokens",
+    "invalid_auth": "copy the token from the app's page: Install App, or App-Level Tokens",
+    "not_authed": "copy the token from the app's page: Install App, or App-Level Tokens",
     "account_inactive": "reinstall the app: its token was revoked",
     "token_revoked": "reinstall the app: its token was revoked",
     "missing_scope": "add the scope named above and reinstall the app",
-    "channel_not_found": "check the id; a private channel is seen only after /invite @clarify",
-    "user_not_found": "check the id, or name somebody whom Slack tells this app about",
-    "user_not_visible": "check the id, or name somebody whom Slack tells this app about",
-    "no_such_subteam": "check the id; a disabled group has to be enabled again",
-    "subteam_not_found": "check the id; a disabled group has to be enabled again",
+    "channel_not_found": "check the id; for a private channel, run /invite @clarify in it first",
+    "user_not_found": "check the id; Slack does not show this person to the app",
+    "user_not_visible": "check the id; Slack does not show this person to the app",
+    "no_such_subteam": "check the id; a disabled group must be enabled again",
+    "subteam_not_found": "check the id; a disabled group must be enabled again",
     "not_allowed_token_type": "SLACK_BOT_TOKEN begins with xoxb-, SLACK_APP_TOKEN with xapp-",
     "ratelimited": "try again in a minute",
     "unreachable": "check the network, SLACK_API_URL, and https://slack-status.com",
 }
 _LEDGERS = "ledger.directory"
+_SCOPES = "SLACK_BOT_TOKEN scopes"
 _STANDARD = "/aaep/v1/subscriptions"
 _GITHUB_HEADERS = {"Accept": "application/vnd.github+json"}
 
@@ -178,6 +180,7 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
         yield _storage(settings.storage.path)
         yield from _slack_app(beside.connections(settings.storage.path) if has_socket else None)
     yield from _pagers(settings)
+    yield from _redactions(settings)
     for index, webhook in enumerate(settings.webhooks):
         yield right(f"webhooks[{index}]", f"signed with {webhook.secret_env}; nothing is sent by this check")
     if settings.monitor.heartbeat_env is not None:
@@ -196,9 +199,22 @@ def _pagers(settings: Settings) -> Iterator[CheckResult]:
             service = SERVICES[kind](settings.secrets.by_variable[variable].get_secret_value())
             if service is None:
                 fix = "give it a URL as https://github.com/caronc/apprise/wiki describes"
-                yield wrong(subject, f"the value of {variable} is no URL that {kind} can notify", fix)
+                yield wrong(subject, f"the value of {variable} is not a URL that {kind} can notify", fix)
             else:
                 yield right(subject, f"{variable} notifies through {service}")
+
+
+def _redactions(settings: Settings) -> Iterator[CheckResult]:
+    """Try each `redact` pattern against texts that are made to slow it down: agents may send such texts."""
+    for index, producer in enumerate(settings.producers):
+        slow = {number: what_slows(pattern) for number, pattern in enumerate(producer.redact)}
+        for number, text in slow.items():
+            if text is not None:
+                told = f"takes more than {BUDGET:.0f} s on a long text like {text + '…'!r}: such questions are refused"
+                fix = "bound its repetitions ({1,64} in place of +), and let no two in a row match the same characters"
+                yield wrong(f"producers[{index}].redact[{number}]", told, fix)
+        if slow and not any(slow.values()):
+            yield right(f"producers[{index}].redact", "no text was found that slows its patterns down")
 
 
 def _ledgers(settings: Settings) -> Iterator[CheckResult]:
@@ -211,7 +227,7 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".check-"):
                 pass
         except OSError as error:
-            fix = "give this user the right to write there"
+            fix = "make it writable for this user"
             yield wrong(_LEDGERS, f"{folder} cannot be written: {error.strerror}", fix)
         else:
             yield right(_LEDGERS, f"{folder} can be written")
@@ -221,14 +237,14 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
         trouble = ledger.trouble_now(thorough=True)
         if trouble is not None:
             fix = (
-                f"mount its disk, or give this user the right to write there; if its ledgers are lost for good, make the "
-                f"folder {ledger.private} to begin anew"
+                f"mount its disk, or make it writable for this user; if the ledgers are lost for good, create the "
+                f"folder {ledger.private} to start over"
             )
             yield wrong(_LEDGERS, trouble.removesuffix("."), fix)
             return
         yield right(_LEDGERS, f"{folder} can be written")
         for marker, holder in held_markers(folder, _LONGEST_LOCK):
-            fix = "end that program: nothing can be recorded meanwhile"
+            fix = "stop that program; nothing can be recorded until then"
             yield wrong(_LEDGERS, f"{marker} is held by {holder}", fix)
 
 
@@ -251,10 +267,10 @@ def _ignored(settings: Settings) -> Iterator[CheckResult]:
     for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
         with suppress(OSError):  # the line about the folder says so
             found += [each for each in folder.ignored() if not 0 < each.reserved <= last]
-    fix = "move it away, or give it the number of an issue, as a regular file; its questions are not seen"
+    fix = "move it away, or rename it to issue-NUMBER.json; until then its questions are ignored"
     yield from _some(
         [wrong(_LEDGERS, f"{each.path} is ignored: {each.why}", fix) for each in found],
-        "files are ignored for the like",
+        "files are ignored too",
     )
 
 
@@ -262,11 +278,11 @@ def _some(found: Sequence[CheckResult], like: str) -> Iterator[CheckResult]:
     """The first of what is wrong with ledgers, and how many `like` them there are."""
     yield from found[:_LISTED]
     if len(found) > _LISTED:
-        yield wrong(_LEDGERS, f"{len(found) - _LISTED} more {like}", "mend them, or move them away")
+        yield wrong(_LEDGERS, f"{len(found) - _LISTED} more {like}", "fix them, or move them away")
 
 
 def _odd(settings: Settings) -> Iterator[CheckResult]:
-    """Ledgers and records that cannot be read, and questions that somebody changed: nobody can answer them."""
+    """Ledgers and records that cannot be read, and those that another program changed."""
     directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
     marked = "select 1 from counters where name = 'marks questions'"
@@ -277,27 +293,31 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
             try:
                 items = decode(read_regular(path), issue)["clarifications"]
             except (OSError, ValueError) as error:
-                fix = "mend it, or move it away: on its next use it is set aside, and its questions are not seen"
+                fix = "fix it, or move it away; otherwise it is quarantined at its next use and its questions are ignored"
                 found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", fix))
                 continue
             for position, item in enumerate(items, 1):
                 if (odd := oddity(issue, position, item)) is not None:
                     text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
-                    found.append(wrong(_LEDGERS, text, "mend it: it is shown to nobody, and never answered"))
+                    found.append(wrong(_LEDGERS, text, "fix it; until then nobody sees or answers it"))
                 elif (record := parse(item)) is not None:
                     found += _changed(record, seals, sealed_by_now=seals_questions)
-    yield from _some(found, "of the like")
+    yield from _some(found, "problems like these")
 
 
 def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
-    """Results for a question that another program changed."""
+    """Results for a record that another program changed."""
     text = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
-        yield right(_LEDGERS, f"{text}, and is closed: nobody could answer it")
+        yield right(_LEDGERS, f"{text} and was closed without an answer")
+        return
+    if seals.is_tampered(record):
+        fix = "put back what was decided, from a backup; until then nobody gets it as an answer"
+        yield wrong(_LEDGERS, f"{text} after it was decided", fix)
         return
     is_sealed = sealed_by_now or record.asked.question_seal is not None
     if is_sealed and is_unsettled(record) and seals.is_as_asked(record) is False:
-        fix = "put back what the agent asked; else it is closed, and the agent gets no reply"
+        fix = "restore what the agent asked; otherwise it is closed without a reply to the agent"
         yield wrong(_LEDGERS, text, fix)
 
 
@@ -312,13 +332,13 @@ def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
         return  # the line about the folder says so
     if mode & 0o002:
         fix = f"chmod o-w {folder}; for agents of a group: chmod 2770, and [ledger] mode"
-        yield wrong(_LEDGERS, f"everybody on this machine can write in {folder}", fix)
+        yield wrong(_LEDGERS, f"everyone on this machine can write to {folder}", fix)
     elif mode & 0o020:
-        text = f"its group can write in {folder}: what they write there speaks for no person, and accepts nothing"
+        text = f"its group can write to {folder}. A ledger entry never counts as a person's decision"
         yield right(_LEDGERS, text)
     if read:
-        text = f"everybody on this machine can read {read} of the ledgers, which keep the mode that they have"
-        yield right(_LEDGERS, text, f"unless that is meant: chmod o-r {folder}/issue-*.json")
+        text = f"everyone on this machine can read {read} of the ledgers"
+        yield right(_LEDGERS, text, f"unless you want that: chmod o-r {folder}/issue-*.json")
 
 
 def _slack_app(seen: beside.Connections | None) -> Iterator[CheckResult]:
@@ -327,10 +347,10 @@ def _slack_app(seen: beside.Connections | None) -> Iterator[CheckResult]:
         return
     subject, since = "slack app", f"when this bot last connected, at {seen.at:%Y-%m-%d %H:%M} UTC"
     if seen.others:
-        fix = "stop the other one, or give each installation a Slack app of its own, from manifest.yml"
-        yield wrong(subject, f"{phrases.OTHER_BOT}: so it was {since}", fix)
+        fix = "stop the other bot, or create a Slack app for each installation (`clarify manifest`)"
+        yield wrong(subject, f"{phrases.OTHER_BOT} {since}", fix)
     else:
-        yield right(subject, f"no other bot was connected with it {since}")
+        yield right(subject, f"no other bot was connected to it {since}")
 
 
 def _storage(path: Path) -> CheckResult:
@@ -340,16 +360,14 @@ def _storage(path: Path) -> CheckResult:
         with beside.alone(path):
             why = beside.trouble(path) if path.exists() else None
     except StorageInUseError:
-        return wrong(
-            subject, f"{path} is in use by another instance", "stop that one before you start another"
-        )
+        return wrong(subject, f"{path} is in use by another instance", "stop that instance first")
     except OSError as error:
-        fix = "give this user the right to write there"
+        fix = "make it writable for this user"
         return wrong(subject, f"{path} cannot be locked: {error.strerror}", fix)
     if why is not None:
         return wrong(subject, f"{path} cannot be opened: {why}", "restore it from a backup, or move it away")
     is_there = path.exists()
-    return right(subject, f"{path} {'opens, and is free' if is_there else 'is free; it will be created'}")
+    return right(subject, f"{path} {'is ready' if is_there else 'will be created'}")
 
 
 def _database(url: str, listen_url: str, *, has_socket: bool) -> Iterator[CheckResult]:
@@ -360,20 +378,24 @@ def _database(url: str, listen_url: str, *, has_socket: bool) -> Iterator[CheckR
     try:
         found = look(url, listen_url)
     except StorageUnavailable as error:
-        yield wrong(subject, str(error).removesuffix("."), "start the server, or mend the address")
+        yield wrong(subject, str(error).removesuffix("."), "start the server, or correct the address")
         return
     if found.is_old:
         yield wrong(subject, f"PostgreSQL {found.version} is too old", "use version 14 or newer")
         return
     if found.is_read_only:
-        fix = "give the primary's address; of several hosts, target_session_attrs=read-write finds it"
-        yield wrong(subject, f"PostgreSQL {found.version} takes no writes: it is a standby, or set so", fix)
+        fix = "use the primary's address; with several hosts, add target_session_attrs=read-write"
+        yield wrong(subject, f"PostgreSQL {found.version} is read-only: a standby, or configured so", fix)
         return
     took = f"PostgreSQL {found.version} answers within {found.seconds * 1e3:.1f} ms"
-    far = "each click asks it several times: have the bot nearer to it" if found.seconds > _FAR else None
+    far = (
+        "every click makes several queries; run the bot closer to the database"
+        if found.seconds > _FAR
+        else None
+    )
     yield right(subject, took, far)
     if found.encoding != "UTF8":
-        yield wrong(subject, f"its encoding is {found.encoding}", "make a database with encoding UTF8")
+        yield wrong(subject, f"its encoding is {found.encoding}", "create a database with encoding UTF8")
     yield _tables(found)
     if found.synchronous == "off":
         fix = "leave synchronous_commit on for this user and database"
@@ -383,33 +405,31 @@ def _database(url: str, listen_url: str, *, has_socket: bool) -> Iterator[CheckR
             subject, "fsync is off: a crash may lose everything", "turn it on in the server's settings"
         )
     if found.is_pooled:
-        yield right(subject, "a pooling proxy in transaction mode stands in between")
+        yield right(subject, "connected through a pooler in transaction mode")
     if found.deaf is not None:
-        text = f"no notices can be heard there, so that the database is asked twice a second: {found.deaf}"
-        yield wrong("storage.listen_url_env", text, "mend the address, or leave it out")
+        text = f"cannot listen for notifications there, so the bot polls twice a second: {found.deaf}"
+        yield wrong("storage.listen_url_env", text, "correct the address, or remove it")
     elif found.hears:
-        yield right(subject, "its notices get through")
+        yield right(subject, "notifications arrive")
     else:
-        fix = "name a direct address in storage.listen_url_env"
-        yield right(subject, "its notices do not get through, so that it is asked twice a second", fix)
+        fix = "put a direct address in storage.listen_url_env"
+        yield right(subject, "notifications do not arrive, so the bot polls twice a second", fix)
     yield from _slack_app(found.connections if has_socket else None)
 
 
 def _tables(found: Looked) -> CheckResult:
     subject = "storage.url_env"
     if found.lacks:
-        text = f"this user may not read and write all tables: {', '.join(found.lacks)}"
-        return wrong(subject, text, "have one user make and use them all, or grant it the rights")
+        text = f"this user needs read and write access to all tables: {', '.join(found.lacks)}"
+        return wrong(subject, text, "create and use them with one user, or grant the rights")
     if found.schema is None or found.schema < found.newest:
         if not found.may_create:
-            return wrong(subject, "this user may not make tables", "grant it `create` on the schema")
-        return right(subject, "its tables will be made, or brought up to date")
+            return wrong(subject, "this user cannot create tables", "grant it `create` on the schema")
+        return right(subject, "its tables will be created or upgraded")
     if found.schema > found.newest:
-        text = f"its tables are of version {found.schema}; this release knows {found.newest}"
-        return wrong(subject, text, "update this bot")
-    return right(
-        subject, "a bot leads now" if found.is_led else "its tables are up to date; no bot leads now"
-    )
+        text = f"its tables have version {found.schema}; this release supports up to {found.newest}"
+        return wrong(subject, text, "upgrade this bot")
+    return right(subject, "up to date; a bot is leading" if found.is_led else "up to date; no bot is running")
 
 
 def _bot_runs(settings: Settings) -> bool:
@@ -435,10 +455,10 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
     except (AddressInUseError, ConfigurationError) as error:
         text = str(error).removeprefix(f"{subject}: ")
         if settings.must_listen:
-            yield wrong(subject, text, "stop what listens there, or set another address")
+            yield wrong(subject, text, "stop the program that listens there, or change the address")
         else:
-            text = f"{text}: without it there is no /readyz and no /metrics; nothing else needs it"
-            yield right(subject, text, "set http.listen for another address")
+            text = f"{text}: /readyz and /metrics will be unavailable; nothing else needs it"
+            yield right(subject, text, "change http.listen")
         return
     for each in sockets:
         each.close()
@@ -447,30 +467,49 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
 
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
     """Check the tokens, channels and people; stops when nothing more can be asked."""
-    bot = _client(settings, settings.secrets.bot_token)
-    answer = await _call(bot, "auth.test")
-    if not answer.body.get("ok"):
-        yield _refused("SLACK_BOT_TOKEN", answer.body)
-        return
-    home = Installation.of(answer.body)
-    where = f"{answer.body.get('team')}{', all of its workspaces' if home.is_organization else ''}"
-    yield right("SLACK_BOT_TOKEN", f"works: @{answer.body.get('user')} in {where}")
+    bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
     email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
-    scopes = _scopes(answer.headers.get("x-oauth-scopes"), email=email)
-    yield scopes
-    if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
-        yield skew
+    results, body = await check_bot_token(bot, email=email)
+    for result in results:
+        yield result
+    if not body.get("ok"):
+        return
+    home = Installation.of(body)
+    is_complete = all(result.ok for result in results if result.subject == _SCOPES)
     if (token := settings.secrets.app_token) is not None:
-        opened = (await _call(_client(settings, token), "apps.connections.open")).body
-        works = right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
-        yield works if opened.get("ok") else _refused("SLACK_APP_TOKEN", opened)
+        yield await check_app_token(slack_client(settings.slack_api_url, token))
     if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
         yield _signing_secret(settings, settings.secrets.signing_secret)
         yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
-    async for result in _places_and_people(settings, bot, home, scopes_reported=not scopes.ok):
+    async for result in _places_and_people(settings, bot, home, scopes_reported=not is_complete):
         yield result
     if (limited := await _history(settings, bot)) is not None:
         yield limited
+
+
+async def check_bot_token(
+    bot: AsyncWebClient, *, email: bool
+) -> tuple[Sequence[CheckResult], Mapping[str, Any]]:
+    """Returns the results for the bot token, its scopes and Slack's clock, and the answer of `auth.test`.
+
+    `email`: whether people are found by their e-mail addresses, which takes a scope of its own.
+    """
+    answer = await _call(bot, "auth.test")
+    body = answer.body
+    if not body.get("ok"):
+        return [_refused("SLACK_BOT_TOKEN", body)], body
+    where = f"{body.get('team')}{', all of its workspaces' if Installation.of(body).is_organization else ''}"
+    results = [right("SLACK_BOT_TOKEN", f"works: @{body.get('user')} in {where}")]
+    results.append(_scopes(answer.headers.get("x-oauth-scopes"), email=email))
+    if skew := clock("Slack's clock", answer.headers.get("date"), datetime.now(UTC)):
+        results.append(skew)
+    return results, body
+
+
+async def check_app_token(app: AsyncWebClient) -> CheckResult:
+    opened = (await _call(app, "apps.connections.open")).body
+    works = right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+    return works if opened.get("ok") else _refused("SLACK_APP_TOKEN", opened)
 
 
 def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
@@ -479,7 +518,7 @@ def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
     if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
         fix = "copy the Signing Secret from Basic Information → App Credentials"
         return wrong(subject, "is not 32 hexadecimal digits, as Slack's are", fix)
-    return right(subject, "is there; Slack's first request proves it")
+    return right(subject, "is set; Slack's first request will prove it")
 
 
 async def _places_and_people(
@@ -526,8 +565,8 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
         except SlackError:
             continue  # that Slack cannot be reached is told already
         if may < most:
-            text = f"{may} may answer in {route.channel}, and {most} different people have to accept"
-            fix = "add people to `answerers`, or lower `approvals`: until then such actions can only be rejected"
+            text = f"only {may} may answer in {route.channel}, but {most} people must approve"
+            fix = "add people to `answerers`, or lower `approvals`; until then these actions can only be rejected"
             yield _located(settings, wrong(dotted(place), text, fix), "approvals", [place])
         else:
             yield right(dotted(place), f"at least {most} people may answer in {route.channel}")
@@ -576,10 +615,10 @@ async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | Non
             seconds = answer.headers.get("retry-after", "")
             again = f" (again in {seconds} s)" if seconds.isdigit() else ""
             text = (
-                f"Slack refuses to be read twice in a row{again}: it seems to allow this app one history call a minute. "
-                "Replies written while the bot is away are found late"
+                f"Slack refused a second history call{again}: it seems to allow this app one a minute. "
+                "Replies written while the bot is away will be found late"
             )
-            fix = "use an app of your own (manifest.yml) in place of one that is sold outside Slack's Marketplace"
+            fix = "create your own app (`clarify manifest`) instead of one distributed outside Slack's Marketplace"
             return right("history", text, fix)
         if not answer.body.get("ok"):
             return None
@@ -612,10 +651,8 @@ def _names(settings: Settings) -> list[tuple[Place, str]]:
     return named
 
 
-def _client(settings: Settings, token: SecretStr) -> AsyncWebClient:
-    return AsyncWebClient(
-        token=token.get_secret_value(), base_url=settings.slack_api_url, timeout=10, retry_handlers=[]
-    )
+def slack_client(api_url: str, token: SecretStr) -> AsyncWebClient:
+    return AsyncWebClient(token=token.get_secret_value(), base_url=api_url, timeout=10, retry_handlers=[])
 
 
 class _SlackAnswer(NamedTuple):
@@ -665,17 +702,17 @@ def _answer(response: AsyncSlackResponse) -> _SlackAnswer:
 
 def _scopes(header: str | None, *, email: bool) -> CheckResult:
     """Compare the `x-oauth-scopes` header of a response with what the bot needs."""
-    subject = "SLACK_BOT_TOKEN scopes"
+    subject = _SCOPES
     needed = NEEDED_SCOPES | ({EMAIL_SCOPE} if email else frozenset())
     given = {scope.strip() for scope in (header or "").split(",")}
     missing = sorted(needed - given)
     if missing:
-        fix = "add them (OAuth & Permissions, or paste manifest.yml anew) and reinstall the app"
+        fix = "add them (OAuth & Permissions, or paste what `clarify manifest` prints) and reinstall the app"
         return wrong(subject, f"missing: {', '.join(missing)}", fix)
     if PICTURE_SCOPE not in given:
-        text = f"all {len(needed)} that are needed, but not {PICTURE_SCOPE}: “digest png” can send no picture"
-        return right(subject, text, f"for pictures add {PICTURE_SCOPE} and reinstall")
-    return right(subject, f"all {len(needed)} that are needed")
+        text = f"all {len(needed)} required, but not {PICTURE_SCOPE}: “digest png” cannot send a picture"
+        return right(subject, text, f"for pictures add {PICTURE_SCOPE} and reinstall the app")
+    return right(subject, f"all {len(needed)} required")
 
 
 def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> CheckResult:
@@ -683,7 +720,7 @@ def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> CheckR
     called = f"#{found.get('name', '?')}"
     name = f"{channel_id} ({called})"
     if found.get("is_archived"):
-        return wrong(subject, f"{name} is archived", "unarchive it, or name another channel")
+        return wrong(subject, f"{name} is archived", "unarchive it, or choose another channel")
     if not found.get("is_member"):
         return wrong(subject, f"the bot is not in {name}", f"invite it: /invite @clarify in {called}")
     return right(subject, f"{name}, and the bot is in it")
@@ -694,16 +731,16 @@ def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> CheckResul
     profile = user.get("profile") or {}
     name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
     if user.get("deleted"):
-        return wrong(subject, f"{name} is deactivated", "name somebody else in clarify.toml")
+        return wrong(subject, f"{name} is deactivated", "choose someone else in clarify.toml")
     if user.get("is_bot"):
-        return wrong(subject, f"{name} is a bot", "name a person in clarify.toml")
+        return wrong(subject, f"{name} is a bot", "choose a person in clarify.toml")
     return right(subject, f"{name} is there")
 
 
 def _group(subject: str, group_id: str, answer: Mapping[str, Any]) -> CheckResult:
     name, count = f"user group {group_id}", len(answer["users"])
     if not count:
-        return wrong(subject, f"{name} has no members", "add people to it, or name others in clarify.toml")
+        return wrong(subject, f"{name} has no members", "add people to it, or choose others in clarify.toml")
     return right(subject, f"{name} has {count} member{'s' if count > 1 else ''}")
 
 
@@ -731,13 +768,13 @@ def clock(subject: str, date_header: str | None, now: datetime) -> CheckResult |
         return right(subject, f"within {max(1, seconds)} s of ours")
     direction = "ahead of" if skew > timedelta(0) else "behind"
     return wrong(
-        subject, f"{seconds} s {direction} ours", "let NTP set the clocks: deadlines are counted by them"
+        subject, f"{seconds} s {direction} ours", "synchronise the clocks with NTP; deadlines depend on them"
     )
 
 
 async def check_feeds(settings: Settings) -> AsyncIterator[CheckResult]:
     """Ask each calendar, and PagerDuty, who is on call now and next, and look for these people in Slack."""
-    people = People(_client(settings, settings.secrets.bot_token))
+    people = People(slack_client(settings.slack_api_url, settings.secrets.bot_token))
     for index, policy in enumerate(settings.on_call):
         if policy.feed is None:
             continue
@@ -753,7 +790,7 @@ async def check_feeds(settings: Settings) -> AsyncIterator[CheckResult]:
             continue
         shifts, told = await _patiently_matched(policy, people, reading.shifts or ())
         if not told:
-            text = f"{feeds.the_feed(policy)} can be read; Slack does not tell now who that is"
+            text = f"{feeds.the_feed(policy)} can be read, but Slack cannot be asked who these people are"
             yield wrong(dotted(place), text, "try again once Slack can be reached")
             continue
         for result in _on_call(policy, shifts, dotted(place), datetime.now(UTC)):
@@ -776,40 +813,42 @@ async def _patiently_matched(
 def _on_call(
     policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
 ) -> Iterator[CheckResult]:
-    """Who is on call by what a calendar or PagerDuty says, and who is not found in Slack."""
+    """Who is on call by what a calendar or PagerDuty says, and whom it names in vain."""
     feed, stand_in = feeds.the_feed(policy), ", ".join(policy.users or ()) or "nobody"
     hint = "check that it is the right one"
     if policy.pagerduty is not None:
-        hint = "check that the schedule is in an escalation policy, without which nobody is on call by it"
+        hint = "add the schedule to an escalation policy; without one it puts nobody on call"
     if not any(each.ends > now for each in shifts):
         yield wrong(
-            subject, f"{feed} names nobody for the next month", f"{hint}; until then {stand_in} is on call"
+            subject,
+            f"{feed} has nobody on call for the next month",
+            f"{hint}; until then {stand_in} is on call",
         )
         return
     if not any(each.email or each.names for each in shifts):
-        text = f"{feed} has shifts, but tells neither names nor e-mail addresses"
-        yield wrong(subject, text, "share it with all details; of GoAlert, take the feed of a whole schedule")
+        text = f"{feed} has shifts, but no names or e-mail addresses"
+        yield wrong(subject, text, "share it with all details; for GoAlert, use the feed of a whole schedule")
         return
     unknown = {each.person: each for each in shifts if each.user is None and each.ends > now}
     named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:_LISTED])
     if not any(each.user is not None and each.ends > now for each in shifts):
-        fix = f"say who they are in `people`; until then {stand_in} is on call"
-        yield wrong(subject, f"{feed} names nobody who is found in Slack: {named}", fix)
+        fix = f"map them in `people`; until then {stand_in} is on call"
+        yield wrong(subject, f"{feed} names nobody who can be paged: {named}", fix)
         return
     first, change = users_at(shifts, now), next_change(shifts, now)
     zone = ZoneInfo(policy.timezone)
-    text = f"on call now: {', '.join(first) or f'{stand_in}, for {feed} names nobody now'}"
+    text = f"on call now: {', '.join(first) or f'{stand_in}, because {feed} names nobody now'}"
     if change is not None:
-        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, for {feed} names nobody then"
+        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, because {feed} names nobody then"
         text += f"; from {change.astimezone(zone):%Y-%m-%d %H:%M} ({policy.timezone}): {then}"
     yield right(subject, text)
     if not unknown:
         return
     # A meeting in the calendar is nobody's shift: it matters where nobody else is on call, or an address names a person.
     alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
-    fix = f"say who they are in `people`; where nobody else is on call, {stand_in} is"
+    fix = f"map them in `people`; when nobody else is on call, {stand_in} is"
     tell = wrong if alone else right
-    yield tell(subject, f"{feed} names whom Slack does not know: {named}", fix)
+    yield tell(subject, f"{feed} names people who can't be paged: {named}", fix)
 
 
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
@@ -838,13 +877,13 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
             if other is not producer and other.pushes and settings.producer_token(other) == token:
                 return wrong(
                     _subject(producer),
-                    f"its token is that of {other.name}, too: each could read the other's replies",
-                    "give every producer that pushes a token of its own",
+                    f"shares its token with {other.name}: each could read the other's replies",
+                    "give each pushing producer its own token",
                 )
     others = [each.name for each in settings.producers if each.pushes and each is not producer]
     if others and producer.agents is None:
-        text = f"pushes to us, as does {', '.join(others)}, and may call itself any agent"
-        fix = f'set agents = ["{producer.name}", …] for it: the agents that may speak through it'
+        text = f"pushes to us, as does {', '.join(others)}, and may use any agent name"
+        fix = f'set agents = ["{producer.name}", …] for it: the agents it may speak for'
         return right(_subject(producer), text, fix)
     return right(_subject(producer), "pushes to us: nothing to connect to")
 
@@ -881,7 +920,7 @@ def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | No
 
 def _network_mend(error: BaseException) -> str:
     if "CERTIFICATE" in str(error).upper():
-        return "its certificate is not valid for this name, or not signed by an authority that this machine knows"
+        return "its certificate is not valid for this name, or its authority is unknown to this machine"
     return "start it, or check url in clarify.toml"
 
 
@@ -901,7 +940,7 @@ def _workflows(folder: Path) -> Iterator[CheckResult]:
     files = sorted(folder.glob("*.toml"))
     problems = Scopes(folder).problems
     for problem in problems:
-        yield wrong("ledger.workflows", problem, "mend the file: until then its step lets nobody ask")
+        yield wrong("ledger.workflows", problem, "fix the file; until then nobody may ask in its step")
     if files and not problems:
         yield right("ledger.workflows", f"{len(files)} file{'s' if len(files) > 1 else ''} in {folder}")
 
@@ -914,9 +953,7 @@ def _commands(settings: Settings) -> Iterator[CheckResult]:
         # As it will be run: a path counts from the configuration's folder, a bare name is looked up.
         found = shutil.which(str(settings.file.parent / name) if "/" in name else name)
         if found is None:
-            yield wrong(
-                subject, f"{name} is no program that can be run", "install it, or name it with its path"
-            )
+            yield wrong(subject, f"{name} is not an executable program", "install it, or give its full path")
         else:
             yield right(subject, f"runs {found}")
 

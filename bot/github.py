@@ -217,6 +217,7 @@ class _Reconciler:
             LedgerUnreadable: the ledger has to change first.
         """
         raw = await self._ledger.read(issue)
+        raw = await asyncio.to_thread(_as_decided, self._ledger, raw)
         # Of a ledger with thousands of records this takes a second: nobody's click waits for it.
         state = await asyncio.to_thread(_digest, raw)
         if self._alone.get(issue) == state:
@@ -379,6 +380,12 @@ def entries_of(record: Clarification) -> list[Due]:
         digest = hashlib.sha256(f"{count} {content}".encode()).hexdigest()[:16]
         found.append(Due(record, f"{record.id} r{entry.round} {entry.type} {digest}", entry))
     return found
+
+
+def _as_decided(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
+    """Without what another program changed after it was decided. Blocking."""
+    read = ((item, parse(item)) for item in raw)
+    return [item for item, record in read if record is None or not ledger.is_tampered_now(record)]
 
 
 def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:

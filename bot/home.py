@@ -153,7 +153,7 @@ class Gathering:
                     _log.warning("answers of a ledger are left out", issue=issue, reason=str(error))
                     continue
                 for record in map(parse, items):
-                    if record is not None:
+                    if record is not None and not await self._ledger.is_tampered(record):
                         self.record_changed(record)
         except LedgersAway as error:
             _log.warning("answers are left out", reason=str(error))

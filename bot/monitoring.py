@@ -7,7 +7,7 @@ the router decides again under the ledger's lock, so that changes by other proce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,6 +21,7 @@ from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
 from core.errors import (
     ClarifyError,
+    LedgersAway,
     LedgerUnreadable,
     LedgerUnwritable,
     LockTimeout,
@@ -31,7 +32,7 @@ from core.index import Index, Summary, summarize
 from core.ledger import Ledger
 from core.matching import claim_of
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Raw, is_unsettled, oddity, parse
+from core.records import Book, Raw, identity, is_unsettled, oddity, parse
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -202,6 +203,10 @@ def _repetitions_in(items: Sequence[Raw]) -> list[Finding]:
     return repetitions([record for item in items if (record := parse(item)) is not None])
 
 
+def _names(book: Book) -> set[str]:
+    return {identity(item) for item in book.raw["clarifications"]}
+
+
 def _still_waits(record: Clarification) -> bool:
     """Whether a record still waits for an agent or a person: only then can it be stuck."""
     return record.status in {"pending", "stale"}
@@ -210,8 +215,9 @@ def _still_waits(record: Clarification) -> bool:
 class LedgerWatch:
     """Finds changes that other processes made to ledgers, by content: they need not count revisions.
 
-    `changed` is called with every record that somebody else changed. `acts`: whether it is this bot that takes over or
-    undoes what others wrote, and says so: of those on one database, the one that leads.
+    `changed` is called with every record that somebody else changed, but for what was settled before: that is told.
+    `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `acts`: whether it is this
+    bot that takes over or undoes what others wrote, and says so: of those on one database, the one that leads.
     """
 
     def __init__(
@@ -222,6 +228,7 @@ class LedgerWatch:
         router: Router,
         changed: Callable[[Clarification], None],
         notices: Notices,
+        shown: Callable[[int | None], Awaitable[set[str]]],
         clock: Clock,
         acts: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -231,6 +238,7 @@ class LedgerWatch:
         self._changed = changed
         self._acts = acts
         self._notices = notices
+        self._shown = shown
         self._clock = clock
 
     async def run(self) -> None:
@@ -244,6 +252,22 @@ class LedgerWatch:
                     # One that has to wait is looked at again by itself, and does not keep the others waiting.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
                         busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
+
+    async def look_for_deleted(self, names: Collection[str]) -> None:
+        """Compare the ledgers that lacked on a start what people were shown. `names`: the records that were there."""
+        shown = await until_stored(
+            partial(self._shown, None), self._clock, _log, "a look for deleted records has to wait"
+        )
+        suspects = {parse_id(each)[0] for each in shown.difference(names)}
+        try:
+            live = set(await self._ledger.live())
+        except LedgersAway as error:  # nothing can be missed in them
+            _log.warning("there is no look for deleted records", reason=str(error))
+            return
+        for issue in sorted(suspects & live):
+            self._ledger.forget(issue)
+            if not await self.look(issue):
+                await self._until_looked(issue)
 
     async def _until_looked(self, issue: int) -> None:
         await self._clock.sleep(_RETRY)
@@ -264,28 +288,64 @@ class LedgerWatch:
         return await self._compare(issue, items) if items is not None else True
 
     async def _compare(self, issue: int, items: list[Raw]) -> bool:
-        done = True
-        for position, item in enumerate(items, 1):
-            record = parse(item)
+        done, tampered = True, list[str]()
+        deleted: list[str] | None = []
+        for position, (record, is_tampered) in enumerate(await asyncio.to_thread(self._judged, items), 1):
             if record is None:
-                if (odd := oddity(issue, position, item)) is not None:
+                if (odd := oddity(issue, position, items[position - 1])) is not None:
                     await self._notify(partial(self._notices.record_unreadable, odd))
                 continue
-            if is_unsettled(record) and not await self._ledger.is_as_asked(record):
-                done &= not self._acts() or await self.adopt(record.id)
+            if is_tampered:
+                tampered.append(record.id)
                 continue
-            summary = summarize(record)
-            known = self._index.get(record.id, issue)
-            forged = known is not None and not await self._ledger.vouches(record)
-            if (known.digest != summary.digest) if known is not None else summary.needs_something:
-                _log.info("a ledger was changed by another process", id=record.id, status=record.status)
-                if not forged:  # what names a person who said nothing is shown to nobody
-                    self._changed(record)
-            if (summary.adoptable or forged) and self._acts():
-                done &= await self.adopt(record.id)
+            done &= await self._look_at(record)
+        if self._acts():
+            deleted = await self._deleted(issue, items)
+            done &= deleted is not None
+        if tampered or deleted:
+            await self._notify(partial(self._notices.records_tampered, issue, tampered, deleted or []))
         if not done:
             self._ledger.forget(issue)
         return done
+
+    async def _look_at(self, record: Clarification) -> bool:
+        """Take in one record that another process may have written; False: look again later."""
+        if is_unsettled(record) and not await self._ledger.is_as_asked(record):
+            return not self._acts() or await self.adopt(record.id)
+        summary = summarize(record)
+        known = self._index.get(record.id, record.issue_number)
+        forged = known is not None and not await self._ledger.vouches(record)
+        if (known.digest != summary.digest) if known is not None else summary.needs_something:
+            _log.info("a ledger was changed by another process", id=record.id, status=record.status)
+            if not forged:  # what names a person who said nothing is shown to nobody
+                self._changed(record)
+        if (summary.adoptable or forged) and self._acts():
+            return await self.adopt(record.id)
+        return True
+
+    def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
+        """Each record, and whether another program changed it after it was settled. Blocking."""
+        records = [parse(item) for item in items]
+        return [(each, each is not None and self._ledger.is_tampered_now(each)) for each in records]
+
+    async def _deleted(self, issue: int, items: list[Raw]) -> list[str] | None:
+        """What is known of an issue and was removed from its ledger; None: look again later."""
+        known = {each.id for each in self._index.of_issue(issue)}
+        known |= await until_stored(
+            partial(self._shown, issue), self._clock, _log, "a look for deleted records has to wait"
+        )
+        if known <= {identity(item) for item in items}:
+            return []
+        try:
+            # It may have been written since, or be missing only while somebody writes the file anew.
+            there = await self._ledger.transact(issue, _names)
+        except (LockTimeout, LedgerUnwritable) as error:
+            _log.warning("a look for deleted records has to wait", issue=issue, reason=str(error))
+            return None
+        except LedgerUnreadable as error:
+            _log.error("a ledger cannot be read", issue=issue, reason=str(error))
+            return []  # that is told when it is looked at again
+        return sorted(known - there)
 
     async def adopt(self, clarification: str) -> bool:
         """Take over an answer that another implementation wrote, or close what another program changed; False: it has to
@@ -305,7 +365,11 @@ class LedgerWatch:
         """Says that a question was changed, or that another program consented: before it is undone, so that a kill in
         between does not hide it.
         """
-        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        issue, _ = parse_id(clarification)
+        record = await self._ledger.find(clarification, issue)
+        if await self._ledger.is_tampered(record):
+            await self._notify(partial(self._notices.records_tampered, issue, [clarification], []))
+            return
         if is_unsettled(record) and await self._ledger.is_as_asked(record) is False:
             await self._notify(partial(self._notices.question_changed, record))
             return

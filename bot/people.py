@@ -538,14 +538,15 @@ def may_answer(
     """
     if person.id in answerers or any(person.id in groups.get(entry, frozenset()) for entry in answerers):
         return None
-    if (reason := _never_a_member(person, home)) is not None:
+    if (reason := outsider(person, home)) is not None:
         return reason
     if MEMBERS not in answerers:
         return "not listed"
     return None if person.id in channel_members else "not in the channel"
 
 
-def _never_a_member(person: Profile, home: Installation) -> Reason | None:
+def outsider(person: Profile, home: Installation) -> Reason | None:
+    """Why somebody may neither answer nor be paged unless they are listed; None: an active, full member of ours."""
     if person.is_deleted:
         return "deactivated"
     if person.is_bot:
@@ -635,7 +636,7 @@ async def count_answerers(
             except SlackRefusedError:
                 continue
             gone = person.is_deleted or person.is_bot
-            if not gone and (listed or _never_a_member(person, home) is None):
+            if not gone and (listed or outsider(person, home) is None):
                 found.add(named(person))
                 found.discard("")
 
@@ -658,7 +659,7 @@ async def _somebody_behind(entry: str, channel: str, people: People, home: Insta
     members = sorted(await people.members(channel))
     for user in members[:_MOST_ASKED]:
         try:
-            if _never_a_member(await people.profile(user), home) is None:
+            if outsider(await people.profile(user), home) is None:
                 return True
         except SlackRefusedError as error:
             if error.code not in UNKNOWN_USER:
@@ -692,7 +693,8 @@ class AccessControl:
     """Checks people against the routes. Raises SlackError where Slack does not tell, or not within the budget: then
     nobody is let in and nobody is refused.
 
-    `paged`: the users that the open page of an escalated clarification was sent to: they may answer it.
+    `paged`: the users that the open page of an escalated clarification was sent to: they may answer it, as long as
+    they are people who may be paged.
     """
 
     def __init__(self, people: People, settings: Settings, paged: Callable[[str], frozenset[str]]) -> None:
@@ -707,13 +709,33 @@ class AccessControl:
 
         A refusal on kept facts is checked once more on fresh ones.
         """
-        if clarification is not None and person.user in self._paged(clarification):
-            return None
         route = self._settings.route_for(*audience)
+        if clarification is not None and await self.may_as_paged(person, clarification, route):
+            return None
         where = (
             channel if channel in {route.channel, self._settings.slack.fallback_channel} else route.channel
         )
         return await within_budget(self._refusal(person, route, where))
+
+    async def may_as_paged(self, person: Person, clarification: str, route: RouteSettings) -> bool:
+        """Whether `person` was paged about a clarification of this route, and still is somebody who may be.
+
+        Whom the policy lists by hand may be; anybody else as a full member of our workspace only, whatever named them.
+        """
+        if person.user not in self._paged(clarification):
+            return False
+        if route.on_call is not None and person.user in self._settings.on_call_named(route.on_call).listed:
+            return True
+        return await within_budget(self._is_full_member(person))
+
+    async def _is_full_member(self, person: Person) -> bool:
+        """A refusal on kept facts is checked once more on fresh ones."""
+        home = await self._people.installation()
+        theirs = Profile(person.user, person.team)
+        return (
+            outsider(await self._described(theirs, fresh=False), home) is None
+            or outsider(await self._described(theirs, fresh=True), home) is None
+        )
 
     async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
         """Why `person` may not answer where `route` goes; None if they may."""
@@ -735,7 +757,7 @@ class AccessControl:
             )
         except SlackRefusedError:
             return False
-        return _never_a_member(profile, home) is None
+        return outsider(profile, home) is None
 
     async def seen_from(self, channel: str, others: Iterable[str]) -> frozenset[str]:
         """Those of `others`, channels, that everybody in `channel` may read: itself, and public ones where only full members
@@ -761,7 +783,7 @@ class AccessControl:
             if len(members) > _MOST_SEEING:
                 return True
             for user in sorted(members):
-                if _never_a_member(await self._people.profile(user), home) in {"guest", "external"}:
+                if outsider(await self._people.profile(user), home) in {"guest", "external"}:
                     return True
         except SlackRefusedError:
             return True
@@ -814,12 +836,16 @@ class AccessControl:
             with lookup_budget(_LOOK_UP_TO_ASK):
                 person = await within_budget(self._people.profile(named))
         except SlackRefusedError as error:
-            unknown = "Slack knows nobody of this id: expected a person of this workspace."
+            unknown = "`to` must be a person in this workspace; Slack knows nobody with this ID."
             # Of people of other organizations it says that they are not visible; they may answer where they are listed.
             return unknown if error.code == "user_not_found" else None
         except SlackUnreachableError:
             return None
-        return "This account is deactivated: expected a person who can answer." if person.is_deleted else None
+        return (
+            "`to` must be a person who can answer; this account is deactivated."
+            if person.is_deleted
+            else None
+        )
 
     async def how_many(self, audience: Audience, most: int) -> int:
         """How many different people may answer a question of this audience, counted up to `most`.

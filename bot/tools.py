@@ -227,7 +227,7 @@ def tools() -> list[Tool]:
                 "visible to others or hard to undo, and wherever you were told to. Go ahead only if the answer's "
                 "decision is `accept`, and then with the arguments that it carries. Rejected, expired or closed: do not "
                 "take the action, nor the same by other means; the comment says why. Returns the status `waiting` with "
-                "an id if nobody decided within `wait` seconds: then call wait_for_answer."
+                "an id if nobody decided within `wait` seconds: then call wait_for_answer; ask_approval again would ask again."
             ),
             input_schema={
                 "type": "object",
@@ -236,7 +236,7 @@ def tools() -> list[Tool]:
             },
             output_schema=OUTPUT,
             annotations=ToolAnnotations(
-                read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=True
+                read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
             ),
         ),
         Tool(
@@ -326,10 +326,8 @@ def told(state: Mapping[str, Any]) -> CallToolResult:
 
 
 def mistaken(problem: Mapping[str, Any]) -> CallToolResult:
-    """What is wrong with a call, as HTTP says it (`message`, and `field` if one is at fault): the model can mend it."""
-    field = problem.get("field")
-    words = f"{field}: {problem['message']}" if field else str(problem["message"])
-    return CallToolResult(content=[TextContent(type="text", text=words)], is_error=True)
+    """What is wrong with a call, in the words of HTTP's `message`, which name the field: the model can mend it."""
+    return CallToolResult(content=[TextContent(type="text", text=str(problem["message"]))], is_error=True)
 
 
 def wait_in(arguments: dict[str, Any]) -> int:
@@ -342,7 +340,7 @@ def wait_in(arguments: dict[str, Any]) -> int:
     if wait is None:
         return DEFAULT_WAIT
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST_WAIT:
-        raise ValueError(f"Expected 0 to {LONGEST_WAIT} seconds.")
+        raise ValueError(f"`wait` must be a number of seconds (0 to {LONGEST_WAIT}).")
     return int(wait)
 
 

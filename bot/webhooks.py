@@ -224,7 +224,8 @@ class Webhooks:
         now, newer = self._clock.now(), self._changed or set()
         for record in [record for item in items if (record := parse(item)) is not None]:
             summary = summarize(record)
-            if record.id not in newer and (summary.needs_something or record.last_change >= self._since):
+            is_news = summary.needs_something or record.last_change >= self._since
+            if record.id not in newer and is_news and not await self._ledger.is_tampered(record):
                 self._looks.append(_Look(summary, now, record.last_change))
                 self._wake.set()
         return True

@@ -33,6 +33,7 @@ _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
+_FIRST = re.compile(r"[\s,.!?;:]+")
 _ISOLATES = re.compile("[\u2066-\u2069]")  # around right-to-left words, where they are shown
 _INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
 
@@ -55,7 +56,7 @@ def from_text(asked: Aaep, text: str) -> Answer:
             return answer
     if "freetext" in asked.kinds:
         return from_free_text(text)
-    raise AnswerRejected(hint(asked))
+    raise AnswerRejected(_hint_for(asked, words))
 
 
 def from_free_text(text: str) -> Answer:
@@ -204,6 +205,17 @@ def hint(asked: Aaep) -> str:
     return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
 
 
+def _hint_for(asked: Aaep, words: str) -> str:
+    """`hint`, and for somebody who said more than the one word that counts, and may believe to have answered, that word."""
+    first = _FIRST.split(words.casefold(), maxsplit=1)[0]
+    if asked.is_confirmation:
+        meant = first if first in _decisions(asked) else ""
+    else:
+        meant = "yes" if first in _YES else "no" if first in _NO else ""
+        meant = meant if "yes_no" in asked.kinds else ""
+    return f"{hint(asked)} If you mean {meant}, reply with just {meant}." if meant else hint(asked)
+
+
 def takes_words(asked: Aaep) -> bool:
     """Whether a person's own words can be an answer: to a form with several fields they cannot."""
     return asked.form is None or len(asked.form.fields) == 1
@@ -267,7 +279,7 @@ def _decided(asked: Aaep, words: str) -> Answer:
     """Consent is said in its own word: "yes" and "ok" may be talk, so they are asked back."""
     match = _DECISION.fullmatch(words)
     if match is None:
-        raise AnswerRejected(hint(asked))
+        raise AnswerRejected(_hint_for(asked, words))
     decision: Decision = "accept" if match[1].casefold() == "accept" else "reject"
     return from_decision(asked, decision, match["why"] or "")
 

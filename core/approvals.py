@@ -1,7 +1,8 @@
 """Consent of one or several people to an action: who counts, for which version of its arguments, and when it is given.
 
 * An accept counts for the arguments that its person saw. A change of them is a new version: earlier accepts lapse, and the
-  accept of whoever changed them is the first of the new version.
+  accept of whoever changed them is the first of the new version. Typed words name no version: as an accept they count only
+  where the card shows everything, and nobody has changed it.
 * Several people are different by Slack's ids and by the names that agents are told. Everybody counts once.
 * One reject decides, also of somebody who accepted.
 
@@ -29,7 +30,7 @@ from core.clarification import (
     answered,
     renewed,
 )
-from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotToldApart
+from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotSeen, NotToldApart
 from core.records import as_written_by_all
 
 Risk = Literal["low", "medium", "high"]
@@ -73,23 +74,23 @@ def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int]) -> Ask:
     )
 
 
-def check_version(record: Clarification, version: str | None, at: datetime) -> None:
-    """Does nothing for a person who saw the arguments as they are.
+def check_seen(record: Clarification, version: str | None, *, shown_whole: bool = True) -> None:
+    """Raises unless whoever accepts saw the arguments as they are.
 
     Args:
         record: as found under the lock.
-        version: what they saw; "": the first version, as cards of releases before showed; None: it is not known, and
-            what they did at that moment counts for what was there then.
-        at: when they decided.
+        version: what they saw; "": the first version, as cards of releases before showed; None: they typed it, so what
+            they saw is not known.
+        shown_whole: whether the card shows everything that is accepted.
 
     Raises:
         ArgumentsChanged: they saw others.
+        NotSeen: they typed it, and may have seen others, or not all.
     """
-    edits = record.asked.edits or ()
-    if not edits and not version:
-        return
-    seen = edits[-1].at <= at if version is None else version == version_of(record.asked)
-    if not seen:
+    edited = bool(record.asked.edits)
+    if version is None and (edited or not shown_whole):
+        raise NotSeen(record.id, edited=edited)
+    if version != version_of(record.asked) and (edited or version):
         raise ArgumentsChanged(record)
 
 

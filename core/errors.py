@@ -2,6 +2,7 @@
 
     ClarifyError
     ├── NotFound            no such clarification
+    ├── Tampered            another program changed or deleted it after it was decided
     ├── BadInput            an id, topic or body that breaks its form
     │   └── TooLong             more characters than are allowed
     ├── ScopeViolation      an agent may not ask another, by its workflow
@@ -10,9 +11,10 @@
     ├── AgentError          a responder gave no answer that can be used
     ├── AnswerRejected      the answer does not fit the question
     │   └── ConsentRefused      an action may be accepted, but not in this way
-    ├── NotCounted          an accept that does not count towards several people's
+    ├── NotCounted          an accept that does not count
     │   ├── CountsOnce          the same person accepted before; somebody else has to
-    │   └── NotToldApart        who accepts is not known well enough to be one of several
+    │   ├── NotToldApart        who accepts is not known well enough to be one of several
+    │   └── NotSeen             it was typed, and its card may not have shown all of what is accepted
     ├── NotOpen*            the clarification takes no answer any more
     │   ├── AlreadyAnswered*    somebody else answered first
     │   ├── Superseded*         asked again since: the newer round takes the answer
@@ -47,6 +49,16 @@ class NotFound(ClarifyError):
     def __init__(self, clarification_id: str) -> None:
         super().__init__(f"There is no clarification {clarification_id}.")
         self.clarification_id = clarification_id
+
+
+class Tampered(ClarifyError):
+    """What was decided is not what the ledger says now: it is handed out to nobody."""
+
+    code = "TAMPERED"
+
+    def __init__(self, clarification_id: str, *, deleted: bool = False) -> None:
+        did = "deleted it from its ledger" if deleted else "changed it after it was decided"
+        super().__init__(f"{clarification_id} can't be handed out: another program {did}.")
 
 
 class BadInput(ClarifyError):
@@ -97,7 +109,7 @@ class ConsentRefused(AnswerRejected):
 
 
 class NotCounted(ClarifyError):
-    """Several people have to accept an action, and this accept counts for nobody new. The message is for the person."""
+    """The action may be accepted, but this accept does not count. The message is for the person."""
 
     code = "NOT_COUNTED"
 
@@ -119,6 +131,17 @@ class NotToldApart(NotCounted):
         super().__init__(
             f"Several people have to accept {clarification_id}, and Slack did not say who you are just now, so nothing "
             "was taken. Please try again in a moment."
+        )
+
+
+class NotSeen(NotCounted):
+    """The same code."""
+
+    def __init__(self, clarification_id: str, *, edited: bool) -> None:
+        why = "its arguments were changed after it was asked" if edited else "you may not have seen all of it"
+        super().__init__(
+            f"Nothing was recorded: you can't accept {clarification_id} by typing, because {why}. Read it and click "
+            "Accept on its newest card, or open it with Answer…. You can still type reject."
         )
 
 

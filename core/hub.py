@@ -70,7 +70,7 @@ from core.clarification import (
     parse_id,
 )
 from core.clock import Clock, SystemClock
-from core.errors import BadInput, LockTimeout, TooLong
+from core.errors import BadInput, LockTimeout, Tampered, TooLong
 from core.escalation import escalation_words
 from core.ledger import FileLedger, Ledger
 from core.router import BODY_LIMIT, Router
@@ -226,8 +226,15 @@ class Hub:
         return _within_rounds((await self._router.follow_up(clarification_id, ask)).record)
 
     async def find(self, clarification_id: str) -> Clarification:
-        """The clarification as it is now."""
-        return await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+        """The clarification as it is now.
+
+        Raises:
+            Tampered: another program changed it after it was decided.
+        """
+        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+        if await self._ledger.is_tampered(record):
+            raise Tampered(clarification_id)
+        return record
 
     async def wait(
         self,

@@ -15,7 +15,7 @@ from core.aaep import Kind, whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger, Ledger
-from core.records import Raw, digest, dump, is_unsettled, parse
+from core.records import Raw, digest, dump, identity, is_unsettled, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -186,6 +186,10 @@ class Index:
         issue = parse_id(clarification_id)[0] if issue is None else issue
         return self._by_issue.get(issue, {}).get(clarification_id)
 
+    def of_issue(self, issue: int) -> list[Summary]:
+        """What an issue still needs."""
+        return list(self._by_issue.get(issue, {}).values())
+
     def of_session(self, producer: str, session_id: str) -> list[Summary]:
         """What a session (see `session_of`) still needs, the oldest first."""
         found = self._by_session.get((producer, session_id), {}).values()
@@ -194,9 +198,12 @@ class Index:
 
 @dataclass(slots=True)
 class Scan:
-    """All that needs something; the ledgers that could not be read, with why; the highest issue number, archived or not."""
+    """All that needs something; the ids of all records; the ledgers that could not be read, with why; the highest issue
+    number, archived or not.
+    """
 
     summaries: list[Summary] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
     troubles: list[ClarifyError] = field(default_factory=list)
     highest_issue: int = 0
 
@@ -219,9 +226,13 @@ def scan_now(ledger: FileLedger, last_issue: int = 0) -> Scan:
 
 
 def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
-    """Adds what needs something. Where something is wrong with a record, the watch looks again, and reports it."""
+    """Adds what needs something. Where something is wrong with a record, the watch looks again, and reports it; what was
+    changed after it was settled needs nothing.
+    """
+    found.names.update(map(identity, items))
     records = [record for item in items if (record := parse(item)) is not None]
-    found.summaries += [summary for record in records if (summary := summarize(record)).needs_something]
-    return len(records) < len(items) or any(
-        is_unsettled(record) and not ledger.is_as_asked_now(record) for record in records
+    good = [record for record in records if not ledger.is_tampered_now(record)]
+    found.summaries += [summary for record in good if (summary := summarize(record)).needs_something]
+    return len(good) < len(items) or any(
+        is_unsettled(record) and not ledger.is_as_asked_now(record) for record in good
     )

@@ -210,10 +210,18 @@ class Ledger(Protocol):
         """Whether a record's answer is by whom it names; False: another program put a person's name there."""
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
-        """Whether what a record asks is what we wrote, where a reply to it is owed; None: that cannot be known."""
+        """Whether what a record asks, where a reply to it is owed, and what was decided is what we wrote; None: that cannot
+        be known.
+        """
 
     def is_as_asked_now(self, record: Clarification) -> bool | None:
         """`is_as_asked`, blocking."""
+
+    async def is_tampered(self, record: Clarification) -> bool:
+        """Whether another program changed a record after it was settled: then it is handed out to nobody."""
+
+    def is_tampered_now(self, record: Clarification) -> bool:
+        """`is_tampered`, blocking."""
 
     async def are_there(self) -> bool:
         """Whether the ledgers can be had at all."""
@@ -312,13 +320,20 @@ class FileLedger:
         return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
-        if record.asked.reply_token is None or self._seals.at_hand:
+        if self._seals.at_hand:
             return self.is_as_asked_now(record)
         return await asyncio.to_thread(self.is_as_asked_now, record)
 
     def is_as_asked_now(self, record: Clarification) -> bool | None:
         """`is_as_asked`, blocking."""
         return self._seals.is_as_asked(record)
+
+    async def is_tampered(self, record: Clarification) -> bool:
+        return await asyncio.to_thread(self.is_tampered_now, record)
+
+    def is_tampered_now(self, record: Clarification) -> bool:
+        """`is_tampered`, blocking."""
+        return self._seals.is_tampered(record)
 
     def issues(self) -> Iterator[int]:
         """`live`, blocking.

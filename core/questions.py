@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
 from core.answers import describe
@@ -19,6 +21,7 @@ from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
 from core.clock import iso
 from core.errors import BadInput
 from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
+from core.workflow import CONTROLS
 
 TYPE = "clarify.question"
 REDACTED = "[redacted]"  # stands for what a producer's `redact` takes out
@@ -55,9 +58,11 @@ Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
 
 
 class BadField(BadInput):
-    """A field of a question is wrong. `field`: its path; the message says what was expected, and repeats nothing."""
+    """A field of a question is wrong. `field`: its path; None: no field, or one whose name is not repeated. The message names
+    the field, says what it must be, and repeats no value.
+    """
 
-    def __init__(self, field: str, message: str) -> None:
+    def __init__(self, field: str | None, message: str) -> None:
         super().__init__(message)
         self.field = field
 
@@ -65,7 +70,7 @@ class BadField(BadInput):
 def _seconds(value: object) -> object:
     """JSON's numbers, whole or not; neither a text nor true."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError("expected a number of seconds")  # noqa: TRY004 - pydantic takes no TypeError
+        raise ValueError("no number")  # noqa: TRY004 - pydantic takes no TypeError; `_MUST_BE` has the words
     return value
 
 
@@ -76,6 +81,8 @@ def _whole_number(value: object) -> object:
 
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
 _Seen = r"\S"
+# One line: something that can be seen, and no control characters or line breaks.
+_Named = rf"^[^{CONTROLS}]*[^\s{CONTROLS}][^{CONTROLS}]*$"
 
 
 class GivenChoice(BaseModel):
@@ -181,14 +188,14 @@ class NewQuestion(BaseModel):
         default=None,
         min_length=1,
         max_length=_NAME,
-        pattern=_Seen,
+        pattern=_Named,
         description="Who asks: the producer's name",
     )
     session: str | None = Field(
         default=None,
         min_length=1,
         max_length=_NAME,
-        pattern=_Seen,
+        pattern=_Named,
         description="What belongs in one Slack thread; without it, the question has a thread of its own",
     )
     to: str | None = Field(
@@ -236,6 +243,81 @@ class NewQuestion(BaseModel):
     )
     issue: _Whole | None = Field(default=None, ge=1, le=_HIGHEST_ISSUE, description="The ledger's number")
     topic: str | None = Field(default=None, min_length=1, max_length=200, pattern=_Seen)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_our_words(cls, value: Any, read: Callable[[Any], Self]) -> Self:
+        """Reads it. Not pydantic's words, which name classes and repeat what was sent.
+
+        Raises:
+            BadField: the first field that is wrong.
+        """
+        try:
+            return read(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise _bad_field(first["loc"], first["type"]) from None
+
+
+_NAME_OF_A_FIELD = re.compile(r"(choices\.[0-9]+\.)?[A-Za-z0-9_]{1,64}")
+_HALF = "has half of a character in it (a lone surrogate). Remove it."
+_TROUBLES = {"missing": "is required.", "string_unicode": _HALF}
+_ONE_LINE = f"a string of 1 to {_NAME} characters on one line, without control characters"
+_MUST_BE = {
+    "question": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
+    "kind": "yes_no, choice, number, text, approval or form",
+    "choices": "a list of 1 to 100 choices: strings, or objects with `value`",
+    "multiple": "true or false",
+    "other": "true or false",
+    "context": f"a string of at most {CONTEXT_LIMIT:,} characters",
+    "agent": _ONE_LINE,
+    "session": _ONE_LINE,
+    "to": "an e-mail address or a Slack user ID, such as U0FOLAKE",
+    "action": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
+    "consequence": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
+    "risk": "low, medium or high",
+    "irreversible": "true or false",
+    "arguments": "an object",
+    "editable": "true or false",
+    "approvals": f"a whole number from 1 to {MOST}",
+    "schema": "a JSON Schema object",
+    "timeout": f"a number of seconds (1 to {LONGEST_TIMEOUT:,})",
+    "escalate": "true or false",
+    "key": "a string of 1 to 200 printable ASCII characters",
+    "issue": f"a whole number from 1 to {_HIGHEST_ISSUE:,}",
+    "topic": "a string of 1 to 200 characters that is not blank",
+}
+_OF_A_CHOICE = {
+    "value": "a string of 1 to 1,000 characters that is not blank",
+    "label": "a string of 1 to 1,000 characters that is not blank",
+    "description": "a string of at most 2,000 characters",
+}
+
+
+def _bad_field(place: tuple[int | str, ...], trouble: str) -> BadField:
+    """What is wrong with a question at a `place`. `trouble`: pydantic's name for the kind of it."""
+    if not place:
+        is_name = trouble == "string_unicode"
+        return BadField(
+            None, f"The name of a field {_HALF}" if is_name else "A question must be a JSON object."
+        )
+    field = ".".join(map(str, place))
+    shown = re.sub(r"\.(\d+)", r"[\1]", field)
+    if trouble == "extra_forbidden":
+        return _unknown_field(field, shown)
+    if trouble in _TROUBLES:
+        return BadField(field, f"`{shown}` {_TROUBLES[trouble]}")
+    name, is_choice = str(place[-1]), place[0] == "choices" and len(place) > 1
+    expected = _OF_A_CHOICE.get(name, "a string or an object with `value`") if is_choice else _MUST_BE[name]
+    return BadField(field, f"`{shown}` must be {expected}.")
+
+
+def _unknown_field(field: str, shown: str) -> BadField:
+    if not _NAME_OF_A_FIELD.fullmatch(field):
+        return BadField(None, "The question has a field that does not exist. Remove it.")
+    if "[" in shown:
+        return BadField(field, f"`{shown}` does not exist: a choice has `value`, `label` and `description`.")
+    return BadField(field, f"`{shown}` is not a field of a question. Remove it, or check its spelling.")
 
 
 class AskedQuestion(BaseModel):
@@ -295,19 +377,20 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
     for name, kinds in _ONLY.items():
         given = getattr(new, "form" if name == "schema" else name)
         if given not in (None, False) and kind not in kinds:
-            raise BadField(name, f"Only for the kind {kinds[0]}; this question's kind is {kind}.")
+            raise BadField(
+                name, f"`{name}` is only for the kind {kinds[0]}; the kind of this question is {kind}."
+            )
     if kind == "approval" and new.action is None:
-        raise BadField("action", "Missing: expected what the agent is about to do.")
+        raise BadField("action", "`action` is required: what the agent is about to do.")
     if kind != "approval" and new.question is None:
-        raise BadField("question", "Missing: expected what is asked.")
+        raise BadField("question", "`question` is required.")
     risk = new.risk or "medium"
     if new.irreversible and risk == "low":
         raise BadField(
-            "irreversible", "What cannot be undone is no low risk: expected a risk of medium or high."
+            "irreversible", "`irreversible` needs a `risk` of medium or high; the risk is given as low."
         )
     for name, value in (("arguments", new.arguments), ("schema", new.form), ("default", new.default)):
-        if value is not None and (trouble := trouble_with(value)) is not None:
-            raise BadField(name, trouble)
+        _check_json(name, value)
     asked = AskedQuestion(
         kind=kind,
         question=_text(new.question),
@@ -323,12 +406,12 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         consequence=_text(new.consequence),
         risk=risk,
         irreversible=new.irreversible,
-        arguments=_whole(new.arguments),
+        arguments=new.arguments,
         editable=new.editable,
         approvals=new.approvals or 1,
-        form=_whole(new.form),
+        form=new.form,
         timeout=new.timeout,
-        default=_whole(new.default),
+        default=new.default,
         escalate=new.escalate,
         key=new.key,
         issue=new.issue,
@@ -351,15 +434,16 @@ def check_form(question: AskedQuestion) -> None:
     try:
         form = read_form(question.form)
     except BadSchema as error:
-        raise BadField(f"schema.{error.where}".rstrip("."), str(error)) from None
+        field = f"schema.{error.where}".rstrip(".")
+        raise BadField(field, f"`{field}` cannot be used. {error}") from None
     if question.default is None:
         return
     if not isinstance(question.default, dict):
-        raise BadField("default", "No answer to this question: expected an object of the form's fields.")
+        raise BadField("default", "`default` must be an object with the fields of the form.")
     try:
         form.checked(question.default)
     except Misfits as error:
-        raise BadField("default", f"No answer to this question. {error}") from None
+        raise BadField("default", f"`default` must be a valid answer to the form. {error}") from None
 
 
 def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
@@ -482,9 +566,9 @@ def answer_in(asked: Aaep) -> tuple[Any, str | None]:
 def _kind(new: NewQuestion) -> DirectKind:
     if new.kind is not None:
         if new.kind == "choice" and not new.choices:
-            raise BadField("choices", "Missing: expected 1 to 100 choices.")
+            raise BadField("choices", "`choices` is required for the kind choice.")
         if new.kind == "form" and new.form is None:
-            raise BadField("schema", "Missing: expected the JSON Schema of what is wanted.")
+            raise BadField("schema", "`schema` is required for the kind form.")
         return new.kind
     if new.choices is not None:
         return "choice"
@@ -498,10 +582,20 @@ def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
     for place, each in enumerate(new.choices or ()):
         value = plain(each.value)
         if value in found:
-            raise BadField(f"choices.{place}", "This value is there before: expected each value once.")
+            raise BadField(
+                f"choices.{place}", f"Duplicate choice: `choices[{place}]` has a value that is there already."
+            )
         label = plain(each.label or each.value)
         found[value] = GivenChoice(value=value, label=label, description=_text(each.description))
     return tuple(found.values())
+
+
+def _check_json(name: str, value: Any) -> None:
+    if (trouble := trouble_with(value)) is not None:
+        raise BadField(name, f"`{name}` cannot be used. {trouble}")
+    if _has_half(value):
+        # All halves look the same: two names would be one, and what is approved not what is done.
+        raise BadField(name, f"`{name}` {_HALF}")
 
 
 def _check_default(question: AskedQuestion) -> None:
@@ -514,19 +608,19 @@ def _check_default(question: AskedQuestion) -> None:
             fits = isinstance(default, (int, float)) and not isinstance(default, bool)
             fits, expected = fits and abs(default) <= _NUMBER, "a number"
         case "text":
-            fits, expected = isinstance(default, str) and bool(default.strip()), "a text"
+            fits, expected = isinstance(default, str) and bool(default.strip()), "a string that is not blank"
         case "approval":
             fits, expected = default == "reject", '"reject": silence is never consent'
         case "choice" if question.multiple:
             fits = isinstance(default, list) and all(each in values for each in default)
             fits, expected = (
                 fits and 0 < len(set(default)) == len(default),
-                "a list of one or more of the choices' values, each once",
+                "a list of one or more of the choices, each once",
             )
         case "choice":
-            fits, expected = default in values, "one of the choices' values"
+            fits, expected = default in values, "one of the choices"
     if not fits:
-        raise BadField("default", f"No answer to this question: expected {expected}.")
+        raise BadField("default", f"`default` must be {expected}.")
 
 
 def _default_words(question: AskedQuestion) -> str:
@@ -581,12 +675,10 @@ def _text(text: str | None) -> str | None:
     return None if text is None else plain(text)
 
 
-def _whole(value: Any) -> Any:
-    """A value that every reader of JSON takes: no half characters."""
+def _has_half(value: Any) -> bool:
+    """Whether a text in it, or a name, has half of a character."""
     if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, list):
-        return [_whole(each) for each in value]
+        return whole_characters(value) != value
     if isinstance(value, dict):
-        return {whole_characters(key): _whole(each) for key, each in value.items()}
-    return value
+        return any(map(_has_half, value)) or any(map(_has_half, value.values()))
+    return isinstance(value, list) and any(map(_has_half, value))

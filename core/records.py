@@ -2,9 +2,11 @@
 
 Unknown fields are kept, records are never removed. `Book` holds the records of one issue inside a transaction.
 
-Other programs write the ledgers too, and could put any name on an answer. So a person's answer carries a seal, made with
-a key in our private folder (`Seals`); without one it counts as another program's. Questions from events are sealed too:
-people see exactly what the agent asked, and the reply goes back to that agent.
+Other programs write the ledgers too, and could put any name on an answer. So records are sealed with a key in our private
+folder (`Seals`): an open question with the seal of what it asks, so that people see exactly what the agent asked, and the
+reply goes back to that agent; a decided round with the seal of the decision, which takes the place of the question's and
+covers both. A person's answer without a seal counts as another program's. A decision that does not agree with its seal was
+changed afterwards: it is shown as such, and handed out to nobody.
 
 `forgotten` removes what was said from a record; who asked whom when, and how it ended, stay. The fields to keep are
 listed here; all others go, unknown ones too. Repeating it changes nothing.
@@ -48,6 +50,7 @@ SEAL_KEY = "seal.key"
 KEY_LENGTH = 32
 _NAMED = re.compile(r"CLR-\d+-\d+")
 _QUESTION_SEAL = "questionSeal"
+_HAS_DECISION = frozenset({"answered", "resolved"})
 # What people read to decide, and where the reply goes. A field that is not set is left out: so others may follow.
 _ASKED = frozenset(
     {
@@ -81,6 +84,22 @@ _ASKED = frozenset(
         "edits",
     }
 )
+# What the seal of a decision covers beside that. What comes after a decision, such as its delivery, is left out.
+_DECIDED = _ASKED | {
+    "event_id",
+    "asked_at",
+    "received_at",
+    "via",
+    "response",
+    "label",
+    "rationale",
+    "decided_by",
+    "answered_at",
+    "answered_by",
+}
+# `2:round:entries:digest`: the round that was decided, and how many entries of the thread the seal covers. Earlier
+# releases wrote the digest alone, which covers less.
+_DECISION_SEAL = re.compile(r"2:([0-9]{1,9}):([0-9]{1,9}):[0-9a-f]{64}")
 
 FORGOTTEN = "(forgotten)"
 _MARK = "forgotten"
@@ -175,11 +194,14 @@ class Book:
         raise NotFound(clarification_id)
 
     def put(self, record: Clarification) -> Clarification:
-        """Add a record, or replace the one with its id. Its question is sealed, unless somebody had changed it."""
-        if record.asked.reply_token is not None:
-            before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
-            if before is None or self.is_as_asked(before):
-                record = self.seals.asked(record)
+        """Add a record, or replace the one with its id. What it asks, or what was decided, is sealed, unless another program
+        had changed it before.
+        """
+        before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
+        if before is None or (self.is_as_asked(before) and self.seals.vouch(before)):
+            record = self.seals.sealed(record)
+        elif self.is_as_asked(before):
+            record = self.seals.asked(record)
         return self._store(record)
 
     def _parsed(self, item: object) -> Clarification | None:
@@ -403,6 +425,7 @@ class Seals:
         self._shell = shell
         self._signs = signs
         self._key = None if isinstance(key, Path) else key
+        self._logged = False  # why it cannot be used
 
     @property
     def at_hand(self) -> bool:
@@ -410,25 +433,62 @@ class Seals:
         return self._key is not None or not self._signs
 
     def sealed(self, record: Clarification) -> Clarification:
-        """The record with the seal of its answer; as it is, where the key cannot be had: then it is nobody's."""
-        return self._with(record, "seal", _seal)
+        """The record with the seal of its decision, if it has one, else with that of its question; as it is, where the key
+        cannot be had: then it is nobody's. A decision is sealed once.
+        """
+        asked = record.asked
+        if asked.response is None or record.status not in _HAS_DECISION:
+            return self.asked(record)
+        if _is_decision_seal(asked.seal) or (key := self._key_to_make()) is None:
+            return record
+        count = len(record.thread)
+        news = {"seal": _decision_seal(key, record, record.round, count), "question_seal": None}
+        return record.model_copy(update={"aaep": asked.model_copy(update=news)})
 
     def asked(self, record: Clarification) -> Clarification:
-        """The record with the seal of its question, if a reply to it is owed; as it is, where the key cannot be had."""
-        return (
-            record
-            if record.asked.reply_token is None
-            else self._with(record, "question_seal", _question_seal)
-        )
+        """The record with the seal of its question, if a reply to it is owed and that of its decision has not taken its
+        place; as it is, where the key cannot be had.
+        """
+        asked = record.asked
+        if asked.reply_token is None or _is_decision_seal(asked.seal):
+            return record
+        if (key := self._key_to_make()) is None:
+            return record
+        news = {"question_seal": _question_seal(key, record)}
+        return record.model_copy(update={"aaep": asked.model_copy(update=news)})
 
     def is_as_asked(self, record: Clarification) -> bool | None:
-        """Whether what it asks was sealed by us; None: the key cannot be had. True where no reply is owed to anybody."""
-        if record.asked.reply_token is None or not self._signs:
+        """Whether what it asks, and what was decided, was sealed by us; None: the key cannot be had. True where nothing
+        was decided and no reply is owed to anybody.
+        """
+        decided = _decided(record)
+        if not self._signs or (record.asked.reply_token is None and decided is None):
             return True
         key = self._key or self._read()
         if key is None:
             return None
+        if decided is not None and not _agrees(key, decided):
+            return False
+        if record.asked.reply_token is None or (decided is not None and decided.is_latest):
+            return True
         return hmac.compare_digest(record.asked.question_seal or "", _question_seal(key, record))
+
+    def is_tampered(self, record: Clarification) -> bool:
+        """Whether another program changed what was settled; False also where that cannot be known.
+
+        An open question that others changed is none of these: it is closed. Nor is an answer that they gave: it counts as
+        theirs. A settled question without any seal is an earlier release's, unless it was asked directly, which those
+        never did.
+        """
+        decided, asked = _decided(record), record.asked
+        if decided is None or not decided.is_latest:
+            if record.is_open or asked.closed == CHANGED:
+                return False
+            if decided is None and (
+                asked.direct is None if asked.question_seal is None else is_unsettled(record)
+            ):
+                return False
+        return self.is_as_asked(record) is False
 
     def vouch(self, record: Clarification) -> bool:
         """Whether an answer is by whom it names: ours, or another program's that names no person."""
@@ -439,16 +499,15 @@ class Seals:
         if asked.is_consent and not by_shell and (by is None or by.surface != "slack"):
             return False
         key = (self._key or self._read()) if self._signs else None
-        return key is not None and hmac.compare_digest(asked.seal or "", _seal(key, record))
-
-    def _with(
-        self, record: Clarification, name: str, seal: Callable[[bytes, Clarification], str]
-    ) -> Clarification:
-        key = (self._key or self._made()) if self._signs else None
         if key is None:
-            return record
-        asked = record.asked.model_copy(update={name: seal(key, record)})
-        return record.model_copy(update={"aaep": asked})
+            return False
+        decided = _decided(record)
+        if decided is not None and decided.is_latest:
+            return _agrees(key, decided)
+        return hmac.compare_digest(asked.seal or "", _earlier_seal(key, record))
+
+    def _key_to_make(self) -> bytes | None:
+        return (self._key or self._made()) if self._signs else None
 
     def _read(self) -> bytes | None:
         """The key, if it is there and nobody else can have put it there."""
@@ -457,21 +516,21 @@ class Seals:
         except FileNotFoundError:
             return None
         except OSError as error:
-            _log.error(
-                "%s cannot be read: %s; people's answers cannot be told from others'",
-                self._path,
-                error.strerror,
+            self._cannot_use(
+                f"cannot be read: {error.strerror}; people's answers cannot be told from others'"
             )
             return None
         if len(key) != KEY_LENGTH or state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
-            _log.error(
-                "%s is not ours alone: expected %d bytes with mode 0600; it is not used",
-                self._path,
-                KEY_LENGTH,
-            )
+            self._cannot_use(f"is not ours alone: expected {KEY_LENGTH} bytes with mode 0600; it is not used")
             return None
         self._key = key
         return key
+
+    def _cannot_use(self, why: str) -> None:
+        """Logs it once: lists ask for every record."""
+        if not self._logged:
+            self._logged = True
+            _log.error("%s %s", self._path, why)
 
     def _made(self) -> bytes | None:
         draft = self._path.with_name(f"{SEAL_KEY}.{os.getpid()}.{secrets.token_hex(8)}")
@@ -493,18 +552,92 @@ class Seals:
         return self._read()
 
 
-def _seal(key: bytes, record: Clarification) -> str:
-    """A seal over who answered what, with numbers and times as all writers of the file leave them."""
-    asked, response = record.asked, record.asked.response
-    response = as_written_by_all(response)
-    by = asked.answered_by
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """The latest sealed decision of a record. `record`: with the fields of that round; `entries`: how many entries of the
+    thread the seal covers. `is_latest`: no round was asked after it.
+    """
+
+    record: Clarification
+    round: int
+    entries: int
+    is_latest: bool
+
+
+def _is_decision_seal(seal: str | None) -> bool:
+    return seal is not None and _DECISION_SEAL.fullmatch(seal) is not None
+
+
+def _decided(record: Clarification) -> _Decision | None:
+    """The latest sealed decision; None: there is none, or it is an earlier release's."""
+    asked = record.asked
+    if match := _DECISION_SEAL.fullmatch(asked.seal or ""):
+        number, count = int(match[1]), int(match[2])
+        # Other implementations ask their agents further and leave our fields as they were.
+        asked_again = asked.reply_token is None and any(
+            entry.type == "question" for entry in record.thread[count:]
+        )
+        return _Decision(record, number, count, not asked_again)
+    for place in range(len(asked.earlier) - 1, -1, -1):
+        past = asked.earlier[place]
+        if match := _DECISION_SEAL.fullmatch(str(past.get("seal"))):
+            try:
+                then = Aaep.model_validate({**past, "earlier": asked.earlier[:place]})
+            except ValidationError:
+                then = Aaep(seal=match[0])  # which agrees with nothing
+            number, count = int(match[1]), int(match[2])
+            return _Decision(record.model_copy(update={"aaep": then}), number, count, is_latest=False)
+    return None
+
+
+def _agrees(key: bytes, decided: _Decision) -> bool:
+    """Whether a record still is what its seal says, and nothing after it says something else."""
+    record = decided.record
+    after = record.thread[decided.entries :]
+    if any(entry.type == "answer" and entry.round <= decided.round for entry in after):
+        return False
+    if decided.is_latest and (record.status not in _HAS_DECISION or record.round != decided.round):
+        return False
+    seal = _decision_seal(key, record, decided.round, decided.entries)
+    return hmac.compare_digest(record.asked.seal or "", seal)
+
+
+def _decision_seal(key: bytes, record: Clarification, number: int, count: int) -> str:
+    """Of all that was asked and decided in a round, of the rounds before it, and of the thread up to there."""
+    asked = record.asked
+    said = {
+        "id": record.id,
+        "created": iso(record.created),
+        "from": record.from_,
+        "to": record.to,
+        "topic": record.topic,
+        "round": number,
+        "thread": [
+            [each.round, each.from_, each.type, each.body, iso(each.timestamp)]
+            for each in record.thread[:count]
+        ],
+        "choices": [[each.value, each.label] for each in asked.choices],
+        "aaep": asked.model_dump(mode="json", include=set(_DECIDED), exclude_none=True),
+        "earlier": asked.earlier,
+    }
+    return f"2:{number}:{count}:{_digest_of(key, said)}"
+
+
+def _digest_of(key: bytes, said: object) -> str:
+    text = json.dumps(as_written_by_all(said), sort_keys=True)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _earlier_seal(key: bytes, record: Clarification) -> str:
+    """The seal of an answer as earlier releases made it: over who answered what."""
+    asked, by = record.asked, record.asked.answered_by
     said = [
         record.id,
         iso(record.created),
         record.round,
         asked.reply_token,
         asked.is_confirmation,
-        response,
+        as_written_by_all(asked.response),
         asked.label,
         asked.rationale,
         asked.decided_by,
@@ -527,9 +660,7 @@ def _question_seal(key: bytes, record: Clarification) -> str:
         "choices": [[each.value, each.label] for each in asked.choices],
         "aaep": asked.model_dump(mode="json", include=set(_ASKED), exclude_none=True),
     }
-    return hmac.new(
-        key, json.dumps(as_written_by_all(said), sort_keys=True).encode(), hashlib.sha256
-    ).hexdigest()
+    return _digest_of(key, said)
 
 
 def as_written_by_all(value: Any) -> Any:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from core.answers import hint
-from core.approvals import accepted, check_version
+from core.approvals import accepted, check_seen
 from core.clarification import (
     DONE,
     US,
@@ -98,9 +98,11 @@ class Router:
         patience: float = LOCK_TIMEOUT,
         *,
         may_be_answered: Callable[[str], bool] = lambda _: False,
+        shown_whole: Callable[[Clarification], bool] = lambda _: True,
     ) -> None:
         """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether a
         clarification may have an answer that has not been read yet; it does not expire before that is known.
+        `shown_whole`: whether people see all of an action without opening anything; only then a typed accept counts.
         """
         self._ledger = ledger
         self._clock = clock
@@ -108,6 +110,7 @@ class Router:
         self._changed = changed
         self._patience = patience
         self._may_be_answered = may_be_answered
+        self._shown_whole = shown_whole
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Write down a question. Idempotent by producer, session, reply token and words.
@@ -154,6 +157,7 @@ class Router:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
             check_goes_on(record, ask)
+            self._check_asked(book, record)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
         return await self._decide(clarification_id, decide)
@@ -177,10 +181,10 @@ class Router:
             decider: who answers.
             at: when the person answered.
             round: the round that the person saw, where known.
-            version: of the arguments that an accept is for (`approvals.check_version`).
+            version: of the arguments that an accept is for; None: it was typed (`approvals.check_seen`).
 
         Raises:
-            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, TooLong: as they say.
+            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, NotSeen, TooLong: as they say.
             AlreadyAnswered, Closed, Superseded, ArgumentsChanged: with the record as it is.
         """
 
@@ -192,7 +196,8 @@ class Router:
             check_consent(record, answer, decider)
             check_length(record, answer.label)
             if record.asked.is_confirmation and answer.response == "accept":
-                check_version(record, version, at)
+                shown = version is not None or self._shown_whole(record)
+                check_seen(record, version, shown_whole=shown)
                 return accepted(record, answer, decider, at)
             return answered(record, answer, decider, at)
 
@@ -363,10 +368,12 @@ class Router:
     async def adopt(self, clarification_id: str) -> None:
         """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
         no consent; and take a person's name off an answer that did not come through us. A question that another
-        program changed is closed.
+        program changed is closed, unless it was settled before: that stays as it is.
         """
 
         def decide(book: Book, record: Clarification) -> None:
+            if book.seals.is_tampered(record):
+                return  # it stays as it is, for people to look into
             if is_unsettled(record) and not (as_asked := book.is_as_asked(record)):
                 if as_asked is not None:
                     book.put(disowned(record, self._clock.now()))
@@ -461,10 +468,7 @@ class Router:
                 is_open = self._may_be_answered(record.id)
                 return Closed(record if is_open else book.put(abandoned(record, "expired", now)))
             after = change(record)
-            if after is record:
-                return record
-            has_new_answer = after.asked.answered_by is not record.asked.answered_by
-            return book.put(book.seals.sealed(after) if has_new_answer else after)
+            return record if after is record else book.put(after)
 
         outcome = await self._decide(clarification_id, decide)
         if isinstance(outcome, Closed):
@@ -477,13 +481,13 @@ class Router:
         return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
 
     def _check_asked(self, book: Book, record: Clarification) -> None:
-        """Checks that a record still asks what its agent asked.
+        """Checks that a record still asks what its agent asked, and says what was decided.
 
         Raises:
             Closed: another program changed it. LedgerUnwritable: that cannot be told.
         """
         as_asked = book.is_as_asked(record)
-        if as_asked or not is_unsettled(record):
+        if as_asked or not (is_unsettled(record) or book.seals.is_tampered(record)):
             return
         if as_asked is None:
             raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")

@@ -29,8 +29,12 @@ from core.errors import BlockingNotAllowed, ScopeViolation
 
 _log = logging.getLogger("clarify.workflow")
 ROLE_LIMIT = 80
+CONTROLS = (
+    r"\x00-\x1f\x7f-\x9f\u2028\u2029"  # in a class of a regular expression: control characters, line breaks
+)
 ROUNDS_BLOCKING, ROUNDS = 5, 6
 _MOST_ROUNDS = 100
+_CONTROL = re.compile(f"[{CONTROLS}]")
 _WHERE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 _YOUNG = 2 * 10**9  # ns: no file system's times are coarser
 
@@ -298,4 +302,7 @@ class Speaker:
 
     @staticmethod
     def _may_be(name: str, own: str, patterns: tuple[str, ...] | None) -> bool:
-        return patterns is None or name == own or any(fnmatchcase(name, pattern) for pattern in patterns)
+        if patterns is None or name == own:
+            return True
+        # A pattern's `*` stands for anything; what follows a line break would look like another's words.
+        return not _CONTROL.search(name) and any(fnmatchcase(name, pattern) for pattern in patterns)

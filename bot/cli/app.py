@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from bot.errors import ClarifyBotError, ConfigurationError
+from bot.errors import ClarifyBotError
 from core.errors import ClarifyError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-_BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "All together", "What is kept"
-_SPAN = "A span back from now, such as 24h, 7d, 2w."
+_BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "Overviews", "Stored data"
+_SPAN = "How far back to look: 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -35,7 +35,7 @@ def _role(about: str, *names: str, **more: Any) -> Any:
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Configuration file; without it, clarify.toml in this folder."),
+    typer.Option("--config", "-c", help="Configuration file. Default: clarify.toml in this folder."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TimeoutOption = Annotated[
@@ -44,26 +44,26 @@ TimeoutOption = Annotated[
         "--timeout", metavar="DURATION", help="How long to wait: 90s, 30m, 1h30m.", show_default=False
     ),
 ]
-PortOption = Annotated[int, typer.Option(help="Port of the page; 0 takes a free one.")]
+PortOption = Annotated[int, typer.Option(help="Port for the page. 0 picks a free one.")]
 NameArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="ID",
-        help="CLR-42-001, or 42 (or '#42') where only one of issue 42 is open.",
+        help="CLR-42-001; or 42 (or '#42') if only one question of issue 42 is open.",
     ),
 ]
 TextArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TEXT",
-        help="With or without quotes. `-` reads it from standard input; `--` goes before one that begins with a dash.",
+        help="With or without quotes. `-` reads it from standard input. Put `--` before text that starts with a dash.",
     ),
 ]
 ReasonArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[REASON]", help="Why; `-` reads it from standard input.")
+    list[str] | None, typer.Argument(metavar="[REASON]", help="The reason. `-` reads it from standard input.")
 ]
 RoleOption = Annotated[
-    str | None, _role("Decide as this role, not as the person at the prompt.", "--as", metavar="ROLE")
+    str | None, _role("Decide as this role instead of as yourself.", "--as", metavar="ROLE")
 ]
 
 
@@ -79,7 +79,7 @@ class StatusName(StrEnum):
 
 
 class Commands(TyperGroup):
-    """Understands what `/clarify` does in Slack, too: an id or an issue alone shows it."""
+    """Also accepts what `/clarify` accepts in Slack: an id or an issue number alone shows it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # its types move with typer's releases
         from bot.commands.grammar import is_name
@@ -87,7 +87,7 @@ class Commands(TyperGroup):
         if args and is_name(args[0]):
             args = ["show", *args]
         elif args and args[0] == "oncall":
-            ctx.fail("Slack knows who is there, so this works in Slack only: /clarify oncall")
+            ctx.fail("oncall works in Slack only. Type /clarify oncall there.")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -105,7 +105,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     name="clarify",
     cls=Commands,
-    help="Brings the questions of AI agents to people in Slack, and their answers back.",
+    help="Brings AI agents' questions to people in Slack, and their answers back to the agents.",
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -153,15 +153,15 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Take what stands before the command."""
+    """Reads the options before the command."""
 
 
 @app.command(rich_help_panel=_BOT)
 def run(
     config: ConfigOption = None,
-    log_level: Annotated[LogLevel, typer.Option(help="What to log at least.")] = "info",
+    log_level: Annotated[LogLevel, typer.Option(help="The least severe messages to log.")] = "info",
 ) -> None:
-    """Start the bot. SIGTERM, Ctrl-C and the end of its terminal stop it in order."""
+    """Start the bot. SIGTERM or Ctrl-C shuts it down gracefully."""
     import asyncio
 
     from bot.logs import configure_logging, keep_standard_files
@@ -180,7 +180,7 @@ def run(
 
 @app.command(rich_help_panel=_BOT)
 def check(config: ConfigOption = None) -> None:
-    """Compare the configuration with Slack and the producers, without starting."""
+    """Validate the configuration against Slack and your agents."""
     import asyncio
 
     from bot.check import check_all, lines, summary
@@ -209,7 +209,7 @@ def check(config: ConfigOption = None) -> None:
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def hook(context: typer.Context) -> None:
-    """Let people in Slack decide on what Claude Code or Codex asks permission for: `clarify hook --help`."""
+    """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""
     from bot.cli import hook as hooks
 
     raise typer.Exit(hooks.main(context.args))
@@ -221,34 +221,55 @@ def hook(context: typer.Context) -> None:
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def mcp(context: typer.Context) -> None:
-    """Let an agent ask people over MCP, on standard input and output: `clarify mcp --help`."""
+    """Serve the MCP tools on standard input and output. See `clarify mcp --help`."""
     from bot.cli import mcp as tools
 
     raise typer.Exit(tools.main(context.args))
 
 
 @app.command(rich_help_panel=_BOT)
-def init(path: Annotated[Path, typer.Argument(help="Where to write it.")] = Path("clarify.toml")) -> None:
-    """Write a commented clarify.toml to start from."""
-    from importlib.resources import files
+def init(
+    path: Annotated[Path, typer.Argument(help="The file to write.")] = Path("clarify.toml"),
+    *,
+    channel: Annotated[str | None, typer.Option(help="Channel id (C…) for questions.")] = None,
+    fallback: Annotated[str | None, typer.Option(help="Channel id for what can't be posted there.")] = None,
+    on_call: Annotated[
+        list[str] | None, typer.Option(help="User id (U…) to page, repeatable; or one user group (S…).")
+    ] = None,
+    no_input: Annotated[
+        bool, typer.Option("--no-input", help="Don't ask; fill in the options only.")
+    ] = False,
+) -> None:
+    """Set up clarify.toml: asks for your tokens and channels and who is on call, then validates it."""
+    from bot.cli import setup
 
-    text = files("bot.settings").joinpath("example.toml").read_text(encoding="utf-8")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise ConfigurationError([f"{path} already exists; left unchanged."]) from None
-    except OSError as error:
-        raise ConfigurationError([f"{path}: cannot be written: {error.strerror}"]) from error
-    typer.echo(f"Wrote {path}. Fill in your channels and producers, then run `clarify check`.")
+    choices = setup.Choices(channel, fallback, on_call or ())
+    setup.init(path, choices, ask=not no_input and sys.stdin.isatty())
+
+
+@app.command(rich_help_panel=_BOT)
+def manifest(
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="URL", help="For a bot that Slack reaches at this https:// address."),
+    ] = None,
+) -> None:
+    """Print the Slack app's manifest, and a link that creates the app from it."""
+    from bot.cli import setup
+
+    text = setup.manifest(http)
+    typer.echo(text)
+    typer.echo(f"# Create the app: {setup.link(text)}")
 
 
 @app.command(rich_help_panel=_BOT)
 def demo(
     port: PortOption = 0,
-    keep_folder: Annotated[Path | None, typer.Option(help="Keep the demo's files in this folder.")] = None,
+    keep_folder: Annotated[
+        Path | None, typer.Option(help="Keep the demo's files in this folder; without it they are deleted.")
+    ] = None,
 ) -> None:
-    """Try it without a Slack account: a local workspace, an agent that asks, and the bot between them."""
+    """Try it without a Slack account: a local workspace, agents that ask, and the bot between them."""
     from bot.demo.stage import play
 
     _until_stopped(play(port=port, folder=keep_folder, say=typer.echo))
@@ -258,10 +279,10 @@ def demo(
 def workspace(
     port: PortOption = 0,
     request_url: Annotated[
-        str | None, typer.Option(help="Send to this URL what happens, in place of Socket Mode.")
+        str | None, typer.Option(help="Send events to this URL instead of over Socket Mode.")
     ] = None,
 ) -> None:
-    """Start the local Slack workspace alone, to point SLACK_API_URL at."""
+    """Start only the local Slack workspace, to point SLACK_API_URL at."""
     from bot.workspace import Options, seed
     from bot.workspace.server import serve
 
@@ -282,9 +303,9 @@ def workspace(
 @app.command("help", rich_help_panel=_BOT)
 def help_(
     ctx: typer.Context,
-    topic: Annotated[str | None, typer.Argument(metavar="COMMAND", help="More on this one.")] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="COMMAND", help="The command to explain.")] = None,
 ) -> None:
-    """Show the commands, or more on one of them."""
+    """List the commands, or explain one."""
     parent: Any = ctx.parent
     if topic is None:
         typer.echo(parent.get_help())
@@ -298,19 +319,17 @@ def help_(
 
 @app.command("list", rich_help_panel=_QUESTIONS)
 def list_(
-    name: Annotated[
-        str | None, typer.Argument(metavar="ISSUE", help="42 (or '#42'): only of this issue.")
-    ] = None,
+    name: Annotated[str | None, typer.Argument(metavar="ISSUE", help="Only this issue: 42 or '#42'.")] = None,
     *,
-    issue: Annotated[int | None, typer.Option(help="The same.", min=1)] = None,
-    status: Annotated[list[StatusName] | None, typer.Option(help="Only these; may be repeated.")] = None,
-    from_: Annotated[str | None, _role("Only asked by this role or agent.", "--from")] = None,
-    to: Annotated[str | None, _role("Only put to this role.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Also those that are answered or closed.")] = False,
+    issue: Annotated[int | None, typer.Option(help="Only this issue.", min=1)] = None,
+    status: Annotated[list[StatusName] | None, typer.Option(help="Only this status. Repeatable.")] = None,
+    from_: Annotated[str | None, _role("Only questions from this role or agent.", "--from")] = None,
+    to: Annotated[str | None, _role("Only questions to this role.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Include answered and closed questions.")] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what is open, the most urgent first."""
+    """List open questions, most urgent first."""
     from bot.cli import lists, running
 
     def work(shell: running.Shell) -> Coroutine[Any, Any, None]:
@@ -325,16 +344,16 @@ def show(
         str | None,
         typer.Argument(
             metavar="ID",
-            help="CLR-42-001, or 42 (or '#42') for everything of issue 42.",
+            help="CLR-42-001; or 42 (or '#42') for all of issue 42.",
         ),
     ] = None,
     *,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer first.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer, then show it.")] = False,
     timeout: TimeoutOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a clarification with its whole thread: who said what, when, through what."""
+    """Show a question and its whole thread: who said what, when and where."""
     from bot.cli import lists, running
 
     running.run(lambda shell: lists.show(shell, name, timeout, wait=wait), config, json=json)
@@ -342,7 +361,7 @@ def show(
 
 @app.command(rich_help_panel=_QUESTIONS)
 def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
-    """List what waits for too long: overdue, reminded of, or escalated."""
+    """List overdue questions: reminded, late or escalated."""
     from bot.cli import lists, running
 
     running.run(lists.stale, config, json=json)
@@ -351,11 +370,11 @@ def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
 @app.command(rich_help_panel=_QUESTIONS)
 def mine(
     *,
-    role: Annotated[str | None, _role("What is put to this role instead.", "--as", metavar="ROLE")] = None,
+    role: Annotated[str | None, _role("Questions to this role instead.", "--as", metavar="ROLE")] = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List what waits for you: open questions that people answer, and escalated ones."""
+    """List what is waiting for you: questions that people answer, and escalated ones."""
     from bot.cli import lists, running
 
     running.run(lambda shell: lists.mine(shell, role), config, json=json)
@@ -368,36 +387,36 @@ def request(
     ] = None,
     *,
     from_: Annotated[str | None, _role("The role that asks.", "--from")] = None,
-    to: Annotated[str | None, _role("The role that is asked; `human` asks people.")] = None,
-    issue: Annotated[int | None, typer.Option(help="The number of the issue that it is about.")] = None,
+    to: Annotated[str | None, _role("The role to ask; `human` asks people.")] = None,
+    issue: Annotated[int | None, typer.Option(help="The issue number that the question belongs to.")] = None,
     topic: Annotated[
         str | None,
-        typer.Option(help="What it is about; once answered, the same topic again is the next round."),
+        typer.Option(help="The topic. Asking again with an answered topic starts its next round."),
     ] = None,
     question_option: Annotated[
-        str | None, typer.Option("--question", help="The question, instead of QUESTION.")
+        str | None, typer.Option("--question", help="The question, instead of as an argument.")
     ] = None,
     blocking: Annotated[
         bool,
-        typer.Option("--blocking/--no-blocking", help="Whether the role that asks does nothing meanwhile."),
+        typer.Option(
+            "--blocking/--no-blocking", help="Whether the asking role is blocked until it has the answer."
+        ),
     ] = True,
     non_blocking: Annotated[bool, typer.Option("--non-blocking", hidden=True)] = False,
-    context: Annotated[str | None, typer.Option(help="What whoever answers should know.")] = None,
+    context: Annotated[str | None, typer.Option(help="Background for the person who answers.")] = None,
     follow_up: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="Ask further about what was answered there: its next round.",
+            help="Follow up on an answered question: its next round.",
         ),
     ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the answer and print it, and nothing else.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print only that.")] = False,
     timeout: TimeoutOption = None,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Have one agent ask another. Prints the id of the clarification; with --wait, the answer."""
+    """Ask as one agent to another. Prints the question's id, or its answer with --wait."""
     from bot.cli import changes, running
 
     with running.trouble_told(json=json):
@@ -423,18 +442,18 @@ def answer(
     role: RoleOption = None,
     round_: Annotated[
         int | None,
-        typer.Option("--round", min=1, help="The round that you saw: refused if it was asked again since."),
+        typer.Option("--round", min=1, help="The round you saw. Refused if a newer round has started."),
     ] = None,
     yes: Annotated[
         bool,
-        typer.Option("--yes", "-y", help="Accept without being asked again, where the shell may accept."),
+        typer.Option("--yes", "-y", help="Accept without confirmation, if the shell may accept."),
     ] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Answer a question: a choice by its number or label, yes or no, a number, or words. The first answer wins.
+    """Answer a question: a choice by number or label, yes or no, a number, or text. The first answer wins.
 
-    A confirmation can be rejected here; it is accepted in Slack, unless [shell] consent = true lets the shell.
+    You can reject approvals here. Accepting happens in Slack, unless [shell] consent = true allows it here.
     """
     from bot.cli import changes, running
 
@@ -451,7 +470,7 @@ def resolve(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Close it with what was decided. If it is open, the text is its answer too."""
+    """Close a question with a decision. If it is still open, the text becomes its answer."""
     from bot.cli import changes, running
 
     said = changes.text_of(text, 'resolve CLR-42-001 "done by hand"', json=json)
@@ -466,7 +485,7 @@ def escalate(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Pass it on to the person on call."""
+    """Escalate a question to whoever is on call."""
     from bot.cli import changes, running
 
     said = changes.reason_of(reason, json=json)
@@ -481,7 +500,7 @@ def abandon(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Close it without an answer."""
+    """Close a question without an answer."""
     from bot.cli import changes, running
 
     said = changes.reason_of(reason, json=json)
@@ -490,7 +509,7 @@ def abandon(
 
 @app.command(rich_help_panel=_TOGETHER)
 def agents(config: ConfigOption = None, *, json: JsonOption = False) -> None:
-    """Show the agents: who is blocked, on whom, since when, and who is asked."""
+    """Show your agents: who is blocked, by whom and for how long."""
     from bot.cli import boards, running
 
     running.run(boards.agents, config, json=json)
@@ -498,7 +517,7 @@ def agents(config: ConfigOption = None, *, json: JsonOption = False) -> None:
 
 @app.command(rich_help_panel=_TOGETHER)
 def ready(config: ConfigOption = None, *, json: JsonOption = False) -> None:
-    """Show who can go on, and who is blocked by what."""
+    """Show which sessions are ready to continue, and what blocks the rest."""
     from bot.cli import boards, running
 
     running.run(boards.ready, config, json=json)
@@ -507,15 +526,15 @@ def ready(config: ConfigOption = None, *, json: JsonOption = False) -> None:
 @app.command(rich_help_panel=_TOGETHER)
 def digest(
     span: Annotated[
-        str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Without it, 7d.", show_default=False)
+        str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Default: 7d.", show_default=False)
     ] = None,
     *,
     config: ConfigOption = None,
     json: JsonOption = False,
-    since: Annotated[str | None, typer.Option(metavar="SPAN", help="The same.")] = None,
-    png: Annotated[Path | None, typer.Option(help="Draw it into this file.", **_FILE)] = None,
+    since: Annotated[str | None, typer.Option(metavar="SPAN", help="Same as SPAN.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Also draw it into this file.", **_FILE)] = None,
 ) -> None:
-    """Show figures: how much was asked, what became of it, how fast it was answered, by whom."""
+    """Show statistics: how many questions, their outcomes, how fast they were answered and by whom."""
     from bot.cli import reports, running
 
     running.run(lambda shell: reports.digest(shell, span, since, png), config, json=json)
@@ -526,14 +545,14 @@ def export(
     config: ConfigOption = None,
     *,
     json: JsonOption = False,
-    since: Annotated[str | None, typer.Option(help=f"Only what was said since. {_SPAN}")] = None,
+    since: Annotated[str | None, typer.Option(help=f"Only recent entries. {_SPAN}")] = None,
     issue: Annotated[int | None, typer.Option(help="Only this issue.", min=1)] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write into this file, whole or not at all.", **_FILE),
+        typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
     ] = None,
 ) -> None:
-    """Write the audit trail: JSON Lines, one for each question, answer, escalation, resolution."""
+    """Write the audit trail as JSON Lines: every question, answer, escalation and resolution."""
     from bot.cli import reports, running
 
     running.run(lambda shell: reports.export(shell, since, issue, output), config, json=json)
@@ -543,21 +562,21 @@ def export(
 def forget(
     name: Annotated[
         str,
-        typer.Argument(metavar="SESSION|ID", help="A session's id, or that of a clarification: CLR-42-001."),
+        typer.Argument(metavar="SESSION|ID", help="The id of a session or a question (CLR-42-001)."),
     ],
     *,
     producer: Annotated[
         str | None,
-        typer.Option("--producer", help="Whose session, where several producers have one of that id."),
+        typer.Option("--producer", help="The session's producer, if several use that session id."),
     ] = None,
     abandon: Annotated[
-        bool, typer.Option("--abandon", help="Also what is open: whoever asked gets no answer.")
+        bool, typer.Option("--abandon", help="Include open questions; their agents get no answer.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete what was said: from the ledgers, the archive, the storage, and Slack. It cannot be undone."""
+    """Delete a conversation from the ledgers, the archive, the storage and Slack. This cannot be undone."""
     from bot.cli import copies, running
 
     def work(shell: running.Shell) -> Coroutine[Any, Any, None]:
@@ -568,12 +587,12 @@ def forget(
 
 @app.command(rich_help_panel=_KEPT)
 def backup(
-    folder: Annotated[Path, typer.Argument(help="A folder that is not there yet, or empty.")],
+    folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
     *,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Copy the ledgers, the archive and the storage, also while the bot runs. It holds no secrets, but all questions."""
+    """Back up the ledgers, the archive and the storage. The bot may be running. No secrets are included."""
     from bot.cli import copies, running
 
     running.run(lambda shell: copies.backup(shell, folder), config, json=json)
@@ -581,18 +600,18 @@ def backup(
 
 @app.command(rich_help_panel=_KEPT)
 def restore(
-    folder: Annotated[Path, typer.Argument(help="A backup.")],
+    folder: Annotated[Path, typer.Argument(help="The backup's folder.")],
     *,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Move aside what is there (before-restore-…).")
+        bool, typer.Option("--replace", help="Move existing data aside (before-restore-…).")
     ] = False,
     copy: Annotated[
-        bool, typer.Option("--copy", help="Make it another installation, beside the one that was backed up.")
+        bool, typer.Option("--copy", help="Restore as a second installation, next to the original.")
     ] = False,
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Put a backup in place. Not while a bot runs; what it then misses, producers and Slack tell it again."""
+    """Restore a backup. Stop the bot first; it catches up with Slack and your agents when it starts."""
     from bot.cli import copies, running
 
     running.run(lambda shell: copies.restore(shell, folder, replace=replace, copy=copy), config, json=json)

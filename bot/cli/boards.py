@@ -82,7 +82,7 @@ def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
         Column("To answer"),
         Column("Issues"),
     )
-    return Table(columns, [_agent_cells(row, now) for row in rows], empty="No agent is at work.")
+    return Table(columns, [_agent_cells(row, now) for row in rows], empty="No agent is active.")
 
 
 async def _fleet_of(shell: Shell) -> _Fleet:
@@ -104,7 +104,7 @@ async def _sessions(shell: Shell) -> list[SessionFact]:
             return await seen_sessions(shell.store, since, _MOST)
         return await asyncio.to_thread(seen_sessions_in, shell.settings.storage.path, since, _MOST)
     except StorageUnavailable as error:
-        shell.out.note(f"clarify: the sessions are not known, only what the ledgers say: {error}")
+        shell.out.note(f"clarify: cannot read the sessions, showing only the ledgers: {error}")
         return []
 
 
@@ -206,7 +206,7 @@ def _ready_table(items: Sequence[ReadyItem], on: Mapping[str, str], now: datetim
         ]
         for item in items
     ]
-    return Table(columns, rows, empty="The queue is empty: nobody is known to be at work.")
+    return Table(columns, rows, empty="No active sessions.")
 
 
 def _since(moment: datetime | None, now: datetime) -> Cell:

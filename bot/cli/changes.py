@@ -44,7 +44,7 @@ def text_of(words: list[str] | None, usage: str, *, json: bool) -> str:
     """
     with trouble_told(json=json):
         if not words:
-            raise BadInput(f"What is the text? For example: clarify {usage}")
+            raise BadInput(f"text is required. For example: clarify {usage}")
         return _given(" ".join(words))
 
 
@@ -71,17 +71,17 @@ def question_of(
         BadInput: what is missing, given twice, or not as it may be.
     """
     if question is None and question_option is None:
-        raise BadInput(f"What is the question? For example: {_EXAMPLE}")
+        raise BadInput(f"question is required. For example: {_EXAMPLE}")
     if question is not None and question_option is not None:
-        raise BadInput(f"The question was given twice; give it once. For example: {_EXAMPLE}")
+        raise BadInput(f"question was given twice. For example: {_EXAMPLE}")
     given = {"--from": from_, "--to": to, "--issue": issue, "--topic": topic}
     missing = [name for name in ("--from", "--to", "--issue") if given[name] is None]
     besides = [name for name in ("--to", "--issue", "--topic") if given[name] is not None]
     if follow_up is None and missing:
-        raise BadInput(f"{', '.join(missing)} must be given. For example: {_EXAMPLE}")
+        raise BadInput(f"{', '.join(missing)} required. For example: {_EXAMPLE}")
     if follow_up is not None and besides:
         raise BadInput(
-            f"{', '.join(besides)}: not with --follow-up, which keeps whom, where and what about it was asked. "
+            f"{', '.join(besides)}: not allowed with --follow-up, which keeps the role, issue and topic. "
             'For example: clarify request --follow-up CLR-42-001 "And which version?"'
         )
     text = _given(question if question is not None else question_option or "")
@@ -128,7 +128,7 @@ async def abandon(shell: Shell, name: str | None, said: str) -> None:
     """Close one without an answer."""
     record = await one(shell, name)
     after = await shell.hub.abandon(record.id, shell.decider(), said)
-    _tell(shell, after, f"{after.id} is abandoned: whoever asked gets no answer.")
+    _tell(shell, after, f"{after.id} is closed without an answer.")
 
 
 async def request(shell: Shell, question: Question, timeout: str | None, *, wait: bool) -> None:
@@ -155,7 +155,7 @@ def _given(text: str) -> str:
     if text != "-":
         return whole_characters(text)
     if sys.stdin.isatty():
-        sys.stderr.write("Type the text; Ctrl-D on a line of its own ends it.\n")
+        sys.stderr.write("Type the text, then press Ctrl-D on an empty line.\n")
     try:
         # Its bytes: in some locales half a character would pass as text.
         text = sys.stdin.buffer.read(_LONGEST).decode("utf-8")
@@ -174,7 +174,7 @@ async def _asked(shell: Shell, question: Question) -> Clarification:
         return await shell.hub.request(question)
     record = await by_id(shell, question.id)
     if question.from_ is not None and agent_key(question.from_) != agent_key(record.from_):
-        raise BadInput(f"{record.id} was asked by {record.from_}: only {record.from_} asks further there.")
+        raise BadInput(f"{record.id} was asked by {record.from_}: only {record.from_} can follow up on it.")
     return await shell.hub.follow_up(record.id, question.question, question.context)
 
 
@@ -184,13 +184,14 @@ def _prospect(shell: Shell, record: Clarification, *, waits: bool) -> str:
     if shell.has_bot:
         return told
     if is_served_here(shell, record):
-        return told or f"No bot runs: {record.to} is asked when `clarify run` is started, or with --wait."
+        return (
+            told
+            or f"The bot is not running: {record.to} will be asked once you start `clarify run`. Or use --wait."
+        )
     roles = {agent_key(role) for role in shell.settings.responders}
     people = agent_key(record.to) in {HUMAN, *roles}
-    who = "people see it" if people else f"{record.to} has no responder: people see it"
-    return (
-        f"{told} No bot runs: {who} when `clarify run` is started. Or: clarify answer {record.id} …".strip()
-    )
+    who = "people see it" if people else f"{record.to} has no responder, so people will see it"
+    return f"{told} The bot is not running: {who} once you start `clarify run`. Or answer here: clarify answer {record.id} …".strip()
 
 
 def _is_consent(record: Clarification, said: str) -> bool:
@@ -218,7 +219,7 @@ def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
     """Say what became of it, and when whoever asked hears of it."""
     shell.out.show(record_json(after), sentence)
     if after.asked.reply == "sending" and not shell.has_bot:
-        shell.out.note("No bot runs: the agent gets its reply when `clarify run` is started.")
+        shell.out.note("The bot is not running: the agent gets its reply once you start `clarify run`.")
 
 
 def _reads(text: str) -> Callable[[Clarification], Answer]:

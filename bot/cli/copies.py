@@ -40,9 +40,9 @@ async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> N
     more = {"aside": restored.aside, "left": [*restored.left]}
     _tell_copied(shell, restored.manifest, f"Restored {folder}", **more)
     if restored.aside is not None:
-        shell.out.note(f"What was there before is in {restored.aside}.")
+        shell.out.note(f"The previous data is in {restored.aside}.")
     if restored.left:
-        shell.out.note(f"Not restored, since they cannot be read as ledgers: {', '.join(restored.left)}.")
+        shell.out.note(f"Not restored, because they are not readable ledgers: {', '.join(restored.left)}.")
 
 
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
@@ -52,12 +52,12 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
         raise BadInput(
-            f"Somebody still waits for {waiting}. Answer it first, or give --abandon: then nobody gets one."
+            f"Agents are still waiting for {waiting}. Answer first, or use --abandon to close without an answer."
         )
     if not yes:
-        what = ", ".join(found.ids) or "nothing that was asked"
+        what = ", ".join(found.ids) or "no questions"
         of = f" of session {found.session[1]} ({found.session[0]})" if found.session else ""
-        shell.ask_back(f"Delete all that was said{of}: {what}? It cannot be undone.")
+        shell.ask_back(f"Delete the conversation{of}: {what}? This cannot be undone.")
     for record in found.unsettled:
         if record.is_open:
             await shell.router.abandon(record.id, shell.decider(), "")
@@ -102,8 +102,8 @@ async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bo
         # Only a bot that runs brings to its end what is on its way.
         if not shell.has_bot or monotonic() >= end:
             raise BadInput(
-                "It is not done: a message of it is on its way to Slack, or an event is not worked off. Let the bot run, "
-                "and give the same command again."
+                "Not finished: a message is still on its way to Slack, or an event is still being processed. Let the bot "
+                "run, then repeat the command."
             )
         await asyncio.sleep(_LOOK_EVERY)
 
@@ -123,12 +123,12 @@ async def _tell_forgotten(
         "outside": {"pagers": traces.pagers, "github": list(traces.comments)},
         "unreadable": left,
     }
-    shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'what was heard of the session'}.")
+    shell.out.show(data, f"Forgotten: {', '.join(found.ids) or 'the events of the session'}.")
     for line in _what_remains(new, traces, left):
         shell.out.note(line)
     if shell.store is not None:
         shell.out.note(
-            "PostgreSQL overwrites what was deleted in its own time; its log, standbys and their archive hold it until then."
+            "PostgreSQL keeps deleted rows in its files, log, standbys and archives until they are overwritten."
         )
 
 
@@ -146,24 +146,20 @@ def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]
     """What is not gone, and who can do something about it."""
     lines = []
     if done := len(new.get("erased", [])):
-        lines.append(f"Slack: {done} messages of the bot are deleted.")
+        lines.append(f"Slack: {done} bot messages deleted.")
     if blanked := len(new.get("blanked", [])):
-        lines.append(f"Slack: {blanked} messages could not be deleted and were emptied.")
+        lines.append(f"Slack: {blanked} messages could not be deleted; their text was removed.")
     if wanted := len(new.get("wanted", [])):
-        lines.append(f"Slack: {wanted} messages are deleted once a bot runs and reaches Slack.")
+        lines.append(f"Slack: {wanted} messages will be deleted once the bot runs and reaches Slack.")
     for channel, ts in new.get("failed", []):
-        lines.append(f"Slack: the message {ts} in {channel} could neither be deleted nor emptied.")
+        lines.append(f"Slack: the message {ts} in {channel} could not be deleted or emptied.")
     if traces.pagers:
-        lines.append(f"{traces.pagers} pages went to pagers outside Slack, and stay there.")
+        lines.append(f"{traces.pagers} pages went to pagers outside Slack and remain there.")
     if traces.untaken:
-        lines.append(
-            f"{traces.untaken} things that nobody took yet still page, without their words: take them."
-        )
+        lines.append(f"{traces.untaken} unclaimed pages continue without their text; take them.")
     if traces.comments:
-        lines.append(f"GitHub: comments stay on {', '.join(traces.comments)}.")
+        lines.append(f"GitHub: comments remain on {', '.join(traces.comments)}.")
     if unreadable:
-        lines.append(f"These files cannot be read and may hold some of it: {', '.join(unreadable)}.")
-    lines.append(
-        "What people wrote in the threads themselves is theirs to delete; backups keep what they hold."
-    )
+        lines.append(f"These files are unreadable and may contain some of it: {', '.join(unreadable)}.")
+    lines.append("What people wrote in threads is theirs to delete. Existing backups are not changed.")
     return lines

@@ -19,7 +19,7 @@ _AFTERWARDS = {
 }
 _TIMEOUTS = {"claude-code": 540.0, "codex": 60.0}
 _QUICK = 10  # seconds for hooks that only withdraw
-_TRUST = "Codex runs hooks only once they are trusted: start codex, type /hooks, and trust this one."
+_TRUST = "Codex runs only trusted hooks: start codex, type /hooks, and trust this one."
 
 
 def install(arguments: Any) -> int:
@@ -29,7 +29,7 @@ def install(arguments: Any) -> int:
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     settings = _read(before)
     if settings is None:
-        why = "expected a JSON object, and an object `hooks` in it; nothing was changed"
+        why = "expected a JSON object with an object `hooks`; nothing was changed"
         print(f"clarify hook: {file}: {why}", file=sys.stderr)
         return 2
     _merge(settings["hooks"], arguments)

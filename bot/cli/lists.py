@@ -5,7 +5,7 @@ typed to clarifications: an id however spelled, an issue by its number, all ledg
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from bot.cli.records import table, whole
 from bot.cli.running import Shell, checked_role
@@ -19,7 +19,7 @@ from core.ledger import Ledger
 from core.records import Raw, oddity, parse
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
-WHICH = "Which one? Give its id, or the number of its issue: CLR-42-001, or 42. (A shell takes an unquoted #42 for a comment.)"
+WHICH = "Which question? Give its id or issue number: CLR-42-001, or 42. (The shell reads an unquoted #42 as a comment.)"
 
 
 async def some(
@@ -35,7 +35,7 @@ async def some(
     """List those of an issue, of some statuses, of who asks and who is asked; without statuses, the open ones."""
     only = issue if name is None else issue_of(name)
     if name is not None and (only is None or issue not in {None, only}):
-        raise BadInput(f"“{name[:40]}” is not the number of an issue: 42, or '#42'.")
+        raise BadInput(f"“{name[:40]}” is not an issue number, such as 42 or '#42'.")
     shown = frozenset(statuses) or (None if every_status else OPEN)
 
     def wanted(item: Raw) -> bool:
@@ -46,7 +46,7 @@ async def some(
         )
 
     found, problems = await everywhere(shell, wanted, only)
-    _tell(shell, found, problems, "Nothing of that kind is there.")
+    await _tell(shell, found, problems, "No matching questions.")
 
 
 async def stale(shell: Shell) -> None:
@@ -54,7 +54,7 @@ async def stale(shell: Shell) -> None:
     now = shell.clock.now()
     found, problems = await everywhere(shell, is_open)
     late = [record for record in found if is_late(record, now)]
-    _tell(shell, late, problems, "Nothing is stale: no open question is overdue or escalated.")
+    await _tell(shell, late, problems, "Nothing is overdue or escalated.")
 
 
 async def mine(shell: Shell, role: str | None) -> None:
@@ -69,7 +69,7 @@ async def mine(shell: Shell, role: str | None) -> None:
 
     found, problems = await everywhere(shell, is_open)
     whom = f"for {wanted}" if wanted is not None else "for you"
-    _tell(shell, [record for record in found if waits(record)], problems, f"Nothing waits {whom}.")
+    await _tell(shell, [record for record in found if waits(record)], problems, f"Nothing is waiting {whom}.")
 
 
 async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: bool) -> None:
@@ -79,20 +79,36 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
     now = shell.clock.now
     if not wait and (issue := issue_of(name)) is not None:
         records = await of_issue(shell, issue)
-        data = {"issueNumber": issue, "clarifications": [record_json(each) for each in records]}
-        shell.out.show(data, *(part for each in records for part in whole(each, now())))
+        tampered = await tampered_of(shell.ledger, records)
+        data = {"issueNumber": issue, "clarifications": _as_json(records, tampered)}
+        shell.out.show(
+            data,
+            *(part for each in records for part in whole(each, now(), is_tampered=each.id in tampered)),
+        )
         return
     if wait:
         seconds = seconds_of(timeout)
         record = await answered(shell, await one(shell, name), seconds)
     else:
         record = await by_id(shell, name)
-    shell.out.show(record_json(record), *whole(record, now()))
+    tampered = await tampered_of(shell.ledger, [record])
+    (data,) = _as_json([record], tampered)
+    shell.out.show(data, *whole(record, now(), is_tampered=bool(tampered)))
 
 
-def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
+async def tampered_of(ledger: Ledger, records: Sequence[Clarification]) -> frozenset[str]:
+    """The ids of those that another program changed after they were decided."""
+    return frozenset([each.id for each in records if await ledger.is_tampered(each)])
+
+
+def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> list[Raw]:
+    return [record_json(each) | ({"tampered": True} if each.id in tampered else {}) for each in records]
+
+
+async def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
     records.sort(key=_order)
-    shell.out.show([record_json(each) for each in records], table(records, shell.clock.now(), empty))
+    tampered = await tampered_of(shell.ledger, records)
+    shell.out.show(_as_json(records, tampered), table(records, shell.clock.now(), empty, tampered))
     shell.tell_problems(problems)
 
 
@@ -138,7 +154,7 @@ async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
     items = await shell.ledger.read(issue)
     records = [record for item in items if (record := parse(item)) is not None]
     if len(records) < len(items):
-        shell.out.note(f"{len(items) - len(records)} more cannot be read in issue-{issue}.json.")
+        shell.out.note(f"{len(items) - len(records)} more in issue-{issue}.json are unreadable.")
     if not records:
         raise NotFound(f"of issue {issue}")
     return records
@@ -162,7 +178,7 @@ async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarif
         raise NotFound(f"of issue {issue} that is {kind}")
     if len(meant) > 1:
         ids = ", ".join(record.id for record in meant)
-        raise BadInput(f"{len(meant)} of issue {issue} are {kind}: give the id of one: {ids}.")
+        raise BadInput(f"{len(meant)} questions of issue {issue} are {kind}; give one id: {ids}.")
     return meant[0]
 
 
@@ -182,7 +198,7 @@ async def everywhere(
             records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
             found.extend(record for record in records if record is not None)
             if odd := sum(record is None for record in records):
-                troubles.append(f"{odd} cannot be read in {name}.")
+                troubles.append(f"{odd} in {name} is unreadable.")
     return found, troubles
 
 
@@ -217,9 +233,7 @@ async def each_record(
                     records.setdefault((record.id, record.created), record)
                 elif (odd := oddity(0, position, item)) is not None:
                     fields = ", ".join(odd.fields)
-                    problems.append(
-                        f"{odd.name} in {name} is no clarification that can be read (see {fields})."
-                    )
+                    problems.append(f"{odd.name} in {name} is not a valid clarification (see {fields}).")
         for record in records.values():
             take(record)
     return problems

@@ -28,7 +28,7 @@ def main(words: Sequence[str]) -> int:
     """Run `clarify mcp`; returns the exit code: 0 fine, 1 trouble, 2 usage."""
     arguments = _parser().parse_args(words)
     if arguments.write and arguments.install is None:
-        print("clarify mcp: --write is there only together with --install", file=sys.stderr)
+        print("clarify mcp: --write works only with --install", file=sys.stderr)
         return 2
     try:
         if arguments.install is not None:
@@ -46,16 +46,18 @@ def main(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="clarify mcp",
-        description="Lets an agent ask people over MCP: serves the tools on standard input and output. The token of the "
-        "agent's [[producers]] table is in CLARIFY_TOKEN.",
+        description="Serves the MCP tools on standard input and output, so that an agent can ask people. Reads the token of the "
+        "agent's [[producers]] table from CLARIFY_TOKEN.",
     )
-    parser.add_argument("--url", help="where the bot is, instead of CLARIFY_URL")
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
     parser.add_argument(
         "--install",
         choices=["claude-code", "codex"],
-        help="show what this client's configuration needs: Claude Code's in this folder, Codex's in its home folder",
+        help="show the configuration for this client: for Claude Code in this folder, for Codex in its home folder",
     )
-    parser.add_argument("--write", action="store_true", help="merge it into the client's files")
+    parser.add_argument(
+        "--write", action="store_true", help="with --install: merge it into the client's files"
+    )
     return parser
 
 
@@ -66,12 +68,10 @@ def _install(needed: Sequence[Part], *, write: bool) -> int:
             print(f"{part.path}:\n{part.needed}")
             continue
         try:
-            print(f"Wrote {part.path}." if part.write() else f"{part.path} has it already.")
+            print(f"Wrote {part.path}." if part.write() else f"{part.path} is up to date.")
         except CannotMerge as error:
             troubles += 1
-            print(
-                f"clarify mcp: {error}; nothing was written there. It needs:\n{part.needed}", file=sys.stderr
-            )
+            print(f"clarify mcp: {error}; nothing was written. It needs:\n{part.needed}", file=sys.stderr)
     return 1 if troubles else 0
 
 
@@ -204,9 +204,7 @@ def _with_table(text: str, table: Mapping[str, Any]) -> str:
         )
     expected = {**before, "mcp_servers": {**servers, NAME: together}}
     if tomllib.loads(after) != expected:
-        raise ValueError(
-            f"mcp_servers.{NAME} stands there in a form that cannot be merged; change it by hand"
-        )
+        raise ValueError(f"mcp_servers.{NAME} is written in a form that cannot be merged; edit it by hand")
     return after
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
@@ -11,6 +11,7 @@ from bot.views import inert
 from bot.views.arguments import argument_words
 from bot.views.fields import form_words
 from bot.views.wording import (
+    TAMPERED,
     Round,
     closed_words,
     extra_words,
@@ -55,15 +56,23 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _A_WHILE = timedelta(days=14)
 
 
-def table(records: Sequence[Clarification], now: datetime, empty: str) -> Table:
-    """A row for each, as in the order given."""
-    return Table(_COLUMNS, [_row(record, now) for record in records], empty=empty)
+def table(
+    records: Sequence[Clarification], now: datetime, empty: str, tampered: Collection[str] = ()
+) -> Table:
+    """A row for each, as in the order given. `tampered`: the ids of those that another program changed."""
+    return Table(
+        _COLUMNS, [_row(record, now, is_tampered=record.id in tampered) for record in records], empty=empty
+    )
 
 
-def whole(record: Clarification, now: datetime) -> Iterator[Part]:
-    """All of one clarification: how it stands, how it can be answered, its thread."""
+def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) -> Iterator[Part]:
+    """All of one clarification: how it stands, how it can be answered, its thread. `is_tampered`: another program changed
+    it after it was decided.
+    """
     yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
-    waits = "waits for the answer" if record.blocking else "goes on meanwhile"
+    if is_tampered:
+        yield Cell(TAMPERED, style="bold red")
+    waits = "is waiting for the answer" if record.blocking else "continues meanwhile"
     yield f"{inert.named(record.from_)} asks {inert.named(record.to)}, and {waits} · issue {record.issue_number}"
     if record.topic:
         yield f"Topic: {inert.line(record.topic)}"
@@ -115,20 +124,22 @@ def when(moment: datetime, now: datetime) -> Cell:
 def refusal(error: Exception, now: datetime) -> str:
     """Why something was refused, for whoever was too late: who was first, what they said, or why it is over."""
     if isinstance(error, ArgumentsChanged):
-        return f"{error.record.id}: its arguments have changed. See it with: clarify show {error.record.id}"
+        return f"{error.record.id}: the arguments have changed. See them with: clarify show {error.record.id}"
     if isinstance(error, Superseded):
         record = error.record
-        return f"{record.id} was asked again: it is in round {record.round}. See it with: clarify show {record.id}"
+        return f"{record.id} was asked again and is now in round {record.round}. See it with: clarify show {record.id}"
     if isinstance(error, NotOpen):
         return _over(round_of(error.record), now)
     return str(error)
 
 
-def _row(record: Clarification, now: datetime) -> list[str | Cell]:
+def _row(record: Clarification, now: datetime, *, is_tampered: bool) -> list[str | Cell]:
     question = inert.named(record.question)
     return [
         record.id,
-        Cell(record.status, style=_STYLES[record.status]),
+        Cell("tampered", style="bold red")
+        if is_tampered
+        else Cell(record.status, style=_STYLES[record.status]),
         f"{inert.named(record.from_)} → {inert.named(record.to)}",
         when(record.asked_last, now),
         Cell(inert.clip(question, _QUESTION), question),
@@ -141,10 +152,10 @@ def _times(record: Clarification, now: datetime) -> Iterator[Part]:
     if record.status == "escalated" and asked.escalated_for:
         parts.append(f"escalated: {asked.escalated_for}")
     elif record.is_open and record.stale_after:
-        overdue = "overdue since" if record.stale_after <= now else "stale from"
+        overdue = "overdue since" if record.stale_after <= now else "overdue from"
         parts.append(f"{overdue} {exact(record.stale_after)}")
     if record.is_open and asked.expires_at:
-        parts.append(f"runs out {exact(asked.expires_at)}")
+        parts.append(f"expires {exact(asked.expires_at)}")
     if asked.closed:
         parts.append(f"closed: {inert.line(asked.closed)}")
     yield " · ".join(parts)
@@ -177,14 +188,14 @@ def _ways(record: Clarification) -> Iterator[Part]:
     for number, option in enumerate(asked.choices, 1):
         yield f"  {number}. {inert.named(option.label)}"
     if asked.default_response:
-        yield f"If nobody answers, the agent assumes: {_indented(answers.default_label(asked)).strip()}"
+        yield f"If nobody answers, the agent uses its default: {_indented(answers.default_label(asked)).strip()}"
     if form := asked.form:
         yield f"Fields:\n{_indented(form_words(form))}"
         names = ", ".join(f"{json.dumps(each.name, ensure_ascii=False)}: …" for each in form.fields)
-        yield Cell(f"Answer it: clarify answer {record.id} '{{{inert.line(names)}}}'", style="dim")
+        yield Cell(f"To answer: clarify answer {record.id} '{{{inert.line(names)}}}'", style="dim")
         return
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
-    yield Cell(f"Answer it: clarify answer {record.id} {example}", style="dim")
+    yield Cell(f"To answer: clarify answer {record.id} {example}", style="dim")
 
 
 def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Part]:
@@ -202,8 +213,8 @@ def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Par
         yield _indented(extra)
     yield f"{silence_words(wanted)}."
     ways = {
-        "accept": "To accept it: in Slack, on its card (here only where [shell] consent = true).",
-        "reject": f"To reject it: there, or: clarify answer {record.id} reject",
+        "accept": "To accept: click Accept on its card in Slack (or here, with [shell] consent = true).",
+        "reject": f"To reject: there, or clarify answer {record.id} reject",
     }
     for decision in wanted.allowed:
         yield Cell(ways[decision], style="dim")
@@ -215,4 +226,4 @@ def _over(shown: Round, now: datetime) -> str:
         since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""
         said = inert.line(shown.answer_label, _QUESTION)
         return f"{record.id} was already answered by {shown.answered_by}: “{said}”{since}."
-    return sentence(f"{record.id} takes no answer any more. {closed_words(shown, _QUESTION)}")
+    return sentence(f"{record.id} is closed. {closed_words(shown, _QUESTION)}")

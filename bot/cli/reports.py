@@ -37,7 +37,7 @@ class Period:
 async def digest(shell: Shell, span: str | None, since: str | None, png: Path | None) -> None:
     """Show figures of a span (the last week, if neither `span` nor `since` is given); draw them into `png` too."""
     if span is not None and since is not None:
-        raise BadInput("Give the span once: either SPAN or --since SPAN.")
+        raise BadInput("Give either SPAN or --since, not both.")
     period = period_of(next(each for each in (span, since, "7d") if each is not None), shell.clock.now())
     builder = DigestBuilder(period.since)
     audiences = Audiences(shell.settings)
@@ -50,7 +50,7 @@ async def digest(shell: Shell, span: str | None, since: str | None, png: Path | 
         picture = draw(counted, period.span, period.until)
         with replacing(png) as file:
             file.write(picture)
-        shell.out.note(f"Drawn into {png}.")
+        shell.out.note(f"Wrote {png}.")
     shell.out.show(_digest_json(counted, period), *_digest_parts(counted, period))
     shell.tell_problems(problems)
 
@@ -79,7 +79,7 @@ def period_of(span: str, now: datetime) -> Period:
             return Period(length, now - length if length < now - _FIRST else None, now)
     except OverflowError:
         pass  # longer than time itself: no span either
-    raise BadInput(f"{span[:40]!r} is no span of time; expected something like 90m, 24h, 7d or 2w.")
+    raise BadInput(f"{span[:40]!r} is not a time span, such as 90m, 24h, 7d or 2w.")
 
 
 async def export_to(
@@ -88,8 +88,9 @@ async def export_to(
     """Write every line, ledger by ledger; returns in words what could not be read."""
 
     def take(record: Clarification) -> None:
+        mark = {"tampered": True} if ledger.is_tampered_now(record) else {}
         for line in trail(record, since):
-            write(line)
+            write(line | mark)
 
     return await each_record(ledger, take, issue=issue)
 
@@ -175,12 +176,12 @@ def _rows(digest: Digest) -> list[list[str | Cell]]:
         ["Answered", str(digest.answered)],
         ["Resolved", str(digest.resolved)],
         ["Abandoned", str(digest.abandoned)],
-        ["Escalated at some time", str(digest.escalated)],
+        ["Ever escalated", str(digest.escalated)],
         ["Answers", str(digest.answers)],
     ]
     if digest.median is not None and digest.p95 is not None:
         rows.append(["Time to answer, median", _span(digest.median)])
-        rows.append(["Time to answer, 95 % within", _span(digest.p95)])
+        rows.append(["Time to answer, 95th percentile", _span(digest.p95)])
     if digest.rounds_mean is not None:
         rows.append(["Rounds", f"{digest.rounds_mean:.1f} on average, {digest.rounds_max} at most"])
     return rows

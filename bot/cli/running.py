@@ -50,6 +50,7 @@ EXIT_CODES = {
     "MAX_ROUNDS_EXCEEDED": 4,
     "ALREADY_ANSWERED": 5,
     "CLOSED": 5,
+    "TAMPERED": 5,
     "NOT_OPEN": 5,
     "SUPERSEDED": 5,
     "ARGUMENTS_CHANGED": 5,
@@ -199,9 +200,7 @@ def checked_role(name: str) -> str:
         BadInput: empty, longer than 80 characters, or with characters that cannot be seen.
     """
     if not is_role(name):
-        raise BadInput(
-            f"--as: expected a role, one line of 1 to {ROLE_LIMIT} printable characters, such as architect."
-        )
+        raise BadInput(f"--as: expected a role of 1 to {ROLE_LIMIT} printable characters, such as architect.")
     return name
 
 
@@ -307,10 +306,8 @@ def _database_url(settings: ShellSettings) -> str | None:
     if variable is None:
         return None
     if variable not in settings.by_variable:
-        problem = "storage.url_env: asks for"
-        raise ConfigurationError(
-            [f"{settings.file}: {problem} {variable}, which is not set in the environment"]
-        )
+        problem = f"storage.url_env: {variable} is not set in the environment"
+        raise ConfigurationError([f"{settings.file}: {problem}"])
     return settings.by_variable[variable].get_secret_value()
 
 
@@ -334,5 +331,5 @@ def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
     if not ledger.is_there():
         raise ConfigurationError([f"{where}: {LedgersAway(folder)} The bot's storage, {storage}, is there."])
     if new:
-        note(f"There was no ledger folder at {folder}; made an empty one.")
+        note(f"Created an empty ledger folder at {folder}.")
     return ledger

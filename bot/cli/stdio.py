@@ -59,21 +59,22 @@ class _Passing:
         self, name: str, arguments: dict[str, Any], context: ServerRequestContext[Any, Any]
     ) -> CallToolResult:
         if name in ASKING:
-            arguments = {"session": self._session, **arguments}
+            given = {field: each for field, each in arguments.items() if each is not None}
+            arguments = {"session": self._session} | given
             if agent := _name_of(context):
-                arguments = {"agent": agent, **arguments}
+                arguments = {"agent": agent} | arguments
         return await self._passed(name, arguments)
 
     async def _passed(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """The bot's result. A call that breaks off is made again, which asks nothing twice, until the bot is away for
         too long.
         """
-        seconds, pause = _seconds(name, arguments), _PAUSES[0]
+        seconds, pause, call = _seconds(name, arguments), _PAUSES[0], os.urandom(16).hex()
         ends, away_since = time.monotonic() + seconds, None
         while True:
             began = time.monotonic()
             try:
-                reply = await self._client.acall(self._call(name, arguments, seconds))
+                reply = await self._client.acall(self._call(name, arguments, seconds, call))
             except OSError as error:
                 why = f"clarify-bot at {self._client.url} cannot be reached: {error}."
             else:
@@ -84,7 +85,7 @@ class _Passing:
             away_since = now if away_since is None or now - began > _PATIENCE else away_since
             if now + pause > away_since + _PATIENCE:
                 again = (
-                    "It may have been asked; the same call again asks nothing twice."
+                    "The question may have been asked. Repeat the same call: it joins that question while it waits."
                     if name in ASKING
                     else ""
                 )
@@ -95,7 +96,7 @@ class _Passing:
                 seconds = max(0, int(ends - time.monotonic()))
                 arguments = {**arguments, "wait": seconds}
 
-    def _call(self, name: str, arguments: dict[str, Any], seconds: int) -> clarify.Call:
+    def _call(self, name: str, arguments: dict[str, Any], seconds: int, call: str) -> clarify.Call:
         meta = {
             PROTOCOL_VERSION_META_KEY: _PROTOCOL,
             CLIENT_INFO_META_KEY: {"name": "clarify mcp", "version": "1"},
@@ -115,6 +116,7 @@ class _Passing:
                 "MCP-Protocol-Version": _PROTOCOL,
                 "Mcp-Method": "tools/call",
                 "Mcp-Name": name,
+                "Clarify-Call": call,
             },
             patience=seconds + clarify.PATIENCE,
         )

@@ -46,7 +46,7 @@ async def answered(shell: Shell, record: Clarification, seconds: float | None) -
             said = failure(now)
             if said is not None:
                 raise AgentError(
-                    f"{said} {record.id} was passed on to people, and has no answer yet."
+                    f"{said} {record.id} was escalated to people and has no answer yet."
                 ) from None
             raise WaitedTooLong(
                 f"{record.id} has no answer after {seconds:g} s; it stays {now.status}."
@@ -82,7 +82,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
     try:
         responders = responders_of(asked, settings.by_variable, settings.folder)
     except ConfigurationError as error:
-        shell.out.note(f"{error}; waiting for somebody else to answer.")
+        shell.out.note(f"{error}; waiting for someone else to answer.")
         yield
         return
     dispatcher = Dispatcher(
@@ -97,7 +97,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
         if changed.id == record.id:
             dispatcher.record_changed(summarize(changed))
             if (said := failure(changed)) is not None:
-                shell.out.note(f"{said} Passed on to people; still waiting.")
+                shell.out.note(f"{said} Escalated to people; still waiting.")
 
     dispatcher.record_changed(summarize(record))
     shell.listeners.append(heard)

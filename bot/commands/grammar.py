@@ -23,7 +23,19 @@ WEEK, LONGEST_DIGEST, LONGEST_DUTY = timedelta(days=7), timedelta(days=366), tim
 VERBS = (
     "list", "show", "stale", "mine", *get_args(ChangeVerb), "oncall", *get_args(BoardKind), "digest", "help"
 )  # fmt: skip
-SHELL_ONLY = ("request", "export", "forget", "backup", "restore", "check", "run", "init", "demo", "workspace")
+SHELL_ONLY = (
+    "request",
+    "export",
+    "forget",
+    "backup",
+    "restore",
+    "check",
+    "run",
+    "init",
+    "manifest",
+    "demo",
+    "workspace",
+)
 _NEEDS_WORDS = {"answer": "yes", "resolve": "done by hand"}
 _PAIRS = {'"': '"', "'": "'", "`": "`", "“": "”", "”": "”", "„": "“", "‘": "’", "’": "’", "«": "»", "‹": "›"}
 _QUOTES = "".join({*_PAIRS, *_PAIRS.values()})
@@ -49,56 +61,56 @@ _DAY = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[Tt](\d{1,2}:\d{2}))?")
 _HOUR = re.compile(r"\d{1,2}:\d{2}")
 _CLOSE = 0.6
 _FORMS = (
-    ("/clarify", "what waits for you and in this channel"),
-    ("list [#42]", "the same, or everything of issue 42"),
-    ("show ID", "one clarification"),
-    ("#42", "everything of issue 42"),
-    ("CLR-42-001", "one clarification"),
-    ("stale", "what was reminded of or escalated"),
-    ("mine", "what waits for you, wherever it was asked"),
+    ("/clarify", "questions waiting for you and in this channel"),
+    ("list [#42]", "the same, or all of issue 42"),
+    ("show ID", "one question"),
+    ("#42", "all of issue 42"),
+    ("CLR-42-001", "one question"),
+    ("stale", "overdue and escalated questions"),
+    ("mine", "questions waiting for you in any channel"),
     ("answer ID text", "answer a question"),
-    ("resolve ID text", "close it with what was decided"),
+    ("resolve ID text", "close a question with a decision"),
     ("escalate ID [reason]", "page whoever is on call"),
-    ("abandon ID [reason]", "close it without an answer"),
-    ("oncall [who|take|hand]", "who is on call; take it over, or hand it to somebody, now or later"),
-    ("oncall swaps, oncall cancel N", "what was handed over; take it back"),
-    ("agents", "the agents, and who waits for whom"),
-    ("ready", "the sessions that can go on, and what blocks the others"),
-    ("digest [7d] [png]", "figures of the last days; with png also as a picture"),
-    ("help [topic]", "this, or more on one word"),
+    ("abandon ID [reason]", "close a question without an answer"),
+    ("oncall [who|take|hand]", "who is on call; take over, or hand it to someone, now or later"),
+    ("oncall swaps, oncall cancel N", "list overrides; cancel one"),
+    ("agents", "your agents, and who is waiting for whom"),
+    ("ready", "sessions ready to continue, and what blocks the rest"),
+    ("digest [7d] [png]", "statistics for the last days; png adds a picture"),
+    ("help [topic]", "this list, or more about one command"),
 )
 _HELP = {
-    "list": "“/clarify”, “list”, “stale”, “mine” and “#42” list clarifications, the most urgent first. Each has Answer… and "
-    "View full; escalated ones have Take. Next and Previous turn pages. You see what you may answer, and what is "
-    "asked in channels that you are in. Example: “/clarify list #42”.",
-    "show": "“show ID” shows one clarification; the id alone does it too. With #42 in place of the id, everything of "
-    "issue 42 is listed. Example: “/clarify show CLR-42-001”.",
-    "answer": "“answer ID text” answers a question as a reply in its thread would: a choice by its number or label, "
-    "yes or no, a number, or your words. Quotes around the text are left out. The first answer wins. With #42 in "
-    "place of the id, the only open question of issue 42 is meant. Example: “/clarify answer CLR-42-001 yes”.",
-    "resolve": "“resolve ID text” closes a clarification with what was decided. If it is open, the text is its "
-    "answer too, and goes to the agent that waits for it. Example: “/clarify resolve CLR-42-001 done by hand”.",
-    "escalate": "“escalate ID [reason]” pages whoever is on call for the agent, until somebody takes it. "
+    "list": "“/clarify”, “list”, “stale”, “mine” and “#42” list questions, most urgent first. Use Answer… and View full on "
+    "each one, and Take on escalated ones. Next and Previous turn the pages. You see the questions that you may answer "
+    "and those asked in your channels. Example: “/clarify list #42”.",
+    "show": "“show ID” shows one question; the ID alone works too. Use #42 instead of an ID to list all of issue 42. "
+    "Example: “/clarify show CLR-42-001”.",
+    "answer": "“answer ID text” answers a question, like a reply in its thread: give a choice by number or label, yes or no, "
+    "a number, or your own words. Quotes around the text are removed. The first answer wins. Use #42 instead of an ID if "
+    "only one question of issue 42 is open. Example: “/clarify answer CLR-42-001 yes”.",
+    "resolve": "“resolve ID text” closes a question with a decision. If it is still open, the text becomes its answer and "
+    "goes to the agent. Example: “/clarify resolve CLR-42-001 done by hand”.",
+    "escalate": "“escalate ID [reason]” pages whoever is on call for the agent until someone takes it. "
     "Example: “/clarify escalate CLR-42-001 nobody here knows this”.",
-    "abandon": "“abandon ID [reason]” closes a clarification without an answer; the agent gets none. "
+    "abandon": "“abandon ID [reason]” closes a question without an answer and tells the agent so. "
     "Example: “/clarify abandon CLR-42-001 no longer needed”.",
-    "stale": "“stale” lists open questions that were reminded of, are overdue or escalated. Example: “/clarify stale”.",
-    "mine": "“mine” lists what you took, then what was handed to you or you were paged for, and what you may answer. "
+    "stale": "“stale” lists overdue questions: those with a reminder, and escalated ones. Example: “/clarify stale”.",
+    "mine": "“mine” lists what you claimed, then what was handed to you or paged to you, then what you may answer. "
     "Example: “/clarify mine”.",
-    "oncall": "“oncall” or “oncall who” says who is on call. “oncall take 2h” makes you the one for two hours; without "
-    "a time until the present turn ends, or for 8 hours. “oncall hand @ade 2h” makes it somebody else. Both also later: "
-    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall swaps” lists that with numbers, "
-    "“oncall cancel 3” takes it back. Where there are "
-    "several policies, name one at the end. Example: “/clarify oncall take 2h platform”.",
-    "agents": "“agents” shows the agents that are at work: idle, working, clarifying, or blocked, on whom and since "
-    "when. Example: “/clarify agents”.",
-    "ready": "“ready” shows the sessions that can go on, and for the others the clarifications that block them. "
+    "oncall": "“oncall” or “oncall who” shows who is on call. “oncall take 2h” puts you on call for two hours; without a "
+    "time, until the current shift ends, or for 8 hours. “oncall hand @ade 2h” puts someone else on call. To plan ahead: "
+    "“oncall hand @ade from 2026-12-24T18:00 for 12h”, in the policy's time zone. “oncall swaps” lists the overrides by "
+    "number; “oncall cancel 3” cancels one. If you have several policies, put the name at the end. "
+    "Example: “/clarify oncall take 2h platform”.",
+    "agents": "“agents” shows whether each agent is idle, working, clarifying or blocked, by whom and since when. "
+    "Example: “/clarify agents”.",
+    "ready": "“ready” shows the sessions that are ready to continue, and the questions that block the rest. "
     "Example: “/clarify ready”.",
-    "digest": "“digest 7d” sums up: how many were asked, resolved, escalated and abandoned, how long answers took, "
-    "rounds, topics, who asks and who answers most. Without a time the last 7 days. With “png” a picture of the same "
-    "figures comes to your direct messages with clarify. Example: “/clarify digest 30d png”.",
-    "help": "“help” shows all words, “help answer” more on one of them. All work as “/clarify …”, after “@clarify” in a "
-    "channel, and as a direct message to clarify; most work in a shell, too. Example: “/clarify help oncall”.",
+    "digest": "“digest 7d” sums up the last 7 days: how many questions were asked, resolved, escalated and closed without "
+    "an answer, how long answers took, rounds, topics, and who asks and answers most. The default is 7 days. Add “png” to "
+    "get a picture in your direct messages. Example: “/clarify digest 30d png”.",
+    "help": "“help” lists the commands; “help answer” explains one. You can type them after “/clarify”, after “@clarify” in "
+    "a channel, or in a direct message to clarify. Most also work in a shell. Example: “/clarify help oncall”.",
 }
 
 
@@ -203,8 +215,8 @@ def help_text(topic: str | None) -> str:
         return _HELP[topic]
     lines = "\n".join(f"{form} – {meaning}" for form, meaning in _FORMS)
     return (
-        f"{lines}\nID is such as CLR-42-001; #42 (or 42) in its place means the only open one of issue 42. "
-        "All words also work after “@clarify” and in a direct message."
+        f"{lines}\nIDs look like CLR-42-001; use #42 (or 42) if only one question of issue 42 is open. "
+        "You can also type these after “@clarify” or in a direct message."
     )
 
 
@@ -279,7 +291,7 @@ def _list(rest: str) -> Command | Hint:
         return List("waiting")
     issue = _named(target)
     if issue is None or more:
-        return Hint("“list” takes the number of an issue, or nothing. For example: “/clarify list #42”.")
+        return Hint("“list” takes an issue number or nothing. For example: “/clarify list #42”.")
     return List("issue", issue)
 
 
@@ -290,7 +302,7 @@ def _show(rest: str) -> Command | Hint:
     if not more and (issue := _named(target)) is not None:
         return List("issue", issue)
     near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
-    return Hint(f"Which clarification? For example: “/clarify show {_id(near) if near else 'CLR-42-001'}”.")
+    return Hint(f"Which question? For example: “/clarify show {_id(near) if near else 'CLR-42-001'}”.")
 
 
 def _option(token: str) -> str:
@@ -307,11 +319,11 @@ def _change(verb: ChangeVerb, rest: str) -> Command | Hint:
         near = _NEAR_ID.fullmatch(_DASHES.sub("-", _bare(target)))
         if near:
             return Hint(
-                f"“{_short(target)}” is no id. Did you mean “/clarify {verb} {_id(near)} {words}”?".replace(
+                f"“{_short(target)}” is not an ID. Did you mean “/clarify {verb} {_id(near)} {words}”?".replace(
                     " ”", "”"
                 )
             )
-        return Hint(f"Which clarification? For example: “{example}”. Ids are on the cards and in the lists.")
+        return Hint(f"Which question? For example: “{example}”. You find IDs on the cards and in the lists.")
     words = unquoted(words)
     if verb in _NEEDS_WORDS and not words:
         said = "What is the answer?" if verb == "answer" else "How was it resolved?"
@@ -325,7 +337,7 @@ def _on_call(rest: str) -> Command | Hint:
     if tokens and tokens[0].casefold() in get_args(DutyVerb):
         verb = cast("DutyVerb", tokens.pop(0).casefold())
     elif tokens and (near := _near(tokens[0], get_args(DutyVerb), 0.7)):
-        return Hint(f"“{_short(tokens[0])}” is not understood. Did you mean “/clarify oncall {near}”?")
+        return Hint(f"Unknown command “oncall {_short(tokens[0])}”. Did you mean “/clarify oncall {near}”?")
     if verb == "cancel":
         return _cancel(tokens)
     if verb not in {"take", "hand"}:
@@ -347,9 +359,9 @@ def _turn(verb: DutyVerb, tokens: list[str], since: datetime | None) -> Command 
             return _odd_duty(token, verb)
     wrong = None
     if verb == "hand" and user is None:
-        wrong = "To whom? For example: “/clarify oncall hand @ade 2h”."
+        wrong = "Who takes over? For example: “/clarify oncall hand @ade 2h”."
     elif span is not None and span > LONGEST_DUTY:
-        wrong = "That is too long: at most 14d. For example: “/clarify oncall take 8h”."
+        wrong = "That's too long: at most 14d. For example: “/clarify oncall take 8h”."
     elif since is not None and span is None:
         wrong = f"For how long? For example: “/clarify oncall {_LATER[verb]}”."
     return Hint(wrong) if wrong else OnCall(verb, user, span, policy, since)
@@ -359,7 +371,7 @@ def _cancel(tokens: list[str]) -> Command | Hint:
     number = tokens[0].removeprefix("#") if len(tokens) == 1 else ""
     if not _NUMBER.fullmatch(number):
         return Hint(
-            "Which one? “/clarify oncall swaps” numbers them. For example: “/clarify oncall cancel 3”."
+            "Which override? “/clarify oncall swaps” shows their numbers. For example: “/clarify oncall cancel 3”."
         )
     return OnCall("cancel", number=int(number))
 
@@ -374,7 +386,7 @@ def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
         is_apart = match is not None and match[2] is None and _HOUR.fullmatch(hour) is not None
         since = _moment(match[1], hour if is_apart else match[2] or "00:00") if match else None
         if since is None:
-            what = f"“{_short(day)}” is no such day and hour." if day else "From when?"
+            what = f"“{_short(day)}” is not a date and time." if day else "From when?"
             return tokens, None, Hint(f"{what} For example: “/clarify oncall {_LATER['hand']}”.")
         tokens = [*tokens[:at], *tokens[at + (3 if is_apart else 2) :]]
     return [token for token in tokens if token.casefold() != "for"], since, None
@@ -390,11 +402,15 @@ def _moment(day: str, hour: str) -> datetime | None:
 
 def _odd_duty(token: str, verb: DutyVerb) -> Hint:
     if token.startswith("@"):
-        return Hint(
-            f"“{_short(token)}” is no mention. Choose the name from the list that Slack shows while you type it."
-        )
-    wrong = "no span of time up to 14d" if is_like_span(token) else "not understood"
-    return Hint(f"“{_short(token)}” is {wrong}. For example: “/clarify oncall {_DUTIES[verb]}”.")
+        return Hint(f"“{_short(token)}” is not a mention. Pick the name from Slack's list while you type.")
+    wrong = (
+        "is longer than 14d"
+        if span_of(token)
+        else "is not a duration of up to 14d"
+        if is_like_span(token)
+        else "doesn't belong here"
+    )
+    return Hint(f"“{_short(token)}” {wrong}. For example: “/clarify oncall {_DUTIES[verb]}”.")
 
 
 def _digest(rest: str) -> Command | Hint:
@@ -409,7 +425,7 @@ def _digest(rest: str) -> Command | Hint:
     if span is None or span > LONGEST_DIGEST:
         wrong = _short(" ".join(typed) if png else rest)
         example = "/clarify digest 7d png" if png else "/clarify digest 7d"
-        return Hint(f"“{wrong}” is no span of time up to a year. For example: “{example}”.")
+        return Hint(f"“{wrong}” is not a time span of up to a year. For example: “{example}”.")
     return Digest(span, png)
 
 
@@ -418,13 +434,13 @@ def _help(rest: str) -> Command | Hint:
     if not topic or topic in VERBS:
         return Help(topic or None)
     near = _near(topic, VERBS)
-    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on: {', '.join(VERBS)}."
-    return Hint(f"There is no help on “{_short(topic)}”.{meant}")
+    meant = f" Did you mean “/clarify help {near}”?" if near else f" There is help on {', '.join(VERBS)}."
+    return Hint(f"No help for “{_short(topic)}”.{meant}")
 
 
 def _plain_word(verb: str, rest: str) -> Command | Hint:
     if rest:
-        return Hint(f"“{verb}” takes no further words. Did you mean “/clarify {verb}”?")
+        return Hint(f"“{verb}” stands alone. Did you mean “/clarify {verb}”?")
     return Board(cast("BoardKind", verb)) if verb in get_args(BoardKind) else List(cast("ListKind", verb))
 
 
@@ -437,25 +453,23 @@ def _only_shown(target: str, rest: str) -> Hint:
         if verb in get_args(ChangeVerb)
         else f"answer {target} {_short(rest)}"
     )
-    return Hint(f"Did you mean “/clarify {meant}”? “/clarify {target}” alone shows it.")
+    return Hint(f"Did you mean “/clarify {meant}”? To see it, type “/clarify {target}”.")
 
 
 def _unknown(word: str, rest: str) -> Hint:
     dashed = _DASHES.sub("-", word)
     if dashed.isdecimal() and len(dashed) <= 9:
-        return Hint(f"Did you mean “/clarify #{dashed}”, everything of issue {dashed}?")
+        return Hint(f"Did you mean “/clarify #{dashed}”, all of issue {dashed}?")
     if near := _NEAR_ID.fullmatch(dashed):
-        return Hint(f"“{_short(word)}” is no id. Did you mean “/clarify {_id(near)}”?")
+        return Hint(f"“{_short(word)}” is not an ID. Did you mean “/clarify {_id(near)}”?")
     if word.casefold() in SHELL_ONLY:
-        return Hint(f"“{word.casefold()}” works in the shell only: “clarify {word.casefold()} --help”.")
+        return Hint(f"“{word.casefold()}” works in a shell only: “clarify {word.casefold()} --help”.")
     if close := _near(word.casefold(), VERBS):
         meant = f"{close} {_short(rest)}".strip()
         if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):
             meant = close  # nothing is suggested that would be refused
-        return Hint(f"“{_short(word)}” is not understood. Did you mean “/clarify {meant}”?")
-    return Hint(
-        f"“{_short(word)}” is not understood. For example: “/clarify stale”. “/clarify help” shows everything."
-    )
+        return Hint(f"Unknown command “{_short(word)}”. Did you mean “/clarify {meant}”?")
+    return Hint(f"Unknown command “{_short(word)}”. Try “/clarify help”, or for example “/clarify stale”.")
 
 
 def _near(word: str, words: tuple[str, ...], cutoff: float = _CLOSE) -> str | None:

@@ -37,7 +37,7 @@ _NOTHING = {
     "waiting": "Nothing waits for you, and nothing is open in this channel.",
     "mine": "Nothing waits for you.",
     "stale": "Nothing is stale: no open question was reminded of or escalated.",
-    "agents": "No agent is at work.",
+    "agents": "No agent is active.",
     "ready": "The queue is empty: no session is at work.",
 }
 
@@ -84,9 +84,10 @@ class Access:
 
     async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
         """Why `person` may not change this clarification; None if they may."""
-        if record.status == "escalated" and person.user in self._paged(record.id):
+        route = self.audiences.route(record)
+        if record.status == "escalated" and await self.control.may_as_paged(person, record.id, route):
             return None
-        return await self._refusal(person, self.audiences.route(record))
+        return await self._refusal(person, route)
 
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
         """Why `person` may not change who is on call by a policy; None if they may.
@@ -253,7 +254,7 @@ class Lists:
         shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
         read = await asyncio.gather(*(self._read(each) for each in shown))
         links = await self._permalinks.links([each.id for each in read])
-        rows = [self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
+        rows = [await self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
 
     async def _read(self, known: Clarification | Summary) -> Clarification | Summary:
@@ -265,13 +266,15 @@ class Lists:
         except ClarifyError:
             return known
 
-    def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> ListRow:
+    async def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> ListRow:
         if isinstance(each, Summary):
             return unread(each.id, each.topic)
         may = audience_of(each) in rights.answers or self._is_held(each, rights.user)
         taken = each.asked.taken_by
         free = each.status == "escalated" and (taken is None or taken.user != rights.user)
-        return row(each, Offer(answer=may, take=may and free, link=link), n)
+        is_tampered = await self._ledger.is_tampered(each)
+        may = may and not is_tampered
+        return row(each, Offer(answer=may, take=may and free, link=link), n, is_tampered=is_tampered)
 
     def _may_see(self, record: Clarification, rights: Rights) -> bool:
         holders = {holder.user for holder in (record.asked.taken_by, record.asked.handed_to) if holder}

@@ -121,6 +121,8 @@ class DesiredState:
         record = await self._record(row)
         if record.is_open and not await self._ledger.is_as_asked(record):
             return Skip("another program changed its question")
+        if await self._ledger.is_tampered(record):
+            return Skip("another program changed what was decided")
         if row.ts is None and record.is_open and not self._rollups.claim_card(record.id):
             return Skip("shown in the roll-up card")
         route = self._audiences.route(record)
@@ -131,6 +133,7 @@ class DesiredState:
             verbosity=route.verbosity,
             posted_to_fallback=route.channel if row.target != route.channel else None,
             asks_an_agent=self._audiences.asks_an_agent(record),
+            shrinks=thread_ts is not None and route.broadcast == "all",
         )
         about = {"clarification": record.id}
         return Desired(
@@ -141,10 +144,9 @@ class DesiredState:
             metadata={"event_type": CARD_EVENT, "event_payload": about | {"revision": record.revision}},
             matches={"event_type": CARD_EVENT, "event_payload": about},
             thread_ts=thread_ts,
-            # A session that asks directly may ask much: the channel sees its first card, and those that escalate.
             broadcast=thread_ts is not None
             and record.is_open
-            and (record.asked.direct is None or record.status == "escalated"),
+            and (route.broadcast == "all" or record.status == "escalated"),
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
         )

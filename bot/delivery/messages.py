@@ -212,6 +212,16 @@ class Messages:
         cards = [card for some in batches(clarifications) for card in await self._rows(sql, some=some)]
         return sorted(cards, key=lambda card: card.round or 0)
 
+    async def asked_of(self, issue: int | None = None) -> set[str]:
+        """The clarifications of an issue, or of all, that have a card."""
+        rows = await self._store.read(
+            """select distinct clarification from messages
+               where clarification >= :first and clarification < :beyond and kind = 'card'""",
+            first="CLR-" if issue is None else f"CLR-{issue}-",
+            beyond="CLR." if issue is None else f"CLR-{issue}.",
+        )
+        return {row["clarification"] for row in rows}
+
     async def nudges_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The reminders of clarifications that may still have to change."""
         sql = """select * from messages

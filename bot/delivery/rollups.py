@@ -71,6 +71,12 @@ class Rollups:
         group = self._group.get(clarification)
         return group is not None and clarification in self._cards.get(group, ())
 
+    def may_hold(self, record: Clarification) -> bool:
+        """Whether an open question may have no card of its own. A bot that delivers none knows of no card slots, so to it
+        each of many may be held.
+        """
+        return len(self._open.get(self.group(record), ())) > LIMIT and not self.has_place(record.id)
+
     def open_in(self, group: Group) -> list[Summary]:
         """The open questions, the oldest first."""
         return sorted(self._open.get(group, {}).values(), key=lambda s: (s.created, s.id))

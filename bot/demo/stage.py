@@ -67,14 +67,18 @@ async def play(
             _write_workflow(place)
             to_bot = wire(listener, f"http://127.0.0.1:{bot_port}", workspace.traffic)
             await stack.enter_async_context(to_bot)
-            _greet(say, workspace.url, bot_url, place)
+            _greet(say, workspace.url, bot_url, place, is_kept=folder is not None)
             bot = await stack.enter_async_context(_bot(command(file), place, workspace.api_url))
 
             await _go_on(producer, Captain(bot_url), bot, place, say)
     except asyncio.CancelledError:
-        say("Stopped.")
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
+            say(
+                "Stopped. Its ledgers and its log are deleted; `clarify demo --keep-folder FOLDER` keeps them."
+            )
+        else:
+            say(f"Stopped. Its ledgers and its log are in {place}.")
         raise
 
 
@@ -174,7 +178,7 @@ def _folder(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _greet(say: Say, page: str, bot_url: str, place: Path) -> None:
+def _greet(say: Say, page: str, bot_url: str, place: Path, *, is_kept: bool) -> None:
     say("")
     say(f"  Open this page:  {page}")
     say("")
@@ -182,7 +186,10 @@ def _greet(say: Say, page: str, bot_url: str, place: Path) -> None:
     say("  Or wait: after a minute comes a reminder, after two Noor, who is on call, is paged.")
     say(f"  Your own agent:  connects to {bot_url}; the page shows how (Connect an agent)")
     say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
-    say("  Stop:            Ctrl-C")
+    say(
+        "  Stop:            Ctrl-C"
+        + ("" if is_kept else ", which deletes these files (--keep-folder keeps them)")
+    )
     say("")
 
 

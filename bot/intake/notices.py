@@ -5,6 +5,7 @@ ledgers that cannot be read or written.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from bot.views.notices import (
     ToolLine,
     agent_of,
     consent_notice,
+    deleted_notice,
     error_notice,
     generic_notice,
     handoff_body,
@@ -35,6 +37,7 @@ from bot.views.notices import (
     ledgers_again,
     ledgers_refuse,
     session_notice,
+    tampered_notice,
     tools_notice,
     unrecorded_notice,
 )
@@ -56,6 +59,7 @@ _FIELDS = 300  # characters
 _NOTIFY_AFTER = 15.0  # seconds
 _EVERY = 1.0
 _OUTAGE = "ledger outage"
+_SEPARATELY = 5  # records that get a message each
 
 
 def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
@@ -144,6 +148,34 @@ class Notices:
         reason = f"What {file} says is not what the agent asked. It is closed, and the agent gets no reply"
         title = f"{record.id} was changed by another program"
         await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
+
+    async def records_tampered(self, issue: int, changed: Collection[str], deleted: Collection[str]) -> None:
+        """Another program changed or deleted what was decided: said in the fallback channel, once for each record; of many
+        at once in one message.
+        """
+        for ids, kind, notice in (
+            (changed, "tampered", tampered_notice),
+            (deleted, "deleted", deleted_notice),
+        ):
+            news = [each for each in ids if await self._messages.get(f"notice:{kind}:{each}") is None]
+            if not news:
+                continue
+            _log.error(
+                "another program touched what was decided", issue=issue, ids=news[:_SEPARATELY], did=kind
+            )
+            parts = [[each] for each in news] if len(news) <= _SEPARATELY else [news]
+            for part in parts:
+                many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
+                name = part[0] if len(part) == 1 else f"{issue}:{many}"
+                await self._delivery.notify(
+                    Fresh(
+                        key=f"notice:{kind}:{name}",
+                        kind="notice",
+                        target=self._settings.slack.fallback_channel or self._settings.route_for("").channel,
+                        body=content(self._renderer, notice(issue, part), needed=True),
+                        wanted="notice",
+                    )
+                )
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Another program wrote into a ledger that an action was accepted: said in the thread, once a round."""

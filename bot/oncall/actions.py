@@ -37,6 +37,7 @@ _log = structlog.get_logger("clarify.paging")
 GONE = "This page is closed: nobody is needed for it any more."
 NOBODY_CHOSEN = "Choose a person."
 NOT_A_MEMBER = "Choose an active, full member of this workspace: nobody else can take it."
+YOURSELF = "Choose somebody else. To keep this yourself, close this window and click Take on the page."
 PASSED_ON = "Passed on: whoever comes next is told now."
 IN_HAND = "Somebody else has this in hand: there is nothing to snooze."
 NO_TIME = "There is no time left to snooze."
@@ -107,7 +108,7 @@ class Admission:
             if person.user in named or person.user in await within_budget(self._roster.on_call(policy.name)):
                 return None
             if policy.group is not None and person.user in await within_budget(
-                self._roster.members(policy.group)
+                self._roster.members(policy.group, policy.listed)
             ):
                 return None
         audience = self._audience(incident)
@@ -197,6 +198,8 @@ class PageActions:
         """Hand to… was sent with `user` chosen (empty: nobody)."""
         if not inert.is_user(user):
             return Reaction(errors={HAND_BLOCK: NOBODY_CHOSEN}, recorded=False)
+        if user == person.user:
+            return Reaction(errors={HAND_BLOCK: YOURSELF}, recorded=False)
         try:
             if not await self._admission.is_member(user):
                 return Reaction(errors={HAND_BLOCK: NOT_A_MEMBER}, recorded=False)

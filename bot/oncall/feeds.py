@@ -32,7 +32,7 @@ from bot.oncall.calendars import (
     in_pagerduty,
     users_at,
 )
-from bot.people import UNKNOWN_USER, People, Profile
+from bot.people import UNKNOWN_USER, People, Profile, Reason, outsider
 from bot.settings.environment import read_environment
 from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
 from bot.storage.store import Store
@@ -61,6 +61,12 @@ _PYTHONS = frozenset(
 _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 5
 _PAGE, _MOST_PAGES = 100, 20
+_BARRED: Mapping[Reason, str] = {
+    "deactivated": "their account in Slack is deactivated",
+    "bot": "a bot {who}",
+    "external": "somebody of another company {who}: list them in `people` to page them",
+    "guest": "a guest {who}: list them in `people` to page them",
+}
 Tell = Callable[[str, str], Awaitable[None]]
 """Says something (a key that makes it unique, the words) in the fallback channel; durable when it returns."""
 
@@ -136,11 +142,12 @@ class Copies:
 class Matching:
     """Finds the Slack users of a policy's shifts: by `people` of the policy, by e-mail address, by name.
 
-    A name has to be one person's alone, accents included, and that person an active, full member: who is paged may
-    answer, and anybody can give themselves a name.
+    A name has to be one person's alone, accents included, as anybody can give themselves a name. Whoever is paged may
+    answer: whomever the policy does not list by hand has to be an active, full member.
     """
 
     def __init__(self, policy: OnCallSettings, people: People) -> None:
+        self._listed = policy.listed
         self._named = {name_key(name): user for name, user in policy.people.items()}
         self._people = people
         self._everybody: tuple[Profile, ...] = ()
@@ -178,7 +185,7 @@ class Matching:
             if (user := self._named.get(name_key(name))) is not None:
                 return user, ""
         if shift.email and (person := await self._by_email(shift.email)) is not None:
-            return _usable(person, "has that e-mail address")
+            return await self._usable(person, "has that e-mail address")
         return await self._find_by_name(shift)
 
     async def _find_by_name(self, shift: Shift) -> tuple[str | None, str]:
@@ -190,8 +197,18 @@ class Matching:
             if len(called) > 1:
                 return None, f"{len(called)} people in Slack are called “{name}”"
             if called:
-                return _usable(called[0], f"is called “{name}”", by_name=True)
+                return await self._usable(called[0], f"is called “{name}”")
         return None, "nobody in Slack has that e-mail address or name"
+
+    async def _usable(self, person: Profile, who: str) -> tuple[str | None, str]:
+        try:
+            home = await self._people.installation()
+        except SlackRefusedError as error:
+            raise SlackUnreachableError(f"auth.test: {error.code}") from error
+        reason = outsider(person, home)
+        if reason is None or (person.id in self._listed and reason != "deactivated"):
+            return person.id, ""
+        return None, _BARRED[reason].format(who=who)
 
     async def _by_email(self, email: str) -> Profile | None:
         try:
@@ -230,18 +247,6 @@ def _by_names(everybody: Iterable[Profile]) -> _Found:
         if person.email:
             addresses[person.email.lower()] = person
     return _Found(names, addresses)
-
-
-def _usable(person: Profile, who: str, *, by_name: bool = False) -> tuple[str | None, str]:
-    if person.is_deleted:
-        return None, "their account in Slack is deactivated"
-    if person.is_bot:
-        return None, f"a bot {who}"
-    if person.is_stranger:
-        return None, f"somebody of another company {who}"
-    if by_name and person.is_guest:
-        return None, f"a guest {who}: only `people` can say that it is they"
-    return person.id, ""
 
 
 async def read(
@@ -537,11 +542,13 @@ def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
     """What is wrong with what a source says, in a word that is the same while it is, and in words for people."""
     if not any(each.ends > now for each in copy.shifts):
-        return "empty", f"{_subject(policy)} names nobody for the next month; {_stand_in(policy)}."
+        return "empty", f"{_subject(policy)} has nobody on call for the next month; {_stand_in(policy)}."
     unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
     if unknown and not at(copy.shifts, now):
         who = "; ".join(f"{_inert(each.label)}: {_inert(each.why)}" for each in unknown[:5])
-        said = f"{_subject(policy)} names somebody who cannot be found in Slack ({who}). Meanwhile {_stand_in(policy)}."
+        said = (
+            f"{_subject(policy)} names somebody who cannot be paged ({who}). Meanwhile {_stand_in(policy)}."
+        )
         return f"unknown: {who}", said
     return None, ""
 
@@ -565,4 +572,6 @@ def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
         return f"{feed} names nobody now"
     unknown = [each.label for each in current if each.user is None]
     named = ", ".join(clean(each, 80) for each in unknown[:3])
-    return f"{feed} names {named}, who is not found in Slack" if unknown else f"who {feed} names has left"
+    if unknown:
+        return f"{feed} names {named}, who is not found among the full members in Slack"
+    return f"who {feed} names has left, or is no full member any more"

@@ -1,14 +1,15 @@
 """Who is on call now, what the configured policies want, and where their steps lead.
 
 The first of these sources that has somebody holds: the override in force; the policy's users, rotation, user group,
-calendar or PagerDuty schedule; the other users that the policy names. Deactivated people are left out wherever they stand. Slack is asked, with
-a limit; what it does not tell is taken as last known.
+calendar or PagerDuty schedule; the other users that the policy names. Deactivated people are left out wherever they
+stand; guests, bots and people of other teams unless the policy lists them by hand (whoever is paged may answer). Slack
+is asked, with a limit; what it does not tell is taken as last known.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from bot.oncall.calendars import next_change, users_at
 from bot.oncall.feeds import TOO_OLD, Copies, why_nobody
 from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
-from bot.people import NO_GROUP, UNKNOWN_USER, People
+from bot.people import NO_GROUP, UNKNOWN_USER, People, Reason, outsider
 from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Sweep
@@ -95,7 +96,7 @@ class Roster:
         self._clock = clock
         self._on_change = on_change
         self._patience = patience
-        self._active: dict[str, bool] = {}  # as last known
+        self._barred: dict[str, Reason | None] = {}  # why they may not be paged, as last known
         self._groups: dict[str, tuple[str, ...]] = {}
         self._silent_since: datetime | None = None
 
@@ -156,11 +157,12 @@ class Roster:
     async def crew(self, policy_name: str) -> frozenset[str]:
         """Those who take turns by a policy, whoever's turn it is now: named in the file, in its user group, in its calendar."""
         policy = self._policies[policy_name]
-        named = {*policy.named_users, *policy.people.values()}
+        named = set(policy.listed)
         if policy.group is not None:
-            named |= {*await self.members(policy.group)}
+            named |= {*await self.members(policy.group, policy.listed)}
         if policy.feed is not None and (copy := await self._copies.of(policy_name)) is not None:
-            named |= {each.user for each in copy.shifts if each.user is not None}
+            theirs = (each.user for each in copy.shifts if each.user is not None)
+            named |= {*await self.pageable(theirs, policy.listed)}
         return frozenset(named)
 
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
@@ -173,7 +175,7 @@ class Roster:
             return OnDuty((), "no such policy")
         overrides, now = await self._overrides(policy_name), self._clock.now()
         override, changes = in_force(overrides, now), changes_at(overrides, now)
-        if override is not None and await self.active((override.user,)):
+        if override is not None and await self.pageable((override.user,), policy.listed):
             words = "took over" if override.by == override.user else "handed over"
             return OnDuty((override.user,), words, changes, override.by)
         planned = await self._planned(policy)
@@ -187,8 +189,8 @@ class Roster:
         source = f"stands in: {planned.note}" if others else planned.note
         return OnDuty(others, source, planned.until, note=planned.note)
 
-    async def members(self, group: str) -> tuple[str, ...]:
-        """The active members of a user group, sorted; as last known while Slack does not tell."""
+    async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
+        """Those of a user group who may be paged, sorted; as last known while Slack does not tell."""
         try:
             async with self._limit():
                 found = tuple(sorted(await self._people.group(group)))
@@ -197,24 +199,36 @@ class Roster:
             gone = isinstance(error, SlackRefusedError) and error.code in NO_GROUP
             _log.warning("a user group's members are not known", group=group, reason=self._why(error))
             found = () if gone else self._groups.get(group, ())
-        return await self.active(found)
+        return await self.pageable(found, listed)
+
+    async def pageable(self, users: Iterable[str], listed: Collection[str]) -> tuple[str, ...]:
+        """Those of `users` who may be paged, in their order: full members, and whoever is `listed` by hand; nobody who
+        is known to be deactivated.
+        """
+        asked = tuple(dict.fromkeys(users))
+        why = await asyncio.gather(*map(self._why_barred, asked))
+        return tuple(
+            user
+            for user, reason in zip(asked, why, strict=True)
+            if reason is None or (user in listed and reason != "deactivated")
+        )
 
     async def active(self, users: Iterable[str]) -> tuple[str, ...]:
         """Those of `users` who are not known to be deactivated, in their order."""
-        asked = tuple(dict.fromkeys(users))
-        known = await asyncio.gather(*map(self._is_active, asked))
-        return tuple(user for user, is_active in zip(asked, known, strict=True) if is_active)
+        asked = tuple(users)
+        return await self.pageable(asked, asked)
 
-    async def _is_active(self, user: str) -> bool:
+    async def _why_barred(self, user: str) -> Reason | None:
         try:
             async with self._limit():
-                self._active[user] = not (await self._people.profile(user)).is_deleted
+                profile, home = await self._people.profile(user), await self._people.installation()
+                self._barred[user] = outsider(profile, home)
         except (SlackError, TimeoutError) as error:
             if isinstance(error, SlackRefusedError) and error.code in UNKNOWN_USER:
-                self._active[user] = False
+                self._barred[user] = "deactivated"
             else:
                 _log.warning("a person's profile is not known", user=user, reason=self._why(error))
-        return self._active.get(user, True)
+        return self._barred.get(user)
 
     def _limit(self) -> asyncio.Timeout:
         """How long Slack has; no time at all right after it was silent: a page about hundreds asks for each of them."""
@@ -243,7 +257,7 @@ class Roster:
 
     async def _planned(self, policy: OnCallSettings) -> OnDuty:
         if policy.group is not None:
-            members = await self.members(policy.group)
+            members = await self.members(policy.group, policy.listed)
             if policy.pick == "first_present":
                 members = await self._first_present(members)
             return OnDuty(members, "user group")
@@ -259,9 +273,8 @@ class Roster:
         """
         now, copy = self._clock.now(), await self._copies.of(policy.name)
         known = copy.shifts if copy is not None and now - copy.read_at <= TOO_OLD else ()
-        there = await self.active(
-            each.user for each in known if each.user is not None and each.begins <= now < each.ends
-        )
+        current = (each.user for each in known if each.user is not None and each.begins <= now < each.ends)
+        there = await self.pageable(current, policy.listed)
         shifts = [each for each in known if each.user in there or each.begins > now]
         if users := users_at(shifts, now):
             return OnDuty(users, feed, next_change(shifts, now))
@@ -309,6 +322,7 @@ class Policies:
         self._clock = clock
         self._audiences = Audiences(settings)
         self._policies = {each.name: _policy(each) for each in settings.on_call}
+        self._by_hand = {each.name: each.listed for each in settings.on_call}
 
     def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
         """What to do for an incident now, by its policy."""
@@ -355,7 +369,7 @@ class Policies:
         if kind in PAGERS:
             return [Destination(kind, name)]
         if kind == "group":
-            return _direct(await self._roster.members(name))
+            return _direct(await self._roster.members(name, self._listed(incident)))
         people = await self._reached(incident, holder)
         if kind == "dm":
             return _direct(people)
@@ -368,10 +382,16 @@ class Policies:
         )
 
     async def _reached(self, incident: Incident, holder: str | None) -> tuple[str, ...]:
-        """The person who holds it; the people on call if that person was deactivated since."""
-        if holder is not None and (held := await self._roster.active((holder,))):
+        """The person who holds it; the people on call if that person may not be paged (any more)."""
+        if holder is not None and (held := await self._roster.pageable((holder,), self._listed(incident))):
             return held
         return await self._roster.on_call(incident.policy) if incident.policy in self._policies else ()
+
+    def _listed(self, incident: Incident) -> frozenset[str]:
+        """Whom the file names by hand: in the policy, or as answerers of the question, who may take it."""
+        route = self._route(incident, self._about(incident))
+        answerers = frozenset(() if route is None else route.answerer_users)
+        return answerers | self._by_hand.get(incident.policy or "", frozenset())
 
     def _thread(self, incident: Incident, people: tuple[str, ...]) -> Sequence[Destination]:
         about = self._about(incident)

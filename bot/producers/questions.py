@@ -6,8 +6,8 @@ A question is stored in the inbox, together with its key, in one transaction; th
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-import re
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
@@ -19,16 +19,16 @@ from typing import Any, ClassVar
 import structlog
 
 from bot.producers.inbox import Inbox, Incoming, take
+from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
 from core.index import Index
 from core.ledger import Ledger
 from core.questions import (
-    REDACTED,
     AskedQuestion,
     BadField,
     NewQuestion,
@@ -75,12 +75,12 @@ class QuestionRefused(ClarifyError):
 
 
 class KeyReused(QuestionRefused):
-    """The key came with another question before."""
+    """The key was used for a different question."""
 
     code, status, field = "KEY_REUSED", 409, "key"
 
     def __init__(self) -> None:
-        super().__init__("This key came with another question before.")
+        super().__init__("This key was used for a different question.")
 
 
 class TooManyOpen(QuestionRefused):
@@ -116,7 +116,9 @@ class OtherAgent(QuestionRefused):
     code, status, field = "OTHER_AGENT", 403, "agent"
 
     def __init__(self) -> None:
-        super().__init__("You may not ask as that agent; `agents` of your [[producers]] table says as which.")
+        super().__init__(
+            "You may not ask as this `agent`; `agents` of your [[producers]] table lists the names."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,9 @@ class Questions:
         self._trouble_with = trouble_with
         self._write_down = write_down
         self._producers = producers
+        self._redactions = {
+            name: Redaction(name, each.redact) for name, each in producers.items() if each.redact
+        }
         self._inbox = inbox
         self._store = store
         self._index = index
@@ -173,54 +178,63 @@ class Questions:
                 event.set()
 
     async def ask(
-        self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False
+        self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
     ) -> tuple[Clarification, bool]:
         """The question's record, and whether it was asked just now: with a known key it was before.
 
         With `repeats`, for callers that give no keys and ask again when a call breaks off, it was also asked before if
-        the same question of the same session waits, or its answer was never handed out. Before this first waits for
-        something, the question is on its way into the storage, and stays so if the caller leaves.
+        the same question of the same session waits, or, within its time, was answered and never handed out. An approval
+        is joined only while it waits, and only in a session that the caller names: one Accept is for one call. `call`: the
+        caller's name for this very call, which it repeats when it breaks off, and never uses for another one.
+
+        Before this first waits for something, the question is on its way into the storage, and stays so if the caller
+        leaves.
 
         Raises:
             BadField: it makes no sense.
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: as they say. After the last one it will be asked.
+            Forgotten, Tampered: it was asked before; see `find`.
         """
-        token = f"q_{secrets.token_hex(12)}"
+        token = f"q_{secrets.token_hex(12) if call is None else _call_digest(speaker.producer, call)}"
         asked = read_question(new, producer=speaker.producer, token=token)
         if not speaker.may_be(asked.agent):
             raise OtherAgent
-        asked = self._redacted(asked, speaker.producer)
         asking = asyncio.ensure_future(
-            self._asked(asked, speaker.producer, token, repeats=repeats and asked.key is None)
+            self._asked(asked, speaker.producer, token, repeats=repeats, may_be_repeated=call is not None)
         )
         asking.add_done_callback(_ended)
         # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
-        record, is_new = await asyncio.shield(asking)
-        if record.asked.direct is None:
-            raise Forgotten(record.id)
+        try:
+            record, is_new = await asyncio.shield(asking)
+        except NotFound as error:  # it came with this key before
+            raise Tampered(error.clarification_id, deleted=True) from None
+        if not is_new:
+            record = await self.find(record.id, speaker.producer)
         return record, is_new
 
     async def _asked(
-        self, asked: AskedQuestion, producer: str, token: str, *, repeats: bool
+        self, given: AskedQuestion, producer: str, token: str, *, repeats: bool, may_be_repeated: bool
     ) -> tuple[Clarification, bool]:
         self._on_the_way[producer] += 1
-        over: set[str] | None = set() if repeats else None
         try:
+            asked = await self._redacted(given, producer)
+            repeats = repeats and asked.key is None
+            if asked.kind == "approval":
+                # What was redacted may differ from call to call, and nobody would see it.
+                repeats = repeats and not asked.own_session and asked == given
+            over: set[str] | None = set() if repeats else None
             trouble = None if asked.to is None else await self._trouble_with(asked.to)
             while True:
-                place = await self._stored(asked, producer, token, over, trouble)
+                place = await self._stored(
+                    asked, producer, token, over, trouble, may_be_repeated=may_be_repeated
+                )
                 try:
                     record = await self._recorded(place, producer)
                 except NotFound:  # its ledger was taken away
-                    if over is None or place.is_new:
+                    if over is None or place.token == token:
                         raise
                 else:
-                    if (
-                        over is None
-                        or place.is_new
-                        or record.is_open
-                        or record.asked.reply in _NOT_HANDED_OUT
-                    ):
+                    if over is None or place.token == token or _may_be_joined(record, asked):
                         return record, place.is_new
                 over.add(place.token)
         finally:
@@ -230,25 +244,45 @@ class Questions:
         """A question of this producer, as it stands.
 
         Raises:
-            NotFound: there is none of that id. Forgotten: its content is gone.
+            NotFound: there is none of that id. Forgotten: its content is gone. Tampered: another program changed or deleted
+                it after it was decided.
         """
-        try:
-            issue = parse_id(clarification_id)[0]
-        except BadInput:
-            raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
-        record = await self._ledger.find(clarification_id, issue)
-        if record.asked.producer != producer:
-            raise NotFound(clarification_id)
+        record = await self._found(clarification_id, producer)
         if await self._is_anothers(record):
             await self._adopt(clarification_id)
-            record = await self._ledger.find(clarification_id, issue)
+            record = await self._found(clarification_id, producer)
             if await self._is_anothers(record):
                 raise NotRecordedYet
         if record.asked.direct is None:
-            if (record.asked.model_extra or {}).get("forgotten"):
-                raise Forgotten(clarification_id)
-            raise NotFound(clarification_id)
+            raise Forgotten(clarification_id)
         return record
+
+    async def _found(self, clarification_id: str, producer: str) -> Clarification:
+        """The record of a question of this producer, also a forgotten one, as its ledger has it."""
+        try:
+            issue, _ = parse_id(clarification_id)
+        except BadInput:
+            raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
+        try:
+            record = await self._ledger.find(clarification_id, issue)
+        except NotFound:
+            record = None
+        if record is not None and record.asked.producer == producer and _is_direct(record):
+            if await self._ledger.is_tampered(record):
+                raise Tampered(clarification_id)
+            return record
+        if await self._was_asked(clarification_id, producer):
+            raise Tampered(clarification_id, deleted=record is None)
+        raise NotFound(clarification_id)
+
+    async def _was_asked(self, clarification_id: str, producer: str) -> bool:
+        """Whether this producer asked it, whatever its ledger says now."""
+        found = await self._store.read_one(
+            "select 1 as asked from questions where clarification = :id and producer = :producer",
+            id=clarification_id,
+            producer=producer,
+        )
+        return found is not None
 
     async def _is_anothers(self, record: Clarification) -> bool:
         """Whether another program wrote the answer, and nothing was decided about that yet."""
@@ -277,7 +311,7 @@ class Questions:
     async def listed(self, producer: str, session: str | None = None) -> list[Clarification]:
         """The newest questions of a producer, and of one session, if that is named; at most 100."""
         if session is not None:
-            session = _replaced(plain(session), self._patterns(producer))
+            session = await self._text_redacted("session", plain(session), producer)
         rows = await self._store.read(
             """select token, issue, clarification from questions
                where producer = :producer and (cast(:session as text) is null or session_id = :session)
@@ -292,7 +326,8 @@ class Questions:
                 record = await self._at(_place(row))
             except (NotFound, NotRecordedYet):
                 continue  # it was moved away with its ledger, or is on its way there
-            if record.asked.direct is not None:  # forgotten
+            # Else it was forgotten, or another program changed it: looked at by itself, that is told.
+            if record.asked.direct is not None and not await self._ledger.is_tampered(record):
                 found.append(record)
         return found
 
@@ -300,9 +335,11 @@ class Questions:
         """Close a question that needs no answer any more; again, or once it is over without one, changes nothing.
 
         Raises:
+            BadField: the words take too long to redact.
             NotFound, Forgotten: see `find`. AlreadyAnswered: an answer came first.
         """
         await self.find(clarification_id, producer)
+        words = await self._text_redacted("comment", words, producer)
         return await self._router.withdraw(clarification_id, words)
 
     async def picked_up(self, record: Clarification) -> None:
@@ -327,9 +364,11 @@ class Questions:
         token: str,
         over: Collection[str] | None,
         trouble: str | None,
+        *,
+        may_be_repeated: bool,
     ) -> _Place:
         """Store a question, unless it was before. `over`: tokens of the same question that are, if it may be asked again;
-        `trouble`: why the person who shall answer cannot.
+        `trouble`: why the person who shall answer cannot; `may_be_repeated`: whether it may be there under its token.
         """
         now = self._clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
@@ -342,23 +381,17 @@ class Questions:
             live=True,
             asked=asked,
         )
-        most = self._producers[producer].max_open if producer in self._producers else _MOST_OPEN
+        most = self._most_open(producer)
         waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self._index)
         waiting += self._on_the_way[producer] - 1
 
-        def before(tx: Tx) -> _Place | None:
-            known = _known(tx, asked, producer, now)
-            if known is None and over is not None:
-                return _same(tx, asked, producer, over)
-            return known
-
         def work(tx: Tx) -> _Place:
-            if (asked_before := before(tx)) is not None:
-                return asked_before
-            if asked.key is not None or over is not None:
+            before = _before(tx, asked, incoming, over, may_be_repeated=may_be_repeated)
+            if before is None and (asked.key is not None or over is not None or may_be_repeated):
                 tx.queue("inbox")  # another bot may be asked the same right now
-                if (asked_before := before(tx)) is not None:
-                    return asked_before
+                before = _before(tx, asked, incoming, over, may_be_repeated=may_be_repeated)
+            if before is not None:
+                return before
             if trouble is not None:
                 raise BadField("to", trouble)
             if waiting >= most:
@@ -446,31 +479,74 @@ class Questions:
                 return record
         raise NotRecordedYet
 
-    def _patterns(self, producer: str) -> list[re.Pattern[str]]:
-        given = self._producers[producer].redact if producer in self._producers else ()
-        return [re.compile(each) for each in given]
+    def _most_open(self, producer: str) -> int:
+        return self._producers[producer].max_open if producer in self._producers else _MOST_OPEN
 
-    def _redacted(self, asked: AskedQuestion, producer: str) -> AskedQuestion:
-        compiled = self._patterns(producer)
-        if not compiled:
+    async def _redacted(self, asked: AskedQuestion, producer: str) -> AskedQuestion:
+        """A question as it may be stored and shown.
+
+        Raises:
+            BadField: it would not be the same question, or takes too long. TooManyOpen: too many wait for this.
+        """
+        redaction = self._redactions.get(producer)
+        if redaction is None:
             return asked
-        if any(each.search(asked.key or "") for each in compiled):
-            # Replaced, it would be another question's key, too, and that one's answer this one's.
-            raise BadField("key", "Expected one without anything that your `redact` replaces.")
-        said = asked.model_dump(mode="json")
-        shown = AskedQuestion.model_validate(
-            said
-            | {name: _replaced(said[name], compiled) for name in _WORDS}
-            | {"arguments": _replaced(said["arguments"], compiled, numbers=True)}
+        most = max(self._most_open(producer), _MOST_OPEN)
+        if self._on_the_way[producer] > most:
+            raise TooManyOpen(most)
+        return await redaction.run(lambda redactor: _without_secrets(asked, redactor))
+
+    async def _text_redacted(self, field: str, text: str, producer: str) -> str:
+        redaction = self._redactions.get(producer)
+        if redaction is None:
+            return text
+        redacted: str = await redaction.run(lambda redactor: _part_redacted(field, text, redactor))
+        return redacted
+
+
+def _without_secrets(asked: AskedQuestion, redactor: Redactor) -> AskedQuestion:
+    """A question with all that its producer's `redact` replaces replaced.
+
+    Raises:
+        BadField: it would not be the same question any more, or it takes too long.
+    """
+    if asked.key is not None and _part_redacted("key", asked.key, redactor) != asked.key:
+        # Replaced, it would be another question's key, too, and that one's answer this one's.
+        raise BadField("key", "`key` must not contain anything that your `redact` replaces.")
+    said = asked.model_dump(mode="json")
+    for name in _WORDS:
+        field = "schema" if name == "form" else name
+        said[name] = _part_redacted(field, said[name], redactor, numbers=name == "arguments")
+    shown = AskedQuestion.model_validate(said)
+    if asked.key is not None and shown.agent != asked.agent:  # keys are each agent's own
+        raise BadField(
+            "agent", "`agent` must not contain anything that your `redact` replaces, with a `key`."
         )
-        check_form(shown)
-        if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
-            raise BadField("schema.properties", "Names that differ only in what your `redact` replaces.")
-        if len({each.value for each in shown.choices}) < len(asked.choices):
-            raise BadField("choices", "Values that differ only in what your `redact` replaces.")
-        if _names(shown.arguments) < _names(asked.arguments):
-            raise BadField("arguments", "Names that differ only in what your `redact` replaces.")
-        return shown
+    check_form(shown)
+    differ = "{} that differ only in what your `redact` replaces. Give them different ones."
+    if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
+        raise BadField("schema.properties", differ.format("`schema.properties` has names"))
+    if len({each.value for each in shown.choices}) < len(asked.choices):
+        raise BadField("choices", differ.format("`choices` has values"))
+    if _names(shown.arguments) < _names(asked.arguments):
+        raise BadField("arguments", differ.format("`arguments` has names"))
+    return shown
+
+
+def _part_redacted(field: str, value: Any, redactor: Redactor, *, numbers: bool = False) -> Any:
+    try:
+        return redactor.redacted(value, numbers=numbers)
+    except TooSlow as error:
+        why = (
+            f"`{field}` takes too long to redact with redact[{error.number}] of your [[producers]] table. Shorten the text, "
+            "or have the pattern simplified; `clarify check` tries it."
+        )
+        raise BadField(field, why) from None
+
+
+def _is_direct(record: Clarification) -> bool:
+    """Whether it was asked directly, as far as a record tells that may be forgotten."""
+    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get("forgotten"))
 
 
 async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) -> None:
@@ -487,6 +563,19 @@ def _ended(asking: asyncio.Future[Any]) -> None:
     """Where the caller left, nobody is there to be told why it was not asked."""
     if not asking.cancelled():
         asking.exception()
+
+
+def _before(
+    tx: Tx, asked: AskedQuestion, incoming: Incoming, over: Collection[str] | None, *, may_be_repeated: bool
+) -> _Place | None:
+    """The same question, where it was asked before; None: it was not. See `Questions._stored`."""
+    producer, now = incoming.producer, incoming.received_at
+    known = _known(tx, asked, producer, now)
+    if known is None and may_be_repeated:
+        known = _repeated(tx, asked, incoming.event.event_id)
+    if known is None and over is not None:
+        known = _same(tx, asked, producer, now, over)
+    return known
 
 
 def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place | None:
@@ -513,19 +602,43 @@ def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place
     return _place(row)
 
 
-def _same(tx: Tx, asked: AskedQuestion, producer: str, over: Collection[str]) -> _Place | None:
-    """The newest question that says the same for as long and was given no key; None also if it is among the `over`."""
+def _repeated(tx: Tx, asked: AskedQuestion, token: str) -> _Place | None:
+    """The question that the same call asked before.
+
+    Raises:
+        KeyReused: it was another one.
+    """
+    row = tx.one("select * from questions where token = :token", token=token)
+    if row is not None and row["digest"] not in {asked.digest, _GONE}:
+        raise KeyReused
+    return None if row is None else _place(row)
+
+
+def _same(tx: Tx, asked: AskedQuestion, producer: str, now: datetime, over: Collection[str]) -> _Place | None:
+    """The newest question that says the same for as long, was given no key, and whose time is not over; None also if it is
+    among the `over`.
+    """
     row = tx.one(
         """select * from questions where producer = :producer and agent = :agent and digest = :digest and key is null
-           and expires_at - created_at between :least and :most
+           and expires_at > :now and expires_at - created_at between :least and :most
            order by created_at desc limit 1""",
         producer=producer,
         agent=asked.agent,
         digest=asked.digest,
+        now=now.timestamp(),
         least=asked.timeout - _SAME_TIMEOUT,
         most=asked.timeout + _SAME_TIMEOUT,
     )
     return None if row is None or row["token"] in over else _place(row)
+
+
+def _may_be_joined(record: Clarification, asked: AskedQuestion) -> bool:
+    """Whether a call that asks the same need not ask anew."""
+    return record.is_open or (asked.kind != "approval" and record.asked.reply in _NOT_HANDED_OUT)
+
+
+def _call_digest(producer: str, call: str) -> str:
+    return hashlib.blake2b(json.dumps([producer, call]).encode(), digest_size=12).hexdigest()
 
 
 def _place(row: Row) -> _Place:
@@ -537,26 +650,6 @@ def _names(value: Any) -> int:
     if isinstance(value, dict):
         return len(value) + sum(map(_names, value.values()))
     return sum(map(_names, value)) if isinstance(value, list) else 0
-
-
-def _replaced(value: Any, patterns: list[re.Pattern[str]], *, numbers: bool = False) -> Any:
-    """A value with all that matches replaced; with `numbers`, a number that matches becomes a text."""
-    if numbers and isinstance(value, (int, float)) and not isinstance(value, bool):
-        text = json.dumps(value)
-        shown = _replaced(text, patterns)
-        return value if shown == text else shown
-    if isinstance(value, str):
-        for pattern in patterns:
-            value = pattern.sub(REDACTED, value)
-        return value
-    if isinstance(value, list):
-        return [_replaced(each, patterns, numbers=numbers) for each in value]
-    if isinstance(value, dict):
-        return {
-            _replaced(key, patterns): _replaced(each, patterns, numbers=numbers)
-            for key, each in value.items()
-        }
-    return value
 
 
 # Keys are known for as long as a question could be asked again with them.

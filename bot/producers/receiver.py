@@ -23,7 +23,7 @@ from bot.producers.inbox import Arrived, Inbox, Incoming
 from bot.producers.sse import Frame, Oversize, head_field, may_be_critical
 from core.aaep import IGNORED_TYPES, Event, NotAnEvent, parse_event
 from core.clock import Clock, backoff
-from core.workflow import Speaker
+from core.workflow import Speaker, role_name
 
 _T = TypeVar("_T")
 _LONGEST_STORAGE_WAIT = 10.0
@@ -31,7 +31,6 @@ _KINDS = 1000
 _LATE = timedelta(minutes=2)  # what is posted later than this was kept back, or a clock was set
 _AGENTS = 1000
 _SESSIONS = 10_000
-_LONGEST_NAME = 80
 _log = structlog.get_logger("clarify.intake")
 
 
@@ -344,7 +343,7 @@ class Receiver:
             return
         await self._report(  # where its own route says, not that of the agent whose name it took
             f"agent:{self._producer}:{event.agent_id}",
-            f"An event ({event.type}) came as if from {event.agent_id[:_LONGEST_NAME]}, for which this producer may not "
+            f"An event ({event.type}) came as if from {role_name(event.agent_id)}, for which this producer may not "
             "speak, and was not taken in. `agents` of its [[producers]] table says for which it may.",
             agent_id=None,
             session_id=event.session_id,

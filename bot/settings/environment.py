@@ -84,9 +84,9 @@ def secret_problems(document: Mapping[str, Any], environ: Mapping[str, str]) -> 
     for want in wanted(document):
         value = environ.get(want.variable, "").strip()
         if not value:
-            yield Problem(want.place, f"asks for {want.variable}, which is not set in the environment")
+            yield Problem(want.place, f"{want.variable} is not set in the environment")
         elif not want.fits(value):
-            yield Problem(want.place, f"asks for {want.variable}, whose value should {want.expected}")
+            yield Problem(want.place, f"{want.variable} must {want.expected}")
     yield from _api_url_problems(slack_api_url(environ))
 
 

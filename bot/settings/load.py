@@ -19,6 +19,7 @@ from bot.settings.problems import (
     describe,
     from_validation,
     open_address_problems,
+    syntax_error,
 )
 from core.files import folder_mode, make_folder
 
@@ -92,7 +93,7 @@ def _document(source: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(source)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError([f"{file}: not valid TOML: {error}"]) from error
+        raise ConfigurationError([syntax_error(error, source, str(file))]) from error
 
 
 def _configuration(

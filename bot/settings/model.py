@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+import regex
 from pydantic import (
     AfterValidator,
     AliasChoices,
@@ -128,8 +129,8 @@ def glob(value: str) -> str:
 
 def regular_expression(value: str) -> str:
     try:
-        re.compile(value)
-    except re.error as error:
+        regex.compile(value)
+    except regex.error as error:
         raise ValueError(f"expected a regular expression: {error}") from error
     return value
 
@@ -573,6 +574,10 @@ class RouteSettings(Table):
     """
     risk_at_least: Risk | None = None
     """Raises the risk that agents claim."""
+    broadcast: Literal["all", "first"] = "all"
+    """Which open questions of a session the channel shows, besides its thread: all, or only the first; the others
+    then show there once they escalate.
+    """
 
     @field_validator("answerers")
     @classmethod
@@ -744,6 +749,11 @@ class OnCallSettings(Table):
     def named_users(self) -> tuple[str, ...]:
         """The users that the file names, without those of a user group. With a feed they stand in."""
         return self.rotation.users if self.rotation is not None else self.users or ()
+
+    @property
+    def listed(self) -> frozenset[str]:
+        """The users that the file names one by one: they may be paged, and then answer, whoever they are."""
+        return frozenset((*self.named_users, *self.people.values()))
 
     @property
     def pagers(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ together with the problems of single keys: names that must be unique or must exi
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from difflib import get_close_matches
@@ -35,6 +36,24 @@ _TEXTS = {  # pydantic's error types → our words
 }
 
 
+_TOML = {  # how tomllib's messages begin → our words
+    "Expected '=' after a key": 'expected "=" after the key',
+    "Invalid value": "expected a value: text in quotes, a number, true, false, a list or a table",
+    "Invalid initial character for a key part": "expected a key, or a value in quotes",
+    "Invalid statement": "expected a key, such as `mode = …`, or a table, such as [slack]",
+    "Illegal character '\\n'": "the text has no closing quote on this line",
+    "Unterminated string": "the text has no closing quote",
+    "Expected newline or end of document": "expected the end of the line after the value",
+    "Unclosed array": "the list has no closing ]",
+    "Unclosed inline table": "the table has no closing }",
+    "Expected ']' at the end of a table": "the table's name has no closing ]",
+    "Cannot overwrite a value": "this key is set twice",
+    "Duplicate inline table key": "this key is set twice",
+    "Cannot declare": "this table is there twice; an array of tables has double brackets, [[…]]",
+    "Unescaped '\\' in a string": "a backslash in quotes is written twice, or the text in single quotes",
+}
+
+
 class Problem(NamedTuple):
     """One thing that is wrong. `place` is the path to the key, such as ("producers", 0, "dialect")."""
 
@@ -60,6 +79,19 @@ def describe(problems: Iterable[Problem], source: str, file: str) -> list[str]:
         key = dotted(place)
         told.append((number or 0, f"{where}: {key}: {text}" if key else f"{where}: {text}"))
     return list(dict.fromkeys(line for _, line in sorted(told, key=lambda item: item[0])))
+
+
+def syntax_error(error: tomllib.TOMLDecodeError, source: str, file: str) -> str:
+    """Returns `clarify.toml:3:5: not valid TOML: …`, with line and column counted from 1."""
+    said = str(error)
+    if (at := re.search(r" \(at line (\d+), column (\d+)\)$", said)) is not None:
+        line, column = int(at[1]), int(at[2])
+    else:  # "(at end of document)"
+        lines = source.splitlines() or [""]
+        line, column = len(lines), len(lines[-1]) + 1
+    plain = said.partition(" (at ")[0]
+    words = next((ours for theirs, ours in _TOML.items() if plain.startswith(theirs)), plain)
+    return f"{file}:{line}:{column}: not valid TOML: {words}"
 
 
 def line_of(source: str, place: Place, word: str) -> int | None:
@@ -104,7 +136,12 @@ def line_numbers(source: str) -> dict[Place, int]:
 
 
 def from_validation(error: ValidationError) -> Iterator[Problem]:
-    for detail in error.errors(include_url=False, include_context=True):
+    """Yields what pydantic found, in our words. A list that is too short only for what is wrong in it is left out."""
+    details = error.errors(include_url=False, include_context=True)
+    wrong = {detail["loc"][:length] for detail in details for length in range(1, len(detail["loc"]))}
+    for detail in details:
+        if detail["type"] == "too_short" and detail["loc"] in wrong:
+            continue
         place = tuple(part for part in detail["loc"] if part != "[key]")
         text = _words(detail, place)
         inner = (

@@ -32,11 +32,13 @@ from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
 from bot.views import phrases
 from bot.views.blockkit import nearest, pages_of
+from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
 from bot.views.render import Renderer
 from core import answers
+from core.approvals import check_seen
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
@@ -55,6 +57,14 @@ COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, o
 _TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
 _SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
 _RESPONDING = 10  # seconds that an answer through a response_url may take
+
+
+class NotShownWhole(Exception):
+    """An accept of what its card did not show whole: its person reads all of it first."""
+
+    def __init__(self, record: Clarification) -> None:
+        super().__init__(record.id)
+        self.record = record
 
 
 class Answering:
@@ -114,9 +124,13 @@ class Answering:
             self._refresh(row.clarification)
 
     async def submit(self, press: Press, sent: Submission) -> Reaction:
-        """Take a submitted answer modal. Errors come back as `errors`, or as a view in place of the modal."""
+        """Take a submitted modal: an answer, or the accept of what was shown whole. Errors come back as `errors`, or as a
+        view in place of the modal.
+        """
 
         def read(record: Clarification) -> Answer:
+            if press.verb == "accept":
+                return answers.from_decision(record.asked, press.verb)
             return read_submission(sent.values, record, press.arg)
 
         person, place, now = sent.person, sent.place, self._clock.now()
@@ -228,8 +242,8 @@ class Answering:
                 reaction = await self._own(press, person, place)
             case "which":
                 reaction = await self._answer_with_kept_text(press, person, place)
-            case "answer":
-                reaction = await self._open_answer(press, person, place)
+            case "answer" | "review":
+                reaction = await self._open(press, person, place)
             case "view":
                 record = await self.find(press.clarification)
                 reaction = Reaction(
@@ -259,14 +273,19 @@ class Answering:
         def read(record: Clarification) -> Answer:
             if press.verb in {"yes", "no"}:
                 return answers.from_yes_no(record.asked, press.verb == "yes")
+            if press.verb == "accept" and not shows_whole(record):  # a card of a release before
+                raise NotShownWhole(record)
             if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
                 return answers.from_decision(record.asked, press.verb)
             return answers.from_choices(record.asked, [press.number()])
 
         now = self._clock.now()
-        return await self.answer(
-            press.clarification, read, person, place, at=now, round=press.round, version=press.arg
-        )
+        try:
+            return await self.answer(
+                press.clarification, read, person, place, at=now, round=press.round, version=press.arg
+            )
+        except NotShownWhole as error:
+            return Reaction(view=self._renderer.accept_modal(error.record, 1))
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """A reply that could belong to several questions; its author now says to which."""
@@ -280,7 +299,8 @@ class Answering:
             press.clarification, str(kept["text"]), person, place, at=at, round=press.round
         )
 
-    async def _open_answer(self, press: Press, person: Person, place: Place) -> Reaction:
+    async def _open(self, press: Press, person: Person, place: Place) -> Reaction:
+        """The modal in which a question is answered, or all of an action is read and accepted."""
         record = await self.find(press.clarification)
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
@@ -288,7 +308,10 @@ class Answering:
             return Reaction(phrases.closed(record))
         if press.round < record.round:
             return Reaction(phrases.STALE_CARD)
-        return Reaction(view=self._renderer.answer_modal(record))
+        if press.verb == "answer":
+            return Reaction(view=self._renderer.answer_modal(record))
+        check_seen(record, press.version)  # all pages are of the same arguments
+        return Reaction(view=self._renderer.accept_modal(record, press.number()))
 
     async def _list(self, press: Press) -> View:
         """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most

@@ -37,6 +37,7 @@ from bot.slack.typed import TypedMessages
 from bot.storage.tx import Topic
 from bot.views import phrases
 from bot.views.codec import (
+    ACCEPT_CALLBACK,
     ANSWER_CALLBACK,
     HAND_CALLBACK,
     HOME_ACTIONS,
@@ -86,7 +87,8 @@ def register(app: AsyncApp, to: Handlers) -> None:
     _buttons(app, to, r"list\..+", ListPress.unpack, to.interactions.press_list)
     _buttons(app, to, r"oncall\..+", PagePress.unpack, press_page)
     _home(app, to)
-    _modal(app, to, ANSWER_CALLBACK, Press.unpack, to.answering.submit)
+    for callback in (ANSWER_CALLBACK, ACCEPT_CALLBACK):
+        _modal(app, to, callback, Press.unpack, to.answering.submit)
     _modal(app, to, HAND_CALLBACK, PagePress.unpack, hand)
     _command(app, to)
     _shortcut(app, to)

@@ -130,10 +130,10 @@ class TypedMessages:
         return any(record.is_open for record in await self._threads.asked_in(*message.thread))
 
     async def take_as_answer(self, request: Request) -> Reaction:
-        """“Use as answer” on a message in a session's thread: its text is the answer of the person who chose that, not
-        of its author. Never raises for what can be expected.
+        """“Use as answer” on a message in a session's thread: its text, without what marks it as talk, is the answer of
+        the person who chose that, not of its author. Never raises for what can be expected.
         """
-        text, place = self.plain(request.text), request.place
+        text, place = _without_mark(self.plain(request.text)), request.place
         if not request.by_person or not text.strip():
             return Reaction(BLANK if request.by_person else NOT_A_PERSON)
         try:
@@ -428,6 +428,14 @@ def is_talk(text: str) -> bool:
     """
     said = text.strip()
     return _TALK.match(said) is not None or _is_in_parentheses(said)
+
+
+def _without_mark(text: str) -> str:
+    """A comment's own words; any other text as it is."""
+    said = text.strip()
+    if marked := _TALK.match(said):
+        return said[marked.end() :].strip()
+    return said[1:-1].strip() if _is_in_parentheses(said) else text
 
 
 def _is_in_parentheses(text: str) -> bool:

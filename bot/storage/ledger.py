@@ -275,6 +275,12 @@ class DatabaseLedger:
     def is_as_asked_now(self, record: Clarification) -> bool | None:
         return self._seals.is_as_asked(record)
 
+    async def is_tampered(self, record: Clarification) -> bool:
+        return await asyncio.to_thread(self.is_tampered_now, record)
+
+    def is_tampered_now(self, record: Clarification) -> bool:
+        return self._seals.is_tampered(record)
+
     async def are_there(self) -> bool:
         return await self._store.trouble() is None
 

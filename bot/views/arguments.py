@@ -1,7 +1,8 @@
 """The arguments of an action that waits for consent: how people read them, and how they change them.
 
 A command, SQL or a change of a file looks like what it is; all else stands in lines of `name: value`, what is nested
-indented. Words of several lines are marked line by line (`│`), so that they cannot look like another argument. Pure.
+indented. Words of several lines are marked line by line (`│`), so that they cannot look like another argument. All of it is
+`inert.visible`, and a string stands in quotes where it could be taken for something else (`inert.value_words`). Pure.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ FIELD = "argument."
 YES_VALUE, NO_VALUE = "yes", "no"
 LONGEST = 3000  # characters of a value that can be changed: plain_text_input takes no more
 MOST_FIELDS = 40
+_FIELD_ROWS = 4
 _ROOM = 120_000  # bytes of fields in a view
 _COMMAND = frozenset({"command", "cmd", "script"})
 _CHANGE = frozenset({"patch", "diff"})
@@ -35,10 +37,20 @@ _SQL_WORDS = re.compile(
 _REPLACED = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"))
 _COMPARED = 400  # lines: comparing more takes too long
 _DEEPEST = 24
-_CODES = 8  # beyond these, one after the other in lines
+_APART = 8  # pieces that hold one argument; beyond these, one after the other in lines
+_LONG_LINES, _LONG = 7, 600
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS = "Arguments:"
-_NOTHING = "(left out)"
+_BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of what stays the same beside a change
+_SENT_AS_TEXT = "Sent as text, not as a number or another value."
+_YES_OR_NO = "Yes is sent as true, No as false."
+
+
+class _LeftOut:
+    """In place of a value that there is not."""
+
+
+_NOTHING = _LeftOut()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +67,19 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
     found: list[Piece] = []
     lines: list[str] = []
     rest = dict(arguments)
-    codes = 0
+    apart = 0
     for name in arguments:
         if name not in rest:
             continue
-        piece = _code(name, rest) if codes < _CODES else None
+        piece = _code(name, rest) if apart < _APART else None
         rest.pop(name, None)
         if piece is None:
-            lines += _outlined(name, arguments[name], 0)
-            continue
-        codes += 1
+            told = "\n".join(_outlined(name, arguments[name], 0))
+            if apart == _APART or (told.count("\n") < _LONG_LINES and inert.size(told) < _LONG):
+                lines.append(told)
+                continue
+            piece = Piece(told)  # where it is cut, this hides none of the others
+        apart += 1
         if lines:
             found.append(Piece("\n".join(lines)))
             lines = []
@@ -72,13 +87,30 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
     return [*found, Piece("\n".join(lines))] if lines else found
 
 
-def argument_words(arguments: Mapping[str, Any]) -> str:
-    """The same as text; empty where there are none."""
+def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
+    """The same as text, below its heading; empty where there are none."""
     said = [
         f"{each.title}\n{_marked(each.text)}" if each.is_code else each.text
         for each in argument_pieces(arguments)
     ]
-    return "\n".join((_ARGUMENTS, *said)) if said else ""
+    return [_ARGUMENTS, *said] if said else []
+
+
+def argument_words(arguments: Mapping[str, Any]) -> str:
+    """The same in one."""
+    return "\n".join(argument_texts(arguments))
+
+
+def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
+    """The argument that says most of what is done, such as the command, on one line, or its beginning; empty where
+    there are none.
+    """
+    found = argument_pieces(arguments)
+    if not found:
+        return ""
+    chosen = next((each for each in found if each.is_code), found[0])
+    said = " ⏎ ".join(filter(str.strip, chosen.text.split("\n")))
+    return inert.line(f"{chosen.title} {said}".strip(), limit)
 
 
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
@@ -102,7 +134,9 @@ def change_words(asked: Aaep) -> list[str]:
         return []
     before = asked.model_copy(update={"edits": edits[:-1]}).arguments
     changed = edits[-1].changed.items()
-    return [line for name, value in changed for line in _compared(inert.named(name), before.get(name), value)]
+    return [
+        line for name, value in changed for line in _compared(inert.name_words(name), before.get(name), value)
+    ]
 
 
 def changed_in_all(asked: Aaep) -> str:
@@ -110,7 +144,9 @@ def changed_in_all(asked: Aaep) -> str:
     sent = (asked.direct.arguments if asked.direct else None) or {}
     names = {name: None for edit in asked.edits or () for name in edit.changed}
     said = [
-        line for name in names for line in _compared(inert.named(name), sent.get(name), asked.arguments[name])
+        line
+        for name in names
+        for line in _compared(inert.name_words(name), sent.get(name), asked.arguments[name])
     ]
     return "\n".join(("Changed:", *said)) if said else ""
 
@@ -121,14 +157,49 @@ def _compared(name: str, was: object, now: object) -> list[str]:
         lines = [
             line
             for each in {**was, **now}
-            if json.dumps(was.get(each, _NOTHING)) != json.dumps(now.get(each, _NOTHING))
+            if _json_of(was.get(each, _NOTHING)) != _json_of(now.get(each, _NOTHING))
             for line in _compared(
-                f"{name} › {inert.named(each)}", was.get(each, _NOTHING), now.get(each, _NOTHING)
+                f"{name} › {inert.name_words(each)}", was.get(each, _NOTHING), now.get(each, _NOTHING)
             )
         ]
         if lines:
             return lines
-    return [f"{name}: {_brief(was)} → {_brief(now)}"]
+    before, after = _differing(_brief(was), _brief(now))
+    if before == after:  # characters that nobody sees, beside the words that stand for such
+        before, after = _differing(_json_of(was), _json_of(now))
+    return [f"{name}: {before} → {after}"]
+
+
+def _json_of(value: object) -> str:
+    return str(value) if isinstance(value, _LeftOut) else json.dumps(value)
+
+
+def _brief(value: object) -> str:
+    """A value on one line."""
+    return "(left out)" if isinstance(value, _LeftOut) else inert.value_words(value)
+
+
+def _differing(was: str, now: str) -> tuple[str, str]:
+    """Two values where they differ, and a little of what stands around that; whole where they are short."""
+    if max(map(inert.size, (was, now))) <= _BRIEF:
+        return was, now
+    head = _alike(was, now)
+    tail = _alike(was[head:][::-1], now[head:][::-1])
+    start, end = max(0, head - _AROUND), max(0, tail - _AROUND)
+    cut = [
+        f"{'…' if start else ''}{each[start : len(each) - end]}{'…' if end else ''}" for each in (was, now)
+    ]
+    return _one_line(cut[0]), _one_line(cut[1])
+
+
+def _alike(was: str, now: str) -> int:
+    """How many characters two texts begin with alike."""
+    pairs = enumerate(zip(was, now, strict=False))
+    return next((n for n, (one, other) in pairs if one != other), min(len(was), len(now)))
+
+
+def _one_line(text: str) -> str:
+    return inert.excerpt(text, _BRIEF).replace("\n", " ")
 
 
 def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
@@ -163,22 +234,35 @@ def read_changes(
     return changed, errors
 
 
+def overflows(field: Input) -> bool:
+    """Whether a field does not show all that it holds at a glance: many lines, or long runs of blanks."""
+    if field.element != "plain_text_input":
+        return False
+    return inert.excerpt(inert.visible(str(field.initial)), rows=_FIELD_ROWS) != inert.plain(
+        str(field.initial)
+    )
+
+
 def _field(place: int, name: str, value: object) -> Input | None:
-    block, label = f"{FIELD}{place}", inert.named(name, 150)
+    block, label = f"{FIELD}{place}", inert.name_words(name, 150)
     if isinstance(value, bool):
         choice = (("Yes", YES_VALUE), ("No", NO_VALUE))
-        return Input(block, label, "radio_buttons", options=choice, initial=YES_VALUE if value else NO_VALUE)
+        initial = YES_VALUE if value else NO_VALUE
+        return Input(block, label, "radio_buttons", hint=_YES_OR_NO, options=choice, initial=initial)
     if isinstance(value, (int, float)) and _PLAIN_NUMBER.fullmatch(json.dumps(value)):
         return Input(block, label, "number_input", initial=json.dumps(value))
     if isinstance(value, str):
-        shown, hint = inert.cleaned(value), ""
+        shown, hint = value.replace("\r\n", "\n"), _SENT_AS_TEXT if inert.is_mistakable(value) else ""
     else:
         shown, hint = json.dumps(value, indent=2, ensure_ascii=False), "As JSON."
     if inert.size(shown) > LONGEST or REDACTED in shown:
         return None  # the agent goes on with what it has, which nobody here knows
-    if isinstance(value, str) and shown != value.replace("\r\n", "\n"):
+    if inert.has_hidden(shown):
         return None  # what cannot be shown as it is would be changed by showing it
-    return Input(block, label, "plain_text_input", optional=True, hint=hint, initial=shown, most=LONGEST)
+    blank = (
+        not shown.strip()
+    )  # what says something may be changed, never cleared: an agent would get an empty text
+    return Input(block, label, "plain_text_input", optional=blank, hint=hint, initial=shown, most=LONGEST)
 
 
 def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any] | None:
@@ -195,6 +279,8 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
     text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
     if text.strip() == str(field.initial).strip():
         return None
+    if not text.strip():
+        raise ValueError("This can't be empty. To leave it out, reject the action and say why.")
     if field.element == "number_input":
         return _number(text.strip(), value)
     if isinstance(value, str):
@@ -233,7 +319,7 @@ def _json(text: str, value: object) -> tuple[Any] | None:
 def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
     """An argument that is shown as it stands; what it stands together with is taken out of `arguments`."""
     value = arguments[name]
-    title = f"{inert.named(name)}:"
+    title = f"{inert.name_words(name)}:"
     if name == "edits" and isinstance(value, list) and (changes := _edits(value)):
         return Piece(changes, title, is_code=True)
     for old, new in _REPLACED:
@@ -244,7 +330,7 @@ def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
     if not isinstance(value, str) or not value.strip():
         return None
     is_code = name in _COMMAND or name in _CHANGE or (name in _SQL and _SQL_WORDS.match(value))
-    return Piece(inert.plain(value), title, is_code=True) if is_code else None
+    return Piece(inert.visible(value), title, is_code=True) if is_code else None
 
 
 def _edits(value: list[Any]) -> str:
@@ -265,16 +351,24 @@ def _edits(value: list[Any]) -> str:
 
 def _difference(old: str, new: str) -> str:
     """Two texts as a diff, without its heads."""
-    before, after = inert.plain(old).split("\n"), inert.plain(new).split("\n")
+    before, after = inert.visible(old), inert.visible(new)
+    if (
+        before == after and old != new
+    ):  # line ends; characters that nobody sees, beside the words that stand for such
+        before, after = json.dumps(old), json.dumps(new)
+    lines = _unified(before.split("\n"), after.split("\n"))
+    return "\n".join(lines) or "(no change)"
+
+
+def _unified(before: list[str], after: list[str]) -> list[str]:
     if len(before) + len(after) > _COMPARED:
-        return "\n".join([*(f"-{each}" for each in before), *(f"+{each}" for each in after)])
+        return [*(f"-{each}" for each in before), *(f"+{each}" for each in after)]
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[3:]
-    return "\n".join("⋯" if each.startswith("@@") else each for each in lines) or "(no change)"
+    return ["⋯" if each.startswith("@@") else each for each in lines]
 
 
 def _outlined(name: str, value: object, depth: int) -> Iterator[str]:
-    indent = "  " * depth
-    yield from _named(f"{indent}{inert.named(name)}:", value, depth)
+    yield from _named(f"{'  ' * depth}{inert.name_words(name)}:", value, depth)
 
 
 def _named(head: str, value: object, depth: int) -> Iterator[str]:
@@ -287,29 +381,12 @@ def _named(head: str, value: object, depth: int) -> Iterator[str]:
         yield head
         for each in value:
             yield from _named(f"{'  ' * (depth + 1)}-", each, depth + 1)
-    elif isinstance(value, str) and value.strip() and "\n" in inert.cleaned(value):
+    elif isinstance(value, str) and value.strip() and "\n" in value:
         yield head
-        yield _marked(inert.plain(value), "  " * (depth + 1))
+        yield _marked(inert.visible(value), "  " * (depth + 1))
     else:
-        yield f"{head} {_simple(value)}"
+        yield f"{head} {inert.value_words(value)}"
 
 
 def _marked(text: str, indent: str = "") -> str:
     return "\n".join(f"{indent}│ {each}" for each in text.split("\n"))
-
-
-def _simple(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None:
-        return "(none)"
-    if isinstance(value, str):
-        return inert.plain(value) if value.strip() else "(empty)"
-    return "(nothing)" if isinstance(value, (Mapping, list)) else str(value)
-
-
-def _brief(value: object) -> str:
-    """A value on one line."""
-    if isinstance(value, (Mapping, list)):
-        return inert.line(json.dumps(value, ensure_ascii=False), 300)
-    return inert.clip(inert.line(_simple(value)), 300)

@@ -247,6 +247,17 @@ class Budget:
         self.cut = self.cut or shown != text
         return shown
 
+    def excerpts(self, texts: list[str]) -> list[str]:
+        """Each text, or its beginning and its end where it is long or does not fit."""
+        shown = [inert.excerpt(text, rows=_ROWS) for text in texts]
+        room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
+        for n, text in enumerate(texts):
+            if size(shown[n]) > room[n]:
+                shown[n] = inert.excerpt(text, room[n], _ROWS)
+        self.cut = self.cut or shown != texts
+        self.spend(*shown)
+        return shown
+
     def fit(self, texts: list[str]) -> list[str]:
         """Each text, or its beginning where it does not fit."""
         fitted = inert.shared(texts, max(self.left, 10 * len(texts)))

@@ -2,7 +2,7 @@
 
 Both say the same in the same words (`wording`); what differs is how much of it fits. The text stands alone: where 4000
 characters do not hold all of it, it begins, says that the whole follows in the thread, and `more` is the whole in pieces.
-Pure.
+What is to be approved is never accepted from its beginning: where some of it is left out, Accept opens all of it. Pure.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from bot.views import inert
 from bot.views.arguments import (
     argument_parts,
     argument_pieces,
-    argument_words,
+    argument_texts,
     change_words,
     changed_in_all,
+    main_argument,
 )
 from bot.views.blockkit import (
     ANSWER,
@@ -24,6 +25,7 @@ from bot.views.blockkit import (
     LET_GO,
     NO,
     OPTION,
+    SECTION,
     TAKE,
     TAKE_OVER,
     VIEW_FULL,
@@ -89,6 +91,8 @@ CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
 MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
 POINTER = "This is only the beginning; the whole follows in the thread."
+SHORTENED = "Some of this is left out. View full shows all of it."
+ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Accept opens all of it; accept it there."
 PIECE = 3900
 MENU = 3500  # characters of a menu in all
 MENU_OPTIONS = 100  # Slack's menus take no more
@@ -100,6 +104,7 @@ _LINES = 10  # of choices that no menu holds
 _CONTEXT = 2000
 _SMALL = 500
 _BRIEF = 250  # of a dialog of which there may be ten in a message
+_LINE = 120  # of what was asked, with what, and of the answer, once a card is one line
 _NAMED = 40  # where two names share a heading
 _DEFAULT_ALOUD = 300
 _PLAIN = 1200
@@ -124,6 +129,7 @@ class Card:
     selects: tuple[Select, ...] = ()
     controls: tuple[Button, ...] = ()  # what else can be done with it than answer
     hint: tuple[Words, ...] = ()
+    is_whole: bool = True  # it shows all that is decided on
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -149,6 +155,7 @@ def card(
     verbosity: Verbosity = "normal",
     posted_to_fallback: str | None = None,
     asks_an_agent: bool = False,
+    shrinks: bool = False,
 ) -> Draft:
     """The card of one round: the current one, or an earlier one, which is always closed.
 
@@ -158,16 +165,34 @@ def card(
         verbosity: of the route.
         posted_to_fallback: the channel id that this card was meant for, where it could not be used.
         asks_an_agent: an agent is asked for the answer, too.
+        shrinks: once it takes no answer any more it is one line: it stands in the channel beside its thread. The text,
+            which a screen reader reads, says all of it still.
     """
     shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
     if shown.stage == "open":
-        text, more = open_text(shown)
-        made = open_card(shown, verbosity, text, posted_to_fallback)
+        spoken = open_text(shown)
+        made = open_card(shown, verbosity, spoken, posted_to_fallback)
         made = replace(made, controls=_owner_buttons(shown))
+        if spoken.is_whole and not made.is_whole:
+            spoken = open_text(shown, is_whole=False)
     else:
-        text, more = _closed_text(shown), ()
-        made = _closed_card(shown, text)
-    return Draft(f"{record.id}.{record.revision}", text, made.parts, more)
+        spoken = Spoken(_closed_text(shown))
+        if shrinks and (line := _line(shown)) is not None:
+            return Draft(f"{record.id}.{record.revision}", spoken.text, (line,))
+        made = _closed_card(shown, spoken.text)
+    return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more)
+
+
+def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
+    """Whether the card of an open question shows all that is decided on, and so does a page about it: an accept counts
+    without more only then.
+    """
+    shown = round_of(directed(record))
+    spoken = open_text(shown)
+    page = "x" * (SECTION + _SMALL) if record.status == "escalated" else ""  # why somebody is paged
+    levels: tuple[Verbosity, ...] = (verbosity, "normal") if page else (verbosity,)
+    beside = replace(spoken, text=spoken.text + page)
+    return spoken.is_whole and all(open_card(shown, each, beside, None).is_whole for each in levels)
 
 
 def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word
@@ -178,23 +203,35 @@ def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noq
     return Draft("plain", inert.fallback(said), parts, more)
 
 
-def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | None) -> Card:
-    """A card that takes an answer. `text` is the message's fallback, which counts against the same budget;
-    `instead_of` the channel that the card could not be posted to.
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A message's fallback `text`, which counts against the same budget as its blocks. `is_whole`: nothing was left out;
+    else `more` is the whole in pieces, where that is to follow in the thread.
     """
+
+    text: str
+    more: tuple[str, ...] = ()
+    is_whole: bool = True
+
+
+def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: str | None) -> Card:
+    """A card that takes an answer. `instead_of` is the channel that the card could not be posted to."""
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
     facts = (*people_facts(shown), until_words(shown.asked.expires_at), *plain_words(default))
-    hint = () if terse else (Words(_hint(shown)),)
+    hint = () if terse else (Words(_hint(shown, is_whole=True)),)
     alert = tuple(_alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
-    budget = Budget.beside(text)
+    budget = Budget.beside(spoken.text)
     budget.spend(*(part.text for part in (*facts, *hint, *alert, *topic)), shown.agent, shown.target)
+    budget.spend(ACCEPT_SHOWS_ALL if wanted else "")
     selects = () if uses_buttons(shown) else _selects(shown, budget.left - _LEAST_WORDS)
     budget.spend(*(option for select in selects for option, _ in select.options))
     budget.spend(*(shown.labels if uses_buttons(shown) else ()))
     said = _consent(shown, wanted, budget, verbosity) if wanted else _question(shown, budget, verbosity)
     cut = budget.cut or said.hides or _cuts_default(shown, _SMALL) or reason_hides(shown, _SMALL)
+    if wanted and (cut := cut or not spoken.is_whole):
+        hint = (Words(ACCEPT_SHOWS_ALL if terse else _hint(shown, is_whole=False)),)
     return Card(
         heading=_heading(shown),
         alert=alert,
@@ -206,6 +243,7 @@ def open_card(shown: Round, verbosity: Verbosity, text: str, instead_of: str | N
         buttons=_buttons(shown, cut=cut),
         selects=selects,
         hint=hint,
+        is_whole=not cut,
     )
 
 
@@ -258,7 +296,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
         "\n".join(change_words(shown.asked)),
         *(each.text for each in with_what),
     )
-    action, consequence, aside, detail, changes, *texts = budget.fit(list(map(budget.brief, parts)))
+    action, consequence, aside, detail, changes, *texts = budget.excerpts(list(parts))
     shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Section | Code | Context] = [*sections(action, consequence, *stakes), *argument_parts(shorter)]
     if heading:
@@ -270,8 +308,8 @@ def _detail(shown: Round, verbosity: Verbosity) -> str:
     return inert.plain(shown.asked.summary_detailed or "").strip() if verbosity == "detailed" else ""
 
 
-def _closed_card(shown: Round, text: str) -> Card:
-    """A card that takes no answer any more: no controls but View full where words were cut."""
+def _closing_facts(shown: Round) -> tuple[Words, ...]:
+    """Who answered, when, what became of it, why it is closed."""
     answered = shown.stage == "answered"
     facts: list[Words] = []
     if answered and shown.slack_user:
@@ -287,6 +325,41 @@ def _closed_card(shown: Round, text: str) -> Card:
         facts.append(Words(closed_words(shown, _SMALL)))
     if who := closed_by(shown, 256):
         facts.append(Words(f"By {who.text}", who.live))
+    return tuple(facts)
+
+
+def _line(shown: Round) -> Section | None:
+    """How a question ended in one line; View full has what is left out of it. None: no line holds that."""
+    wanted = shown.asked.confirmation
+    arguments = wanted.arguments if wanted is not None else {}
+    answer = f"Answer: {shown.answer_label}" if shown.stage == "answered" else ""
+    whole = (_was_asked(shown), main_argument(arguments, inert.NO_LIMIT), answer)
+    said = [inert.line(each, _LINE) for each in whole]
+    again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
+    told = (inert.clip(shown.agent, _NAMED), shown.id, again, *said)
+    facts = (each.text if each.live else inert.escape(each.text) for each in _closing_facts(shown))
+    line = " · ".join(filter(None, (*map(inert.escape, told), *facts)))
+    hides = (
+        said != [*whole]
+        or any(
+            (
+                len(arguments) > 1,
+                shown.context,
+                wanted and extra_words(wanted),
+                shown.reason,
+                shown.asked.edits,
+            )
+        )
+        or _cuts_default(shown, _SMALL)
+    )
+    if inert.size(line) > SECTION:
+        return None
+    return Section(Words(line, live=True), view_full(shown.record, shown.number) if hides else None)
+
+
+def _closed_card(shown: Round, text: str) -> Card:
+    """A card that takes no answer any more: no controls but View full where words were cut."""
+    answered, facts = shown.stage == "answered", _closing_facts(shown)
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     form = shown.asked.form
@@ -301,7 +374,7 @@ def _closed_card(shown: Round, text: str) -> Card:
         heading=_heading(shown),
         question=sections(question),
         below=sections(answer, changes, reason),
-        facts=tuple(facts),
+        facts=facts,
         buttons=(view_full(shown.record, shown.number),) if cut else (),
     )
 
@@ -355,7 +428,7 @@ def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
             for n, label in enumerate(shown.labels)
         ]
     if wanted:
-        found += _decisions(shown, wanted)
+        found += _decisions(shown, wanted, cut=cut)
     if "yes_no" in shown.asked.kinds:
         found += [button(Press("yes", record.id, number), YES), button(Press("no", record.id, number), NO)]
     if _has_modal(shown):
@@ -383,17 +456,20 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
     return over, button(Press("letgo", record.id, number), LET_GO, f"Let go of {record.id}, if you took it")
 
 
-def _decisions(shown: Round, wanted: Confirmation) -> Iterable[Button]:
-    """A button for each decision that the agent takes. Accept asks again where the stakes are high."""
+def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
+    """A button for each decision that the agent takes. Accept asks again where the stakes are high; of what is `cut` it
+    opens all of it, which asks again anyway.
+    """
     for decision in wanted.allowed:
         accepts = decision == "accept"
         version = version_of(shown.asked) if accepts and shown.asked.direct is not None else ""
+        press = Press(decision, shown.record.id, shown.number, version)
         yield button(
-            Press(decision, shown.record.id, shown.number, version),
+            replace(press, verb="review", arg=f"1.{version}") if accepts and cut else press,
             LABELS[decision],
-            f"{LABELS[decision]}: {inert.line(wanted.action)}",
+            f"{LABELS[decision]}: {inert.visible_line(wanted.action, prose=True)}",
             style="primary" if accepts else "danger",
-            dialog=_dialog(wanted) if accepts and wanted.asks_twice else None,
+            dialog=_dialog(wanted) if accepts and wanted.asks_twice and not cut else None,
         )
 
 
@@ -404,7 +480,7 @@ def _dialog(wanted: Confirmation) -> Dialog:
 
 def _action_and_stakes(wanted: Confirmation, limit: int) -> str:
     stakes = risk_words(wanted)
-    return f"{inert.line(wanted.action, limit - inert.size(stakes) - 1)}\n{stakes}"
+    return f"{inert.visible_line(wanted.action, limit - inert.size(stakes) - 1, prose=True)}\n{stakes}"
 
 
 def _selects(shown: Round, room: int) -> tuple[Select, ...]:
@@ -459,22 +535,37 @@ def _cuts_default(shown: Round, limit: int) -> bool:
     return inert.size(answers.default_label(shown.asked)) > limit
 
 
-def _hint(shown: Round) -> str:
-    hint = _how(shown)
-    if answers.takes_words(shown.asked):
+def _hint(shown: Round, *, is_whole: bool) -> str:
+    hint, first = _how(shown, is_whole=is_whole), _accept_shows_all(shown, is_whole=is_whole)
+    if hint and answers.takes_words(shown.asked):
         hint = f"Or in this thread: {hint[0].lower()}{hint[1:]}"
-    return f"{hint} {HOW_TO_COMMENT}"
+    return " ".join(filter(None, (first, hint, HOW_TO_COMMENT)))
 
 
-def _how(shown: Round) -> str:
-    """How this question is answered. That a form also takes JSON is said to who types something else."""
-    if answers.takes_words(shown.asked):
-        return answers.hint(shown.asked)
-    return f"Press {ANSWER} to fill in the form."
+def _accept_shows_all(shown: Round, *, is_whole: bool) -> str:
+    wanted = shown.asked.confirmation
+    return ACCEPT_SHOWS_ALL if wanted and not is_whole and "accept" in wanted.allowed else ""
 
 
-def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...]]:
-    """Text and `more` of a question that waits for its answer; `pointer` says where the whole is."""
+def _how(shown: Round, *, is_whole: bool) -> str:
+    """How this question is answered in words. That a form also takes JSON is said to who types something else; what a
+    card does not show whole is not accepted in words.
+    """
+    asked = shown.asked
+    if not answers.takes_words(asked):
+        return f"Press {ANSWER} to fill in the form."
+    if _accept_shows_all(shown, is_whole=is_whole):
+        if asked.confirmation and "reject" not in asked.confirmation.allowed:
+            return ""
+        asked = asked.model_copy(update={"allowed_replies": ("reject",)})
+    return answers.hint(asked)
+
+
+def open_text(shown: Round, pointer: str = POINTER, *, is_whole: bool = True) -> Spoken:
+    """What is read aloud of a question that waits for its answer; `pointer` says where the whole is, `is_whole` whether
+    the blocks beside it show all of it.
+    """
+    wanted = shown.asked.confirmation
     # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
     people = " ".join(
         filter(None, (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked)))
@@ -482,18 +573,28 @@ def open_text(shown: Round, pointer: str = POINTER) -> tuple[str, tuple[str, ...
     head = " ".join(
         filter(None, (inert.fallback(_asks(shown), 500), inert.fallback(_stakes(shown), 1200), people))
     )
-    body = inert.fallback(_body(shown), inert.NO_LIMIT)
+    parts = _parts(shown)
+    body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
     until = until_aloud(shown.asked, _DEFAULT_ALOUD)
-    tail = inert.fallback(f"{until}\n{_how(shown)} {HOW_TO_COMMENT}", 900)
-    for line in instead_words(shown, _SMALL):
-        tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _SMALL)}"
-    if held := holder_words(shown):
-        tail = f"{tail}\n{sentence(held)}"
-    whole = f"{head} {body}\n{tail}"
+
+    def tail_if(*, is_whole: bool) -> str:
+        how = (_accept_shows_all(shown, is_whole=is_whole), _how(shown, is_whole=is_whole), HOW_TO_COMMENT)
+        tail = inert.fallback("\n".join((until, " ".join(filter(None, how)))), 900)
+        for line in instead_words(shown, _SMALL):
+            tail = f"{tail}\n{inert.fallback(sentence(line), 2 * _SMALL)}"
+        held = holder_words(shown)
+        return f"{tail}\n{sentence(held)}" if held else tail
+
+    whole = f"{head} {body}\n{tail_if(is_whole=is_whole)}"
     if inert.size(whole) <= inert.TEXT_LIMIT and not _cuts_default(shown, _DEFAULT_ALOUD):
-        return whole, ()
+        return Spoken(whole)
+    if wanted:  # arguments fill a thread: what they are is read in the modal
+        pointer = SHORTENED
+    tail = tail_if(is_whole=False)
     room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
-    return f"{head} {_beginning(shown, body, room)}\n{pointer}\n{tail}", whole_pieces(shown)
+    begun = _beginning(parts, room) if wanted else inert.clip_escaped(body, room)
+    text = f"{head} {begun}\n{pointer}\n{tail}"
+    return Spoken(text, () if wanted else whole_pieces(shown), is_whole=False)
 
 
 def _closed_text(shown: Round) -> str:
@@ -524,7 +625,7 @@ def _closed_text(shown: Round) -> str:
 def whole_pieces(shown: Round) -> tuple[str, ...]:
     """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
     parts = (
-        " ".join(filter(None, (_asks(shown), _stakes(shown), _body(shown)))),
+        " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown))))),
         until_aloud(shown.asked, inert.NO_LIMIT),
     )
     found = in_pieces("\n".join(filter(None, parts)))
@@ -570,25 +671,25 @@ def _says(shown: Round) -> str:
     return f"{shown.agent} {shown.verb} {shown.target}".rstrip()
 
 
-def _beginning(shown: Round, body: str, room: int) -> str:
-    """What `room` holds of the escaped body; of a confirmation a part of each of its parts."""
-    wanted = shown.asked.confirmation
-    if wanted is None:
-        return inert.clip_escaped(body, room)
-    parts = [inert.fallback(part, inert.NO_LIMIT) for part in _consent_parts(shown, wanted)]
-    return "\n".join(inert.shared(parts, room - len(parts), inert.clip_escaped))
+def _beginning(parts: list[str], room: int) -> str:
+    """What `room` holds of each part of a confirmation, escaped."""
+    escaped = [inert.fallback(part, inert.NO_LIMIT) for part in parts]
+    return "\n".join(
+        inert.shared(escaped, room - len(parts), lambda text, share: inert.excerpt(text, share, escaped=True))
+    )
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
     """A confirmation in the agent's own words, and those of whoever changed it."""
     changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
-    said = (action_words(wanted), consequence_words(wanted), changes, argument_words(wanted.arguments))
+    said = (action_words(wanted), consequence_words(wanted), changes, *argument_texts(wanted.arguments))
     return [part for part in (*said, extra_words(wanted)) if part]
 
 
-def _body(shown: Round) -> str:
+def _parts(shown: Round) -> list[str]:
+    """All of a question, or of a confirmation, in the agent's own words."""
     if shown.asked.confirmation:
-        return "\n".join(_consent_parts(shown, shown.asked.confirmation))
+        return _consent_parts(shown, shown.asked.confirmation)
     parts = [words(shown.question)]
     if shown.labels:
         parts.append("Choices (several may be chosen):" if shown.asked.multi_select else "Choices:")
@@ -597,4 +698,4 @@ def _body(shown: Round) -> str:
         parts += ["Fields:", form_words(form, brief=True)]
     if shown.context:
         parts.append(f"Context: {shown.context}")
-    return "\n".join(parts)
+    return parts

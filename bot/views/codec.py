@@ -38,6 +38,7 @@ Verb = Literal[
     "list",
     "page",
     "accept",
+    "review",
     "reject",
     "take",
     "letgo",
@@ -53,6 +54,7 @@ LINK_ACTION = "clarify.link"  # a button that opens a web page: Slack tells us o
 SELECT_ACTION = "clarify.select"
 WHICH_ACTION = "clarify.which"
 ANSWER_CALLBACK = "clarify.answer"
+ACCEPT_CALLBACK = "clarify.accept"
 VIEW_CALLBACK = "clarify.view"
 LIST_CALLBACK = "clarify.list"
 HAND_CALLBACK = "oncall.hand"
@@ -70,8 +72,8 @@ class Press:
     """One press of a control about a question.
 
     `arg` by verb: choice: the choice's index from 0; view, list, page: the page from 1; which: the id of
-    the reply that waits for its question; accept, and the modal of answer: the version of the arguments that are shown
-    (`core.approvals`), where the agent asked directly; take: `over` where the card names somebody who has it; otherwise empty. `list` and `page` name one clarification of
+    the reply that waits for its question; accept, and the modals of answer and accept: the version of the arguments that
+    are shown (`core.approvals`), where the agent asked directly; review: the page from 1, a point, and that version; take: `over` where the card names somebody who has it; otherwise empty. `list` and `page` name one clarification of
     the agent whose questions are listed.
     """
 
@@ -102,10 +104,16 @@ class Press:
         return cls(cast("Verb", verb), clarification, int(number), arg)
 
     def number(self) -> int:
-        """`arg` as a whole number; a `BadPress` where it is none."""
-        if not _ROUND.fullmatch(self.arg):
+        """`arg` as a whole number, of review its page; a `BadPress` where it is none."""
+        number = self.arg.partition(".")[0] if self.verb == "review" else self.arg
+        if not _ROUND.fullmatch(number):
             raise BadPress(f"A control's payload for “{self.verb}” has no number; expected one.")
-        return int(self.arg)
+        return int(number)
+
+    @property
+    def version(self) -> str:
+        """The version of the arguments that were shown; empty where they have none."""
+        return self.arg.partition(".")[2] if self.verb == "review" else self.arg
 
 
 @dataclass(frozen=True, slots=True)

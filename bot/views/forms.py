@@ -6,7 +6,7 @@ A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from bot.views.arguments import (
     argument_words,
     change_words,
     editable,
+    overflows,
     read_changes,
 )
 from bot.views.blockkit import (
@@ -37,8 +38,9 @@ from bot.views.blockkit import (
     sections,
     turning,
 )
-from bot.views.card import MENU_OPTIONS, options, plain_text
+from bot.views.card import CANCEL, MENU_OPTIONS, options, plain_text
 from bot.views.codec import (
+    ACCEPT_CALLBACK,
     ANSWER_CALLBACK,
     HAND_ACTION,
     HAND_BLOCK,
@@ -50,6 +52,7 @@ from bot.views.codec import (
 from bot.views.fields import form_inputs, form_words, hides, read_fields
 from bot.views.locale import directed
 from bot.views.wording import (
+    ASK_AGAIN,
     LABELS,
     Round,
     change_heading,
@@ -60,13 +63,14 @@ from bot.views.wording import (
     people_words,
     plain_stakes,
     reply_words,
+    risk_words,
     round_of,
     until_words,
     words,
 )
 from core import answers
-from core.aaep import DECISIONS, Confirmation
-from core.approvals import check_version, version_of
+from core.aaep import DECISIONS, Confirmation, Decision
+from core.approvals import check_seen, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
 from core.router import BODY_LIMIT
@@ -92,6 +96,11 @@ _LABELS = {
     NUMERIC_BLOCK: "A number",
     FREETEXT_BLOCK: "Your answer",
 }
+_MORE = "There is more: close this and press View full on the card."
+_MORE_TO_ACCEPT = (
+    "There is more than fits here. To accept it, close this and click Accept on the card: it opens all of it."
+)
+_LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = (
     "Before you accept, you can change what the agent sent. What you leave as it is stays exactly as it is."
 )
@@ -114,7 +123,9 @@ def answer_modal(record: Clarification) -> View:
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.asked.confirmation
     form = asked.form
-    inputs = form_inputs(form) if form else _decision_inputs(shown, wanted) if wanted else _inputs(shown)
+    inputs = (
+        form_inputs(form) if form else _decision_inputs(shown, wanted.allowed) if wanted else _inputs(shown)
+    )
     fields = tuple(_changeable(asked).values())
     every = _consent_parts(shown, wanted) if wanted else sections(words(shown.question))
     parts = []
@@ -127,8 +138,12 @@ def answer_modal(record: Clarification) -> View:
     every += sections(*parts)
     taken = sum(each.cost for each in (*inputs, *fields))
     first = next(_pages(every, _PAGE_BYTES - taken, _PAGE_BLOCKS - len(inputs) - len(fields)))
-    more = "There is more: close this and press View full on the card."
-    facts = plain_words(more) if len(first) < len(every) else ()
+    is_whole, more = len(first) == len(every), _MORE
+    if wanted and not is_whole and "accept" in wanted.allowed:
+        more = _MORE_TO_ACCEPT
+        rest = tuple(each for each in wanted.allowed if each != "accept")
+        inputs, fields = _decision_inputs(shown, rest) if rest else (), ()
+    facts = () if is_whole else plain_words(more)
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
     facts += plain_words(default_words(asked, 1000))
     guide = _ONE_OF_SEVERAL if len(inputs) > 1 and not wanted and not form else ""
@@ -138,8 +153,8 @@ def answer_modal(record: Clarification) -> View:
         ANSWER_CALLBACK,
         Press("answer", record.id, shown.number, version).pack(),
         title="Answer",
-        submit="Send answer",
-        close="Cancel",
+        submit="Send answer" if inputs else "",
+        close=CANCEL,
     )
 
 
@@ -157,8 +172,7 @@ def full_view(
 ) -> View:
     """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
     shown = round_of(directed(record), round)
-    every = (sections(each) if isinstance(each, str) else (each,) for each in _everything(shown))
-    found = list(_pages(tuple(part for parts in every for part in parts)))
+    found = _laid_out((*_asked(shown), *_standing(shown)))
     page = nearest(page, len(found))
 
     def press(to: int) -> Press:
@@ -170,6 +184,32 @@ def full_view(
         VIEW_CALLBACK,
         press(page).pack(),
         title="In full",
+    )
+
+
+def accept_modal(record: Clarification, page: int = 1) -> View:
+    """The modal behind the Accept of a card that leaves out parts: page `page` (from 1) of all that is accepted. Only the
+    last page, which comes after all others, accepts it.
+    """
+    shown = round_of(directed(record))
+    version = version_of(shown.asked) if shown.asked.direct is not None else ""
+    found = _laid_out(_asked(shown))
+    page = nearest(page, len(found))
+    is_last = page == len(found)
+
+    def press(to: int) -> Press:
+        return Press("review", record.id, shown.number, f"{to}.{version}")
+
+    wanted = shown.asked.confirmation
+    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
+    stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
+    return View(
+        (*found[page - 1], Context(plain_words(note, stakes)), Actions(turning(page, len(found), press))),
+        ACCEPT_CALLBACK,
+        (Press("accept", record.id, shown.number, version) if is_last else press(page)).pack(),
+        title=ASK_AGAIN,
+        submit=LABELS["accept"] if is_last else "",
+        close=CANCEL,
     )
 
 
@@ -242,7 +282,7 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
         raise SubmissionErrors({RATIONALE_BLOCK if why else DECISION_BLOCK: str(error)}) from error
     if found != "accept" or not _changeable(asked):
         return answer
-    check_version(record, version, record.asked_last)
+    check_seen(record, version)
     changed, errors = read_changes(values, asked.arguments)
     if errors:
         raise SubmissionErrors(errors)
@@ -284,9 +324,11 @@ def _said(values: Mapping[str, Any], block: str) -> list[str]:
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
-    """What is to be accepted: of the arguments those that have no field of their own."""
+    """What is to be accepted: of the arguments those that no field of their own shows at a glance."""
     fields = _changeable(shown.asked)
-    left = {name: each for name, each in wanted.arguments.items() if name not in fields}
+    left = {
+        name: each for name, each in wanted.arguments.items() if name not in fields or overflows(fields[name])
+    }
     heading = change_heading(shown.asked)
     people = tuple(Words(each, live=True) for each in (people_words(shown.asked), heading) if each)
     return (
@@ -317,7 +359,14 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
         yield f"Accepted by {inert.line(each.decided_by, 256)} on {inert.utc(each.at)}{said}"
 
 
-def _everything(shown: Round) -> Iterator[str | Code]:
+def _laid_out(every: Iterable[str | Code]) -> list[tuple[_Shown, ...]]:
+    """Words in pages, none of which is left out."""
+    parts = (sections(each) if isinstance(each, str) else (each,) for each in every)
+    return list(_pages(tuple(part for each in parts for part in each)))
+
+
+def _asked(shown: Round) -> Iterator[str | Code]:
+    """All that is asked, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield f"{shown.agent} · {shown.id}{again}"
@@ -339,6 +388,11 @@ def _everything(shown: Round) -> Iterator[str | Code]:
     if asked.expires_at:
         yield f"Answer by {inert.utc(asked.expires_at)}" if shown.stage == "open" else ""
     yield escalation_words(shown, SECTION)
+
+
+def _standing(shown: Round) -> Iterator[str]:
+    """What became of it, and what was said before."""
+    asked = shown.asked
     if shown.stage == "answered":
         when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
         yield f"Answered by {shown.answered_by}{when}:\n{shown.answer_label}"
@@ -399,9 +453,9 @@ def _types_choices(asked: Aaep) -> bool:
     return len(asked.choices) + none > MENU_OPTIONS
 
 
-def _decision_inputs(shown: Round, wanted: Confirmation) -> tuple[Input, ...]:
+def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, ...]:
     """The decision, with nothing chosen beforehand, and room for a reason."""
-    offered = tuple((LABELS[decision], decision) for decision in wanted.allowed)
+    offered = tuple((LABELS[decision], decision) for decision in allowed)
     hint = f"The agent gets it with your decision. Up to {_TEXT_LIMIT:,} characters."
     return (
         Input(DECISION_BLOCK, "Your decision", "radio_buttons", options=offered),

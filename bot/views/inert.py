@@ -10,10 +10,13 @@ whichever way Slack counts.
 
 Right-to-left text stands in isolates (UAX #9), so that neither it nor what is beside it reorders the other. An isolate
 ends with its paragraph: text of several lines has one in each. Left-to-right text stays as it is, byte for byte.
+
+What somebody is asked to approve goes through `visible` instead: nothing in it may be invisible, or pushed out of sight.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,12 +33,39 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _TORN_ENTITY = re.compile(r"&[a-z]{0,3}$")
+_TORN_END = re.compile(r"^[a-z]{0,3};")
+_ENTITY = re.compile(r"&(?:amp|lt|gt);")
 _USER = re.compile(r"[UW][A-Z0-9]{1,30}")
 _GROUP = re.compile(r"S[A-Z0-9]{1,30}")
 _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
 _DATE = re.compile(r"<!date\^\d+\^[^|<>]*\|([^<>]*)>")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
 _URL_LIMIT = 3000
+# What is not seen, though programs read it: controls, formatting and filler characters (Unicode's Default_Ignorable), the
+# blank of Braille. Emoji keep the joiners and selectors that they are made of, and scripts that join their letters theirs.
+_JOINING = (
+    r"[\p{Arabic}\p{Syriac}\p{Mongolian}\p{Devanagari}\p{Bengali}\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}"
+    r"\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}]"
+)
+_HIDDEN = regex.compile(
+    r"(?V1)(?<=\p{Extended_Pictographic}\p{EMod}?\uFE0F?)\u200D(?=\p{Extended_Pictographic})"
+    r"|(?<=\p{Extended_Pictographic})\uFE0F|(?<=[0-9#*])\uFE0F(?=\u20E3)"
+    rf"|(?<={_JOINING})[\u200C\u200D](?={_JOINING})"
+    r"|(?P<hidden>[\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}\u2028\u2029\u2800--[\n\t]])(?P=hidden)*"
+)
+_MOST_ALIKE = 5  # hidden characters: more of the same are counted
+_EMBEDDINGS = re.compile("[\u202a-\u202e]")
+_DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
+_LONG_RUN = 32  # columns of blanks: more of them could push what follows out of sight
+_TAB = 4  # columns
+_BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
+_LIKE_VALUES = frozenset(
+    ["true", "false", "yes", "no", "on", "off", "null", "none", "nil", "undefined"]
+    + [sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")]
+)
+_LIKE_NUMBER = re.compile(r"[+-]?(?:\d[\d,_]*)?(?:\.\d*)?(?:e[+-]?\d+)?", re.IGNORECASE)
+_HEAD_AND_TAIL = 60  # characters: with less room a text has no tail
+_MARKED = 50  # characters of what says how much is left out
 _CLUSTER = regex.compile(r"\X")  # what is seen as one character (UAX #29)
 _LONGEST_CLUSTER = 64
 _DEEPEST_OUTLINE = 8
@@ -84,6 +114,61 @@ def named(text: str, limit: int = NO_LIMIT) -> str:
     return line(text, limit) or BLANK
 
 
+def visible(text: str, *, prose: bool = False) -> str:
+    """For what is approved: `plain`, but what nobody sees is shown by its number (U+200B as `<U+200B>`), and so are long
+    runs of blanks (`⟨3,000 spaces⟩`), which could push what follows out of sight.
+
+    `prose`: what says how right-to-left words stand is treated as `plain` does; a command or a value needs none of it.
+    """
+    return isolate(_uncovered(text, prose=prose))
+
+
+def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
+    """`visible` on one line, with a backslash and a letter for line ends and tabs; or its beginning."""
+    shown = _uncovered(text, prose=prose).replace("\n", "\\n").replace("\t", "\\t")
+    return clip(isolate(shown), limit)
+
+
+def value_words(value: object, *, prose: bool = False) -> str:
+    """A value on one line so that its type shows: a string stands in quotes where it could be taken for something else."""
+    if isinstance(value, str):
+        is_odd = is_mistakable(value) or (not prose and has_hidden(value))
+        return visible_line(_quoted(value) if is_odd else value, prose=prose)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return "(none)"
+    if isinstance(value, (int, float)):
+        return json.dumps(value)
+    return visible_line(json.dumps(value, ensure_ascii=False), prose=prose)
+
+
+def is_mistakable(text: str) -> bool:
+    """Whether a string could be taken for a number, for nothing, for something nested, or for words of ours."""
+    if (
+        not text
+        or text != text.strip()
+        or text[0] in '"([{'
+        or any(each in text for each in ("\n", "\t", " → "))
+    ):
+        return True
+    return text.casefold() in _LIKE_VALUES or _LIKE_NUMBER.fullmatch(text) is not None
+
+
+def has_hidden(text: str) -> bool:
+    """Whether there is anything in it that nobody sees."""
+    return not (text.isascii() and text.isprintable()) and any(
+        found["hidden"] for found in _HIDDEN.finditer(text)
+    )
+
+
+def name_words(name: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
+    """A name of a value on one line, or its beginning; in quotes where it could be taken for more than a name."""
+    is_odd = not name or name != name.strip() or name[0] == "-" or any(each in name for each in ':"\n\t›│')
+    is_odd = is_odd or (not prose and has_hidden(name))
+    return visible_line(_quoted(name) if is_odd else name, limit, prose=prose)
+
+
 def escape(text: str) -> str:
     """For mrkdwn: nothing in it mentions, links, or formats. `verbatim`, or `parse: none`, is still wanted."""
     for pattern, stand_in in _FORMATTING:
@@ -120,17 +205,39 @@ def clip_escaped(text: str, limit: int) -> str:
 
 def clip_rows(text: str, rows: int, width: int = 90) -> str:
     """`text`, or its beginning and "…" where it would take many more rows than `rows` on a screen of `width`."""
-    lines = text.split("\n")
-    needs = [max(1, math.ceil(size(line) / width)) for line in lines]
-    if sum(needs) <= rows + 2:  # to hide two rows saves nothing
+    if sum(_rows(text, width)) <= rows + 2:  # to hide two rows saves nothing
         return text
-    head = ""
-    for line, need in zip(lines, needs, strict=True):
-        if need > rows:
-            head += _whole_words(line, rows * width)
-            break
-        head, rows = f"{head}{line}\n", rows - need
-    return clip(text, size(head.rstrip()) + 1)
+    return clip(text, size(_first_rows(text, rows, width).rstrip()) + 1)
+
+
+def excerpt(
+    text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90, *, escaped: bool = False
+) -> str:
+    """`text`, or where it is too long its beginning and its end, with how much is left out between them.
+
+    Args:
+        text: plain, or escaped.
+        limit: of its size.
+        rows: that it should take on a screen, about.
+        width: of that screen, in characters.
+        escaped: whether entities in it stand for one character.
+    """
+    if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # to hide a few saves nothing
+        return text
+    if limit < _HEAD_AND_TAIL + _MARKED:
+        return clip_escaped(text, limit) if escaped else clip(text, limit)
+    room = min(limit, rows * width + _MARKED) - _MARKED
+    while True:
+        head = _first_rows(_prefix(text, room * 2 // 3), rows - rows // 3, width)
+        head = _TORN_ENTITY.sub("", head).rstrip()
+        tail = text[len(text) - len(_last_rows(_suffix(text, room // 3), rows // 3, width)) :]
+        if _TORN_ENTITY.search(text[: len(text) - len(tail)]):
+            tail = _TORN_END.sub("", tail)
+        hidden = text[len(head) : len(text) - len(tail)]
+        shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{isolate(tail)}"
+        if size(shown) <= limit:
+            return shown
+        room -= size(shown) - limit  # isolates that were torn got ends of their own
 
 
 def split(text: str, limit: int) -> list[str]:
@@ -171,14 +278,18 @@ def split_live(text: str, limit: int) -> list[str]:
 
 def shared(texts: Sequence[str], budget: int, cut: Callable[[str, int], str] = clip) -> list[str]:
     """The texts within `budget` together: whole where one needs no more than a fair share, else cut to it."""
-    needs = list(map(size, texts))
-    cuts = [""] * len(needs)
+    given = shares(list(map(size, texts)), budget)
+    return [cut(text, share) for text, share in zip(texts, given, strict=True)]
+
+
+def shares(needs: Sequence[int], budget: int) -> list[int]:
+    """How much of `budget` each gets: what it needs, or where that is more than a fair share, no more than this."""
+    given = [0] * len(needs)
     left = max(0, budget)
     for rank, index in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
-        given = min(needs[index], left // (len(needs) - rank))
-        cuts[index] = cut(texts[index], given)
-        left -= given
-    return cuts
+        given[index] = min(needs[index], left // (len(needs) - rank))
+        left -= given[index]
+    return given
 
 
 def outline(value: object, limit: int) -> str:
@@ -343,6 +454,97 @@ def _prefix(text: str, limit: int) -> str:
     return text[:at] if at > start else head
 
 
+def _suffix(text: str, limit: int) -> str:
+    """The longest end within `limit` that tears no cluster."""
+    if (total := size(text)) <= limit:
+        return text
+    at = len(_prefix(text, total - limit))
+    while size(text[at:]) > limit:
+        found = _CLUSTER.match(text, at)
+        at = found.end() if found else len(text)
+    return text[at:]
+
+
+def _rows(text: str, width: int) -> list[int]:
+    """How many rows of a screen each line takes."""
+    return [max(1, math.ceil(size(line) / width)) for line in text.split("\n")]
+
+
+def _first_rows(text: str, rows: int, width: int) -> str:
+    """The lines that fill `rows`; of one that is longer its beginning."""
+    head = ""
+    for line, need in zip(text.split("\n"), _rows(text, width), strict=True):
+        if need > rows:
+            return head + _whole_words(line, rows * width)
+        head, rows = f"{head}{line}\n", rows - need
+    return head.removesuffix("\n")
+
+
+def _last_rows(text: str, rows: int, width: int) -> str:
+    """The lines at the end that fill `rows`; of one that is longer its end."""
+    tail: list[str] = []
+    for line, need in zip(reversed(text.split("\n")), reversed(_rows(text, width)), strict=True):
+        if need > rows:
+            end = _suffix(line, rows * width)
+            _, space, rest = end[:20].partition(" ")
+            tail += [rest + end[20:] if space else end] if rows else []
+            break
+        tail.append(line)
+        rows -= need
+    return "\n".join(reversed(tail))
+
+
+def _left_out(hidden: str, *, escaped: bool) -> str:
+    """How much is left out, in words."""
+    characters = len(_ENTITY.sub(".", hidden)) if escaped else len(hidden)
+    lines = max(0, hidden.count("\n") - 1)
+    said = [f"{characters:,} more character{'' if characters == 1 else 's'}"]
+    said += [f"{lines:,} more line{'' if lines == 1 else 's'}"] if lines else []
+    return f"… {', '.join(said)} …"
+
+
+def _uncovered(text: str, *, prose: bool) -> str:
+    if text.isascii() and text.isprintable():  # the most, of many short values
+        return _BLANKS.sub(_run_of_blanks, text)
+    is_rtl = _RTL.search(text) is not None
+    kept = _DIRECTING if prose and is_rtl else ""
+
+    def by_number(found: regex.Match[str]) -> str:
+        """A character that nobody sees, by its number; several of the same are counted."""
+        if (char := found["hidden"]) is None or char in kept:
+            return found[0]
+        shown = _number(char)
+        count = len(found[0])
+        shown = f"⟨{count:,} × {shown}⟩" if count > _MOST_ALIKE else shown * count
+        return f"{_FSI}{shown}{_PDI}" if is_rtl else shown  # so that it says nothing of the words beside it
+
+    text = text.replace("\r\n", "\n")
+    return _BLANKS.sub(_run_of_blanks, _HIDDEN.sub(by_number, _EMBEDDINGS.sub("", text) if kept else text))
+
+
+def _number(char: str) -> str:
+    if char == "\r":
+        return "\\r"
+    return f"\\x{ord(char):02x}" if ord(char) < 0xA0 else f"<U+{ord(char):04X}>"
+
+
+def _run_of_blanks(found: regex.Match[str]) -> str:
+    """A long run of blanks in words; a short one as it is."""
+    run = found[0]
+    if (ends := run.count("\n")) > 0:
+        rest = run.rpartition("\n")[2]
+        return f"\n⟨{ends:,} line breaks⟩\n{rest}"
+    if len(run) + run.count("\t") * (_TAB - 1) <= _LONG_RUN:
+        return run
+    kind = "spaces" if run.strip(" ") == "" else "tabs" if run.strip("\t") == "" else "blanks"
+    return f" ⟨{len(run):,} {kind}⟩ "
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def _whole_words(text: str, limit: int) -> str:
     """The beginning of a line, up to the end of a word where one is near."""
     head = _prefix(text, limit)
@@ -367,14 +569,16 @@ def _outlined(value: object, depth: int) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for key, each in value.items():
             if _is_simple(each):
-                yield f"{indent}{line(str(key))}: {_simple(each)}"
+                yield f"{indent}{name_words(str(key), prose=True)}: {_simple(each)}"
             else:
-                yield f"{indent}{line(str(key))}:"
+                yield f"{indent}{name_words(str(key), prose=True)}:"
                 yield from _outlined(each, depth + 1)
     elif isinstance(value, list):
         for each in value:
             if isinstance(each, Mapping) and all(map(_is_simple, each.values())):
-                yield f"{indent}- " + ", ".join(f"{line(str(k))}: {_simple(v)}" for k, v in each.items())
+                yield f"{indent}- " + ", ".join(
+                    f"{name_words(str(k), prose=True)}: {_simple(v)}" for k, v in each.items()
+                )
             elif _is_simple(each):
                 yield f"{indent}- {_simple(each)}"
             else:
@@ -392,6 +596,4 @@ def _is_simple(value: object) -> bool:
 def _simple(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(_simple, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "(none)" if value is None else plain(str(value))
+    return value_words(value, prose=True)

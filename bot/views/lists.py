@@ -39,6 +39,7 @@ from bot.views.codec import LIST_CALLBACK, WHICH_ACTION, ListPress, Press
 from bot.views.locale import directed
 from bot.views.wording import (
     ID_LIMIT,
+    TAMPERED,
     Round,
     closed_words,
     holder_words,
@@ -127,12 +128,14 @@ def page_of(page: int, total: int) -> int:
     return nearest(page, pages_of(total, PAGE_SIZE))
 
 
-def row(record: Clarification, offer: Offer, n: int) -> ListRow:
-    """One clarification in a list; `n` tells its buttons apart from those of other rows."""
+def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = False) -> ListRow:
+    """One clarification in a list; `n` tells its buttons apart from those of other rows. `is_tampered`: another program
+    changed it after it was decided.
+    """
     shown = round_of(record)
     words = _asked(shown, _QUESTION)
     name = inert.line(record.id)
-    state = _state(shown)
+    state = inert.escape(TAMPERED) if is_tampered else _state(shown)
     linked = inert.escape(name)
     if offer.link and _LINK.fullmatch(offer.link):
         linked = f"<{offer.link}|{linked}>"

@@ -32,7 +32,7 @@ from bot.views.blockkit import (
     plain_words,
     sections,
 )
-from bot.views.card import POINTER, in_pieces
+from bot.views.card import POINTER, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
 from bot.views.page import HAND, OPEN, PageItem, standing_words
@@ -41,6 +41,7 @@ from bot.views.wording import (
     NAME_LIMIT,
     aloud,
     answered_words,
+    brief_words,
     closed_words,
     default_words,
     missing_words,
@@ -62,7 +63,7 @@ _HEADING = 150
 _FACT = 300
 _PRETTY = 3000
 _FIRST_FIELDS = 8
-_FIRST_CHOICES = 20
+_FIRST_CHOICES, _FIRST_IDS = 20, 20
 _BEGINNING, _DEFAULT = 300, 200  # of a question, and of what its agent assumes, in a reminder
 _TOOL, _SUMMARY = 80, 400
 _TOOLS = 3600  # of the text, so that it stays in one piece everywhere
@@ -93,6 +94,7 @@ _TO = {
     "specialist_agent": "a specialist agent",
     "escalation_queue": "an escalation queue",
 }
+_ON_ITS_CARD = "Answer on its card: some of it is only shown there."
 _NOT_FORWARDED = "clarify-bot does not pass this on: whoever takes it sees that it gets there"
 _UNTAKEN = "Nobody has it yet. Press Take to say that it is yours."
 
@@ -199,6 +201,34 @@ def consent_notice(record: Clarification, by: str) -> Draft:
     return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
+def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
+    """Another program changed what was decided: whoever runs the bot should find out which one."""
+    told = (
+        f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
+        "bot no longer hands out the answer: not to the agent, not to GitHub, not to anyone else. The card still shows what was "
+        f"decided. See what the ledger says now with: clarify show {ids[0]}"
+    )
+    return _notice(f"{_named(ids)} changed by another program", [told])
+
+
+def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
+    """Another program deleted a record: its answer cannot be had any more."""
+    told = (
+        f"Another program deleted {'it' if len(ids) == 1 else 'them'} from the ledger of issue {issue}. No agent can get "
+        f"{'its answer' if len(ids) == 1 else 'their answers'} any more. Restore the ledger from a backup, or have the agent ask "
+        "again."
+    )
+    return _notice(f"{_named(ids)} deleted by another program", [told])
+
+
+def _named(ids: Sequence[str]) -> str:
+    """`CLR-7-001 was`; `CLR-7-001, CLR-7-002 and 3 more were`."""
+    first = ", ".join(inert.clip(each, ID_LIMIT) for each in ids[:_FIRST_IDS])
+    if len(ids) == 1:
+        return f"{first} was"
+    return f"{first} and {len(ids) - _FIRST_IDS} more were" if len(ids) > _FIRST_IDS else f"{first} were"
+
+
 def ledgers_refuse(reason: str) -> Draft:
     """The head of a thread with what was asked meanwhile: no ledger can be written, or one of them cannot."""
     waits = (
@@ -303,13 +333,15 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         owner: who has it in hand, and is called alone.
     """
     shown = round_of(directed(record))
-    question = inert.clip(words(shown.question), _BEGINNING)
+    question = brief_words(shown, _BEGINNING)
     wanted = shown.asked.confirmation
     # What silence does is told of every question.
     grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
     stakes = " ".join(filter(None, grave))
     default = default_words(shown.asked, _DEFAULT)
     hint, by_words = answers.hint(shown.asked), answers.takes_words(shown.asked)
+    if wanted and not shows_whole(record):
+        hint, by_words = _ON_ITS_CARD, False
     hint = f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint
     if owner:
         hint = f"{hint} If you cannot, press {LET_GO} on its card: others are asked then."
@@ -336,7 +368,7 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
     theirs = "You are not reminded of it any more. You may still answer it, or take it back, on its card."
-    question = inert.clip(shown.question, _BEGINNING)
+    question = brief_words(shown, _BEGINNING)
     return _notice(f"Taken over · {name}", [question, theirs], buttons=link_button(OPEN, link), alert=(took,))
 
 
@@ -358,7 +390,7 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 def nudge_over(record: Clarification, number: int | None) -> Draft:
     """What the reminder of round `number` says once that takes no answer any more: how it ended."""
     shown = round_of(directed(record), number)
-    question = inert.clip(words(shown.question), _BEGINNING)
+    question = brief_words(shown, _BEGINNING)
     answered = shown.stage == "answered"
     how = answered_words(shown) if answered else Words(closed_words(shown, _BEGINNING))
     answer = f"Answer: {inert.clip(shown.answer_label, _BEGINNING)}" if shown.answer_label else ""

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from bot.views import inert
+from bot.views.arguments import main_argument
 from bot.views.blockkit import (
     MESSAGE_BUDGET,
     SECTION,
@@ -33,7 +34,9 @@ from bot.views.blockkit import (
 )
 from bot.views.card import (
     MENU,
+    SHORTENED,
     Card,
+    Spoken,
     in_pieces,
     open_card,
     open_text,
@@ -47,6 +50,7 @@ from bot.views.wording import (
     Round,
     aloud,
     answered_words,
+    brief_words,
     closed_words,
     has_one_side,
     missing_words,
@@ -72,6 +76,7 @@ _NOTES: dict[ItemState, str] = {
     "closed": " · closed",
 }
 _ROW, _FACT, _HEADING = 220, 300, 150
+_ARGUMENT = 500
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
 _OUTSIDE = 3000
@@ -164,15 +169,17 @@ class PageContent:
 
 def page_card(content: PageContent) -> Draft:
     """The message; what it says in full where it is only begun follows in the thread (`subject`)."""
-    text, more = _text(content)
-    item = content.only
+    spoken, item = _spoken(content), content.only
     if item is None:
         parts = _list_parts(content)
     elif (shown := content.waiting) is not None:
-        parts = _question_card(content, item, shown, text).parts
+        card = _question_card(content, item, shown, spoken)
+        parts = card.parts
+        if spoken.is_whole and not card.is_whole:
+            spoken = _spoken(content, is_whole=False)
     else:
-        parts = _item_card(content, item, text).parts
-    return Draft(f"page.{content.page}", text, parts, more)
+        parts = _item_card(content, item, spoken.text).parts
+    return Draft(f"page.{content.page}", spoken.text, parts, spoken.more)
 
 
 def subject(content: PageContent) -> str | None:
@@ -256,7 +263,7 @@ def more_words(content: PageContent) -> str:
 def item_words(item: PageItem) -> str:
     """An item on one line."""
     record = item.record
-    said = inert.line(record.question if record is not None else item.body or item.reason)
+    said = inert.line(brief_words(round_of(record), _ROW // 2) if record else item.body or item.reason)
     known = item.name if record is None else f"{item.name} · {round_of(record).agent}"
     notes = _NOTES[item.state]
     return inert.clip(f"{known}{notes}: {said}" if said else f"{known}{notes}", _ROW)
@@ -298,15 +305,15 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     return [answered_words(shown), *when]
 
 
-def _question_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
+def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: Spoken) -> Card:
     """The question's own card, with why somebody is paged and the page's controls."""
     whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.asked)))
     # Its menu is not cut, its words hardly below a screenful: why somebody is paged gets what these leave.
     menu = min(MENU, sum(map(inert.size, options(shown))))
-    room = min(SECTION, MESSAGE_BUDGET - inert.size(text) - menu - _QUESTION)
+    room = min(SECTION, MESSAGE_BUDGET - inert.size(spoken.text) - menu - _QUESTION)
     why = inert.clip(whole, max(_LEAST_WHY, room))
     own = " ".join((why, *(each.text for each in alert), "x" * 400))
-    card = open_card(shown, "normal", text + own, None)
+    card = open_card(shown, "normal", replace(spoken, text=spoken.text + own), None)
     full = view_full(shown.record, shown.number)
     cut = (full,) if why != whole and full not in card.buttons else ()
     left = left_words(shown.asked.expires_at, content.sent_at)
@@ -380,8 +387,8 @@ def _controls(content: PageContent) -> tuple[Button, ...]:
     return take, hand, button(snooze, SNOOZE), button(not_mine, NOT_MINE)
 
 
-def _text(content: PageContent) -> tuple[str, tuple[str, ...]]:
-    """`text` (≤ 4000, escaped) and `more`, the whole in pieces (plain) where `text` holds only the beginning."""
+def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
+    """What is read aloud; `is_whole`: whether the blocks beside it show all of what they ask."""
     said = [
         inert.fallback(sentence(heading(content)), 300),
         sentence(_called(content)),
@@ -392,7 +399,7 @@ def _text(content: PageContent) -> tuple[str, tuple[str, ...]]:
     if item is None:
         return _fitted(head, _listed(content))
     if shown is not None:
-        return _question_text(content, item, shown, head)
+        return _question_spoken(content, item, shown, head, is_whole=is_whole)
     closed, record = item.state == "closed", item.record
     ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
     asked = _said(item)
@@ -400,29 +407,31 @@ def _text(content: PageContent) -> tuple[str, tuple[str, ...]]:
     return _fitted(head, [words(asked) if asked.strip() else "", why, ending, _what_buttons_do(content)])
 
 
-def _question_text(
-    content: PageContent, item: PageItem, shown: Round, head: str
-) -> tuple[str, tuple[str, ...]]:
+def _question_spoken(
+    content: PageContent, item: PageItem, shown: Round, head: str, *, is_whole: bool
+) -> Spoken:
     why = inert.fallback(sentence(inert.clip(why_words(item), _WHY_ALOUD)), _WHY_ALOUD)
-    asked, more = open_text(shown, _POINTER)
+    asked = open_text(shown, _POINTER, is_whole=is_whole)
     left = sentence(left_words(shown.asked.expires_at, content.sent_at))
     tail = "\n".join(filter(None, map(inert.fallback, (left, _what_buttons_do(content)))))
     around = inert.size(head) + inert.size(why) + inert.size(tail) + 3
-    if around + inert.size(asked) <= inert.TEXT_LIMIT:
-        return "\n".join(filter(None, (head, why, asked, tail))), more
-    room = inert.TEXT_LIMIT - around - inert.size(_POINTER) - 1
-    cut = inert.clip_escaped(asked, room)
-    return "\n".join(filter(None, (head, why, cut, _POINTER, tail))), more or whole_pieces(shown)
+    if around + inert.size(asked.text) <= inert.TEXT_LIMIT:
+        return replace(asked, text="\n".join(filter(None, (head, why, asked.text, tail))))
+    wanted = shown.asked.confirmation
+    pointer = SHORTENED if wanted else _POINTER
+    cut = inert.clip_escaped(asked.text, inert.TEXT_LIMIT - around - inert.size(pointer) - 1)
+    more = () if wanted else asked.more or whole_pieces(shown)
+    return Spoken("\n".join(filter(None, (head, why, cut, pointer, tail))), more, is_whole=False)
 
 
-def _fitted(head: str, parts: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+def _fitted(head: str, parts: Iterable[str]) -> Spoken:
     whole = "\n".join(part for part in parts if part)
     room = inert.TEXT_LIMIT - inert.size(head) - 1
     escaped = inert.fallback(whole, 5 * inert.size(whole) + 1)
     if inert.size(escaped) <= room:
-        return f"{head}\n{escaped}".strip(), ()
+        return Spoken(f"{head}\n{escaped}".strip())
     cut = inert.clip_escaped(escaped, room - inert.size(_POINTER) - 1)
-    return f"{head}\n{cut}\n{_POINTER}", in_pieces(whole)
+    return Spoken(f"{head}\n{cut}\n{_POINTER}", in_pieces(whole), is_whole=False)
 
 
 def _item_outside(content: PageContent, item: PageItem) -> str:
@@ -431,7 +440,8 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     if (record := item.record) is not None:
         shown, wanted = round_of(record), record.asked.confirmation
         context = f"Context: {shown.context}" if shown.context else ""
-        asked = ["\n".join(filter(None, (words(shown.question), shown.numbered))), context]
+        with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
+        asked = ["\n".join(filter(None, (words(shown.question), with_what, shown.numbered))), context]
         left = f" ({left_words(shown.asked.expires_at, content.sent_at)})"
         until = until_aloud(shown.asked, 300, left) if shown.asked.expires_at else ""
         people = (too_few_words(record.asked), missing_words(record.asked)) if record.is_open else ()
@@ -444,7 +454,7 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
 
 def _said(item: PageItem) -> str:
     """What it is about, in others' words."""
-    return item.record.question if item.record is not None else item.body
+    return brief_words(round_of(item.record), inert.NO_LIMIT) if item.record is not None else item.body
 
 
 def _listed(content: PageContent) -> list[str]:

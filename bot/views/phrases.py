@@ -42,7 +42,7 @@ NOT_KEPT = (
 )
 NOT_KEPT_HERE = "This could not be stored just now, so nothing was done. If nothing happens within some minutes, please send it again."
 _READ_LATE = "I could read it in Slack only after the decision, so it did not count."
-OTHER_BOT = "another bot is connected with the same Slack app, and gets clicks and replies that are meant for this one"
+OTHER_BOT = "another bot is connected to the same Slack app and receives some of its clicks and replies"
 ANOTHERS = (
     "This was posted by another installation of clarify-bot, so your click decided nothing here. If two bots run on this "
     "Slack app at the same time, press again: Slack may hand it to the other one. If the message is old, look for the "

@@ -23,6 +23,7 @@ from bot.views.wording import Verbosity
 from core.clarification import Clarification
 
 _log = structlog.get_logger("clarify.render")
+_NOT_WHOLE = "This cannot be shown whole in Slack, so it cannot be accepted here. Reject it, or have the agent ask for less at once."
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Renderer:
         verbosity: Verbosity = "normal",
         posted_to_fallback: str | None = None,
         asks_an_agent: bool = False,
+        shrinks: bool = False,
     ) -> Message:
         """The card of a question (`bot.views.card`).
 
@@ -80,6 +82,7 @@ class Renderer:
                     verbosity=verbosity,
                     posted_to_fallback=posted_to_fallback,
                     asks_an_agent=asks_an_agent,
+                    shrinks=shrinks,
                 )
             )
         except Exception:  # noqa: BLE001 - told with where
@@ -93,6 +96,16 @@ class Renderer:
         except (RenderError, BadPress):
             _log.exception("a question cannot be laid out as a form", clarification=record.id)
         return self.view(forms.plain_answer_modal(record))
+
+    def accept_modal(self, record: Clarification, page: int) -> dict[str, Any]:
+        """The modal behind the Accept of a card that leaves out parts, or that this cannot be accepted where it cannot be
+        laid out.
+        """
+        try:
+            return self.view(forms.accept_modal(record, page))
+        except (RenderError, BadPress):
+            _log.exception("an action cannot be laid out to be accepted", clarification=record.id)
+        return self.view(forms.message_modal("Not accepted", _NOT_WHOLE))
 
     def message(self, draft: Draft) -> Message:
         """A message as Slack takes it.

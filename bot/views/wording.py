@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from bot.views import inert
-from bot.views.arguments import argument_words
+from bot.views.arguments import argument_words, main_argument
 from bot.views.blockkit import Words
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
@@ -81,6 +81,10 @@ _WARNING = (
 )
 _BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
+
+
+# Of a record whose seal does not agree with it.
+TAMPERED = "Tampered with: another program changed this after it was decided. Nobody gets it as an answer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,19 +471,27 @@ def expired_words(wanted: Confirmation) -> str:
 
 
 def action_words(wanted: Confirmation) -> str:
-    return f"Action: {inert.plain(wanted.action)}"
+    return f"Action: {inert.visible(wanted.action, prose=True)}"
 
 
 def consequence_words(wanted: Confirmation) -> str:
     if wanted.is_direct and wanted.consequence is None:
         return ""
-    return f"Consequence: {inert.plain(wanted.consequence or NOT_GIVEN)}"
+    return f"Consequence: {inert.visible(wanted.consequence or NOT_GIVEN, prose=True)}"
+
+
+def brief_words(shown: Round, limit: int) -> str:
+    """What is asked, in short: the question; of an action that waits for consent also its main argument, below it."""
+    wanted = shown.asked.confirmation
+    with_what = main_argument(wanted.arguments, limit) if wanted else ""
+    return "\n".join(filter(None, (inert.clip(words(shown.question), limit), with_what)))
 
 
 def extra_words(wanted: Confirmation) -> str:
     """What the agent sent along, in full, as indented lines; or empty. Asked directly, that is text."""
     if wanted.is_direct:
-        said = [inert.plain(str(wanted.extra_context.get(name) or "")) for name in ("question", "context")]
+        given = [str(wanted.extra_context.get(name) or "") for name in ("question", "context")]
+        said = [inert.visible(each, prose=True) for each in given]
         return "\n".join(filter(None, (said[0], f"Context: {said[1]}" if said[1] else "")))
     told = inert.outline(wanted.extra_context, inert.NO_LIMIT) if wanted.extra_context else ""
     return f"Details:\n{told}" if told.strip() else ""

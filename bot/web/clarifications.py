@@ -292,13 +292,13 @@ def _key(who: str, key: str | None) -> str | None:
 def _check_key(
     key: str | None, record: Clarification, question: str, same: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Refuses a key that came with another question before. `same`: what has to be alike, now and in the record."""
+    """Refuses a key that was used for a different question. `same`: what has to be alike, now and in the record."""
     if key is None:
         return
     if question not in [entry.body for entry in record.thread if entry.type == "question"]:
-        why = "This key came with another question before."
+        why = "This key was used for a different question."
     elif any(agent_key(new) != agent_key(old) for new, old in same):
-        why = "This key came with the same words before, but for another topic, or from or to another agent."
+        why = "This key was used for the same words, but for another topic, or from or to another agent."
     else:
         return
     raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")
@@ -339,7 +339,10 @@ async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
         found += [
             each
             for each in records
-            if parse_id(each.id) > place and _has(each, wanted.status) and may_see(each)
+            if parse_id(each.id) > place
+            and _has(each, wanted.status)
+            and may_see(each)
+            and not await ledger.is_tampered(each)
         ]
         if len(found) > wanted.limit:
             break

@@ -38,6 +38,7 @@ from core.errors import (
     LockTimeout,
     NotFound,
     ScopeViolation,
+    Tampered,
 )
 from core.questions import BadField
 
@@ -52,6 +53,7 @@ _RETRY_AFTER = {"Retry-After": "1"}
 _CODES = {400: "BAD_REQUEST", 413: "TOO_LARGE", 422: "BAD_INPUT"}
 _STATUSES: tuple[tuple[type[ClarifyError], int], ...] = (
     (NotFound, 404),
+    (Tampered, 410),
     (BadField, 422),
     (BadInput, 400),
     (AnswerRejected, 400),
@@ -64,8 +66,30 @@ _STATUSES: tuple[tuple[type[ClarifyError], int], ...] = (
     (LedgerUnreadable, 503),
     (LedgerUnwritable, 503),
 )
-# pydantic's words for these repeat what was sent, or may.
-_TELLTALE = {"union_tag_invalid", "value_error", "assertion_error"}
+# What a value must be, by pydantic's name for what is wrong with it. Its own words name classes, and some repeat what was
+# sent.
+_MUST_BE: dict[str, str] = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "dict_type": "an object",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "greater_than_equal": "at least {ge}",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number that is not as large",
+    "int_type": "a whole number",
+    "less_than_equal": "at most {le}",
+    "list_type": "a list",
+    "literal_error": "{expected}",
+    "model_attributes_type": "a JSON object",
+    "model_type": "a JSON object",
+    "string_pattern_mismatch": "text that matches {pattern}",
+    "string_too_long": "at most {max_length} characters long",
+    "string_too_short": "at least {min_length} characters long",
+    "string_type": "a string",
+    "string_unicode": "text without half characters (lone surrogates)",
+}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -153,8 +177,18 @@ def _invalid(errors: Sequence[Any]) -> Response:
         return _body(400, "NOT_JSON", "The body is not JSON.")
     place = [str(part) for part in first["loc"][1:]]
     field = ".".join(place) if all(_is_name(part) for part in place) else None
-    why = "Not what is expected here" if first["type"] in _TELLTALE else str(first["msg"])
-    return _body(422, "BAD_INPUT", f"{why}.", field or None)
+    return _body(422, "BAD_INPUT", _trouble(first, f"`{field}`" if field else "The body"), field or None)
+
+
+def _trouble(error: Mapping[str, Any], name: str) -> str:
+    """What is wrong with the field of that `name`, and what it must be."""
+    match error["type"]:
+        case "missing":
+            return f"{name} is required."
+        case "extra_forbidden":
+            return f"{name} is not a known field. Remove it, or check its spelling."
+    expected = _MUST_BE.get(error["type"], "something else: see /docs")
+    return f"{name} must be {expected.format_map(error.get('ctx') or {})}."
 
 
 def _is_name(part: str) -> bool:

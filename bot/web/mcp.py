@@ -22,6 +22,8 @@ from bot.web.callers import Callers
 from bot.web.guard import answer_to, problem, stopping_of
 from bot.web.questions import Waiting
 
+CALL_HEADER = "Clarify-Call"
+"""By which `clarify mcp` names a call that it may have to repeat; as it does, never the same for two calls."""
 _HEADERS = [
     "authorization",
     "content-type",
@@ -70,7 +72,12 @@ class _Served:
         if self._tools is None:
             self._tools = await asyncio.to_thread(_load)
         call = self._tools.Call(
-            self._questions, self._waiting, speaker, stopping_of(request).wait, self._telemetry
+            self._questions,
+            self._waiting,
+            speaker,
+            stopping_of(request).wait,
+            self._telemetry,
+            name=request.headers.get(CALL_HEADER),
         )
         await call.serve(scope, _replayed(body, receive), send)
 

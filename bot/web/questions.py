@@ -72,16 +72,18 @@ class QuestionList(BaseModel):
     questions: list[QuestionState]
 
 
+_GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "How it stands"},
     404: {"model": ErrorBody, "description": "No question of yours has this id"},
-    410: {"model": ErrorBody, "description": "It was forgotten"},
+    410: {"model": ErrorBody, "description": _GONE},
 }
 _ASKED: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "It was asked before, with this key"},
     201: {"model": QuestionState, "description": "It is asked"},
     403: {"model": ErrorBody, "description": "Not as that agent"},
-    409: {"model": ErrorBody, "description": "The key came with another question"},
+    409: {"model": ErrorBody, "description": "The key was used for a different question"},
+    410: {"model": ErrorBody, "description": _GONE},
     422: {"model": ErrorBody, "description": "A field is wrong: which, and what was expected"},
     429: {"model": ErrorBody, "description": "Too many of yours wait already"},
 }
@@ -147,7 +149,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         """
         if key is not None and body.key not in {None, key}:
             raise BadField(
-                "key", "Another one than the header Idempotency-Key: expected the same, or one of them."
+                "key", "`key` differs from the header Idempotency-Key. Send one of them, or the same in both."
             )
         new = body if key is None else body.model_copy(update={"key": key})
         record, is_new = await questions.ask(new, who)
@@ -200,7 +202,9 @@ def _check_query(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             field = name if name.isascii() and name.isidentifier() else "query"
-            raise BadField(field, f"Unknown: expected {', '.join(sorted(known))}.")
+            raise BadField(
+                field, f"`{field}` is not known in the query: expected {', '.join(sorted(known))}."
+            )
 
 
 class _Handed(JSONResponse):

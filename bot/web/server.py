@@ -96,7 +96,7 @@ async def listen(app: FastAPI, settings: Settings, limits: Limits) -> HttpServer
         return server
     if settings.must_listen:
         raise trouble
-    _log.warning("no HTTP server: set http.listen for another address", reason=str(trouble))
+    _log.warning("no HTTP server: change http.listen", reason=str(trouble))
     return None
 
 

@@ -13,12 +13,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
-from fastapi.exceptions import RequestValidationError
 from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import CallToolResult
-from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
 from bot.producers.questions import Questions
@@ -45,12 +43,16 @@ class Call:
         speaker: Speaker,
         stopping: Callable[[], Awaitable[Any]],
         telemetry: Telemetry,
+        *,
+        name: str | None,
     ) -> None:
+        """`name`: the caller's own for this call, if it may repeat it."""
         self._questions = questions
         self._waiting = waiting
         self._speaker = speaker
         self._stopping = stopping
         self._telemetry = telemetry
+        self._name = name
         self._handed: Clarification | None = None
         self._written: Clarification | None = None
         self._gone = False
@@ -101,11 +103,6 @@ class Call:
     async def _result(self, name: str, arguments: dict[str, Any]) -> tuple[CallToolResult, str]:
         try:
             record, state = await self._settled(name, dict(arguments))
-        except ValidationError as error:
-            wrong = RequestValidationError(
-                [{**each, "loc": ("body", *each["loc"])} for each in error.errors(include_url=False)]
-            )
-            return mistaken(_body_of(wrong)), "refused"
         except Exception as error:  # noqa: BLE001 - told as on the routes; what is unexpected is logged
             answer = _body_of(error)
             failed = answer["error"] == "INTERNAL_ERROR"
@@ -135,7 +132,7 @@ class Call:
             if name == "ask_approval":
                 arguments.setdefault("kind", "approval")
             new = NewQuestion.model_validate(arguments)
-            record, _ = await self._questions.ask(new, self._speaker, repeats=True)
+            record, _ = await self._questions.ask(new, self._speaker, repeats=True, call=self._name)
         record, state, _ = await self._waiting.settled(record, producer, wait, self._stopping)
         return record, state
 
@@ -147,10 +144,10 @@ def _id_in(arguments: dict[str, Any]) -> str:
         BadField: there is none, or something else beside it.
     """
     if others := sorted(set(arguments) - {"id"}):
-        raise BadField(others[0][:64], "Extra inputs are not permitted.")
+        raise BadField(others[0][:64], f"`{others[0][:64]}` is not an argument of this tool. Remove it.")
     given = arguments.get("id")
     if not isinstance(given, str):
-        raise BadField("id", "Missing: expected an id such as CLR-100001-001.")
+        raise BadField("id", "`id` is required: the one that was returned, such as CLR-100001-001.")
     parse_id(given)
     return given
 

@@ -505,6 +505,25 @@ def users_info(call: ApiCall) -> Json:
     return {"user": user_json(call.state, user, email="users:read.email" in call.scopes)}
 
 
+@method("users.conversations", tier="tier3")
+def users_conversations(call: ApiCall) -> Json:
+    """The channels that the caller is in, of the `types` it asks for; public ones unless it says."""
+    kinds = {"public_channel": "channels", "private_channel": "groups", "im": "im"}
+    wanted = [each for each in call.text("types", "public_channel").split(",") if each]
+    if unknown := [each for each in wanted if each not in kinds]:
+        _invalid(f"invalid type: {unknown[0]}")
+    for each in wanted:
+        call.need(f"{kinds[each]}:read")
+    found = [
+        call.channel_json(channel)
+        for channel in call.state.channels.values()
+        if call.me in channel.members
+        and channel.kind in {kinds[each] for each in wanted}
+        and not (channel.is_archived and call.flag("exclude_archived"))
+    ]
+    return call.page("channels", found)
+
+
 @method("users.lookupByEmail", "users:read.email", "tier3")
 def lookup_by_email(call: ApiCall) -> Json:
     """Of deactivated people nothing is told."""

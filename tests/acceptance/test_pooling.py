@@ -43,7 +43,7 @@ async def test_questions_are_asked_and_answered_behind_a_pooling_proxy(
         stage.configure(text)
     found = await checked(stage)
     assert "a pooling proxy in transaction mode" in found
-    assert ("its notices get through" in found) is direct
+    assert ("notifications arrive" in found) is direct
     async with stage.bot():
         card = await stage.ask()
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok

@@ -282,7 +282,7 @@ async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas
     async def shell(*words: str) -> Said:
         return await command(stage.file, *words, env=env)
 
-    assert "its tables will be made, or brought up to date" in (await shell("check")).out
+    assert "its tables will be created or upgraded" in (await shell("check")).out
     bot = await replicas.add()
     await takes_clicks(bot)
     await stage.ask("rpl_1", question="Which port?", accepted_response_kinds=["freetext"])
@@ -299,7 +299,7 @@ async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas
     assert "planner" in (await shell("agents")).out.lower()
     checked = (await shell("check")).out
     assert "a bot leads now" in checked
-    assert "its notices get through" in checked
+    assert "notifications arrive" in checked
 
 
 async def test_while_the_database_is_away_nothing_is_acknowledged_and_all_goes_on_after_it(

@@ -1,4 +1,6 @@
-"""An action that two people accept, one of whom changes it first, on the page; by mouse and by keyboard alone."""
+"""Actions on the page, by mouse and by keyboard alone: one that two people accept, one of whom changes it first; one that
+its card does not show whole.
+"""
 
 from __future__ import annotations
 
@@ -74,3 +76,25 @@ async def test_second_person_changes_it_and_the_first_accepts_again(visit: Visit
         assert state["answer"]["arguments"] == MIGRATION["arguments"] | {"workers": 2, "dry_run": True}  # type: ignore[operator]
         assert [each.rpartition("/")[2] for each in state["approved_by"]] == [FOLAKE, ADE]
         await picture(page, "accepted")
+
+
+@pytest.mark.parametrize("hand", HANDS.values(), ids=HANDS)
+async def test_what_a_card_leaves_out_is_read_before_it_is_accepted(visit: Visit, hand: Hand) -> None:
+    mail = "\n".join(f"Dear customer {n}," for n in range(60))
+    asked = {"action": "Send the mail", "arguments": {"body": mail, "test": "no", "blank\u200b": None}}
+    async with httpx.AsyncClient(base_url=visit.web, timeout=60) as http:
+        asked = (await http.post("/questions", json=asked)).json()
+        page = await visit.page(ADE)
+        shown = card(page, "Send the mail")
+        for told in ("Dear customer 0,", "more lines …", 'test: "no"', '"blank<U+200B>": (none)'):
+            await expect(shown).to_contain_text(told)
+        await expect(shown).not_to_contain_text("Dear customer 30,")
+        await picture(page, "left-out")
+        await hand.press(page, shown.get_by_role("button", name="Accept"))
+        modal = page.get_by_role("dialog", name="Accept this?")
+        await expect(modal).to_contain_text("Dear customer 30,")
+        assert await serious(page) == []
+        await picture(page, "accept-whole")
+        await hand.press(page, modal.get_by_role("button", name="Accept"))
+        state = (await http.get(f"/questions/{asked['id']}", params={"wait": 30})).json()
+        assert state["answer"]["decision"] == "accept"

@@ -12,6 +12,15 @@ from tests.kit.world import question
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 WORDS = "What shall we call it?"
 FREE = ["freetext"]
+ON_TOP = """(button) => {  // all of it, as a mouse finds it
+  const { left, right, top, bottom } = button.getBoundingClientRect();
+  return [top + 2, bottom - 2].every((y) => button.contains(document.elementFromPoint((left + right) / 2, y)));
+}"""
+OUTSIDE = """() => [...document.querySelectorAll(".card")].flatMap((card) => {
+  const { right } = card.getBoundingClientRect();
+  const out = (each) => each.checkVisibility() && each.getBoundingClientRect().right > right + 1;
+  return [...card.querySelectorAll("*")].filter(out).map((each) => each.outerHTML.slice(0, 80));
+})"""
 
 
 async def a_day(visit: Visit) -> str:
@@ -114,7 +123,40 @@ async def test_message_of_a_thread_is_used_as_answer_from_its_menu(visit: Visit)
     await talk.hover()
     await talk.locator(".menu summary").click()
     await talk.get_by_role("button", name="Use as answer").click()
-    assert (await visit.stage.reply())["response"] == "note: Kingfisher it is"
+    assert (await visit.stage.reply())["response"] == "Kingfisher it is"
+
+
+async def test_menu_of_the_last_message_opens_where_it_can_be_clicked(visit: Visit) -> None:
+    shown = await visit.stage.ask(question=WORDS, timeout_seconds=3000, accepted_response_kinds=FREE)
+    for n in range(12):
+        await visit.stage.workspace.post(FOLAKE, AGENTS, f"note: name {n}", shown.ts)
+    page = await visit.page(thread=shown.ts, size={"width": 1280, "height": 700})
+    thread = page.get_by_role("complementary", name="Thread")
+    for name in ("name 11", "name 1", "name 0"):  # the last ones, and one far above, which is scrolled to
+        said = thread.locator("article").filter(has_text=f"note: {name}").first
+        await said.hover()
+        await said.locator(".menu summary").click()
+        use = said.get_by_role("button", name="Use as answer")
+        await expect(use).to_be_visible()
+        assert await use.evaluate(ON_TOP)
+        await page.keyboard.press("Escape")
+    last = thread.locator("article").filter(has_text="name 11")
+    await last.hover()
+    await last.locator(".menu summary").click()
+    await last.get_by_role("button", name="Use as answer").click()
+    assert (await visit.stage.reply())["response"] == "name 11"
+
+
+@pytest.mark.parametrize("width", [1280, 1100, 390])
+async def test_nothing_of_a_card_leaves_it(visit: Visit, width: int) -> None:
+    choices = [{"value": f"v{n}", "label": f"Choice {n}, {'in many words ' * 6}"} for n in range(8)]
+    shown = await visit.stage.ask(
+        question=WORDS, timeout_seconds=3000, accepted_response_kinds=["multiple_choice"], choices=choices
+    )
+    await visit.stage.workspace.post(FOLAKE, AGENTS, "note: hm", shown.ts)
+    page = await visit.page(thread=shown.ts, size={"width": width, "height": 800})
+    await expect(page.get_by_role("complementary", name="Thread").locator("select")).to_be_visible()
+    assert await page.evaluate(OUTSIDE) == []
 
 
 @pytest.mark.parametrize(

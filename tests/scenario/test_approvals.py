@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
+from bot.delivery.rollups import LIMIT
 from bot.workspace.controls import find
-from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, USE_AS_ANSWER
 from bot.workspace.state import Message
 from tests.kit.clocks import LeapClock
 from tests.kit.world import World, config, controls, said, scene, url_of
@@ -226,9 +227,100 @@ async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stag
         assert state["approved_by"] == [named(ONCALL), named(FOLAKE)]
 
 
+async def test_accept_typed_anywhere_counts_for_nothing_that_was_changed(stage: World) -> None:
+    """Words name no version: whoever types `accept` may have seen the arguments before they were changed."""
+    refused = "were changed"
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, editable=True, approvals=2)
+        name = asked["id"]
+        await press(stage, ONCALL, card, "Answer…")
+        await stage.modal(ONCALL)
+        assert (await stage.workspace.submit_view(ONCALL, {"Your decision": "Accept", "count": "100000"})).ok
+        await stage.now_says(card, "count: 1204 → 100000")
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", card.ts)
+        told = await stage.whisper(FOLAKE, refused)
+        assert "click Accept on its newest card" in told.text
+        assert refused in (await command(stage, f"answer {name} accept", FOLAKE)).text
+        await stage.workspace.post(ADE, AGENTS, f"<@{stage.workspace.state.app.bot_user}> accept", card.ts)
+        await stage.whisper(ADE, refused)
+        note = await stage.workspace.post(ADE, AGENTS, "note: accept", card.ts)
+        before = len(stage.workspace.ephemerals(FOLAKE))
+        assert (await stage.workspace.shortcut(FOLAKE, USE_AS_ANSWER, note.ts, AGENTS)).ok
+        await stage.until(
+            lambda: refused in "".join(each.text for each in stage.workspace.ephemerals(FOLAKE)[before:])
+        )
+        state = await look(http, asked)
+        assert (state["status"], state["approved_by"]) == ("waiting", [named(ONCALL)])
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: too many", card.ts)
+        assert (await look(http, asked, wait=30))["answer"]["decision"] == "reject"
+
+
+async def test_more_than_the_word_is_no_accept_and_is_said_to_its_author(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http)
+        for text in ("looks fine to me", "accept, please"):
+            await stage.workspace.post(FOLAKE, AGENTS, text, card.ts)
+        await stage.whisper(FOLAKE, "If you mean accept, reply with just accept")
+        assert (await look(http, asked))["status"] == "waiting"
+
+
+async def test_accept_typed_below_a_roll_up_is_refused_as_nobody_saw_the_arguments(stage: World) -> None:
+    async with asking(stage) as http:
+        for n in range(LIMIT + 1):
+            assert (
+                await http.post("/questions", json=MAIL | {"action": f"Send number {n}"})
+            ).status_code == 201
+        shown = await stage.message("1 open question.")
+        cards = await stage.until(
+            lambda: len(found := [m for m in stage.cards() if "Accept" in controls(m)]) == LIMIT and found
+        )
+        await stage.level()
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", shown.ts)
+        await stage.whisper(FOLAKE, "you may not have seen all of it")
+        await stage.workspace.post(FOLAKE, AGENTS, "accept", cards[0].ts)
+        await stage.now_says(cards[0], "Answer: Accept")
+        states = [stage.record(100001 + n)["status"] for n in range(LIMIT + 1)]
+        assert sum(each in {"answered", "resolved"} for each in states) == 1
+
+
+@pytest.mark.parametrize("where", ["thread", "command", "page"])
+async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
+    stage: World, where: str
+) -> None:
+    script = "\n".join(f"step {n}" for n in range(30))
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments={"command": script})
+        assert "View full" in controls(card)
+
+        async def type_(text: str) -> None:
+            if where == "thread":
+                await stage.workspace.post(FOLAKE, AGENTS, text, card.ts)
+            elif where == "command":
+                await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"answer {asked['id']} {text}")
+            else:
+                await stage.workspace.post(ONCALL, page.channel, text, page.ts)
+
+        if where == "page":
+            await stage.workspace.command(FOLAKE, AGENTS, "/clarify", f"escalate {asked['id']}")
+            page = await stage.page(asked["id"])
+        await type_("accept")
+        await stage.whisper(ONCALL if where == "page" else FOLAKE, "you may not have seen all of it")
+        assert (await look(http, asked))["status"] == "waiting"
+        await type_("reject")
+        assert (await look(http, asked, wait=30))["answer"]["decision"] == "reject"
+
+
 @pytest.mark.parametrize(
     ("field", "entered", "told"),
-    [("tags", '["a", ', "no JSON"), ("tags", "7", "a list in brackets"), ("count", "many", "a number")],
+    [
+        ("tags", '["a", ', "no JSON"),
+        ("tags", "7", "a list in brackets"),
+        ("count", "many", "a number"),
+        ("to", "", "required"),
+        ("to", "  \n", "can't be empty"),
+        ("tags", "", "required"),
+        ("count", "", "required"),
+    ],
 )
 async def test_what_does_not_fit_gets_an_error_at_its_field(
     stage: World, field: str, entered: str, told: str
@@ -380,3 +472,135 @@ async def test_arguments_look_like_what_they_are(stage: World) -> None:
         assert "View full" in controls(card)
         await press(stage, FOLAKE, card, "View full")
         assert "line 399" in json.dumps((await stage.modal(FOLAKE)).payload)
+
+
+LONG = {"command": "\n".join(f"line {n}" for n in range(160)), "count": 1204}
+HIDDEN_COMMAND = "ls" + " " * 3000 + "\n" * 400 + "rm -rf ~"
+
+
+async def test_card_that_leaves_out_arguments_is_accepted_where_all_of_them_are_shown(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=LONG)
+        told = said(card)
+        for seen in ("line 0", "line 159", "150 more lines", "Accept opens all of it; accept it there"):
+            assert seen in told
+        await press(stage, FOLAKE, card, "Accept")
+        modal = await stage.modal(FOLAKE)
+        whole = json.dumps(modal.payload)
+        assert all(f"line {n}" in whole for n in range(160))
+        assert modal.payload["submit"]["text"] == "Accept"
+        assert (await look(http, asked))["status"] == "waiting"
+        await stage.workspace.close_view(FOLAKE)
+        assert (await look(http, asked))["status"] == "waiting"
+        await press(stage, FOLAKE, card, "Accept")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {})).ok
+        state = await look(http, asked, wait=30)
+        assert state["answer"] == {"decision": "accept", "arguments": LONG}
+        assert state["decided_by"] == named(FOLAKE)
+
+
+async def test_arguments_of_many_pages_are_read_to_their_end_before_they_are_accepted(stage: World) -> None:
+    arguments = {"body": "\u200b\u200c" * 20_000 + "END"}
+
+    def on_top(words: str) -> bool:
+        return words in json.dumps(stage.workspace.views(FOLAKE)[-1].payload)
+
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=arguments)
+        await press(stage, FOLAKE, card, "Accept")
+        first = await stage.modal(FOLAKE)
+        assert on_top("Page 1 of 2")
+        assert "submit" not in first.payload
+        assert (await stage.workspace.click_in_view(FOLAKE, label="Next")).ok
+        await stage.until(lambda: on_top("Page 2 of 2"))
+        assert on_top("END")
+        assert (await stage.workspace.submit_view(FOLAKE, {})).ok
+        assert (await look(http, asked, wait=30))["answer"] == {"decision": "accept", "arguments": arguments}
+
+
+async def test_what_was_shown_whole_is_not_accepted_once_it_has_changed(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=LONG, editable=True, approvals=2)
+        first = deepcopy(card)
+        await press(stage, ADE, card, "Accept")
+        await stage.modal(ADE)
+        await press(stage, FOLAKE, card, "Answer…")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "count": "7"})).ok
+        await stage.now_says(card, "count: 1204 → 7")
+        await stage.workspace.submit_view(ADE, {})
+        assert "arguments have changed" in json.dumps((await stage.modal(ADE)).payload)
+        await stage.workspace.close_view(ADE)
+        control = find(first.blocks, "Accept", kinds={"button"})
+        await stage.workspace.interactions.press(ADE, first, control)
+        await stage.whisper(ADE, "arguments have changed")
+        assert not stage.workspace.views(ADE)
+        assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
+
+
+async def test_accept_on_a_card_of_a_release_before_shows_all_of_it_first(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=LONG)
+        older = deepcopy(card)
+        control = find(older.blocks, "Accept", kinds={"button"})
+        value = control.element["value"]
+        control.element["value"] = value.replace("|review|", "|accept|").replace("|1.", "|")
+        assert control.element["value"] != value
+        await stage.workspace.interactions.press(FOLAKE, older, control)
+        modal = await stage.modal(FOLAKE)
+        assert "line 80" in json.dumps(modal.payload)
+        assert (await look(http, asked))["status"] == "waiting"
+
+
+async def test_page_that_leaves_out_arguments_is_accepted_where_all_of_them_are_shown(stage: World) -> None:
+    async with asking(stage) as http:
+        asked, _ = await ask(stage, http, arguments=LONG)
+        await command(stage, f"escalate {asked['id']}")
+        page = await stage.message("needs you")
+        assert "Accept opens all of it; accept it there" in said(page)
+        await press(stage, ONCALL, page, "Accept")
+        assert "line 80" in json.dumps((await stage.modal(ONCALL)).payload)
+        assert (await look(http, asked))["status"] == "waiting"
+        assert (await stage.workspace.submit_view(ONCALL, {})).ok
+        assert (await look(http, asked, wait=30))["decided_by"] == named(ONCALL)
+
+
+async def test_what_hides_in_a_command_shows_wherever_it_is_decided(stage: World) -> None:
+    arguments = {
+        "command": HIDDEN_COMMAND,
+        "dry_run": "no",
+        "force": False,
+        "note": "a\u200bb\u3164\U000e0041",
+    }
+    async with asking(stage) as http:
+        asked, card = await ask(stage, http, arguments=arguments, editable=True)
+        shown = str(card.blocks)
+        shell = Project.beside(stage, config(stage.producer.url))
+        page = await shell.fine("show", asked["id"])
+        for told in (shown, card.text.replace("&lt;", "<").replace("&gt;", ">"), page):
+            assert "⟨3,000 spaces⟩" in told
+            assert "⟨400 line breaks⟩" in told
+            assert "rm -rf ~" in told
+            assert 'dry_run: "no"' in told
+            assert "force: no" in told
+            assert "a<U+200B>b<U+3164><U+E0041>" in told
+        await press(stage, FOLAKE, card, "Answer…")
+        modal = await stage.modal(FOLAKE)
+        assert "400 line breaks" in json.dumps(modal.payload)
+        entered = {"Your decision": "Accept", "dry_run": "no\x01"}
+        assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
+        after = await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
+        for told in (after.text, str(after.blocks)):
+            assert r'dry_run: "no" → "no\x01"' in told.replace("\\\\", "\\")
+
+
+async def test_arguments_that_do_not_fit_do_not_fill_the_thread(stage: World) -> None:
+    mail = "\n".join(f"mail {n}" for n in range(2000))
+    async with asking(stage) as http:
+        await ask(stage, http, arguments={"body": mail}, session="s")
+        question = {"question": "Which one? " + "word " * 1500 + "END", "session": "s"}
+        assert (await http.post("/questions", json=question)).status_code == 201
+        await stage.until(lambda: any("END" in m.text for m in stage.workspace.messages(AGENTS)))
+        told = [each for each in stage.workspace.messages(AGENTS) if "mail 1" in said(each)]
+        assert [each.ts for each in told] == [stage.cards()[0].ts]

@@ -123,7 +123,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         stage.bot() as running,
     ):
         told = await until(lambda: running.slack.other_bots)
-        assert "another bot is connected with the same Slack app" in told
+        assert "another bot is connected to the same Slack app" in told
         async with AsyncClient(
             transport=ASGITransport(running.http_app(Limits.within(1024))), base_url="http://127.0.0.1"
         ) as web:

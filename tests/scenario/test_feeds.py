@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from bot.app import Bot
-from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, ONCALL, PLATFORM
+from bot.workspace.seed import ADE, AGENTS, EVA, FALLBACK, FOLAKE, GIO, ONCALL, PLATFORM
 from tests.kit.served import served
 from tests.kit.until import until
 from tests.kit.world import said
@@ -203,7 +203,7 @@ async def test_without_anybody_to_stand_in_the_next_step_goes_at_once_and_says_w
         page = await stage.live("Shall I go on?", ADE)
         assert "Nobody is on call: the calendar names nobody now" in said(page)
         await until(lambda: told(stage))
-        assert "names nobody for the next month" in told(stage)[0]
+        assert "has nobody on call for the next month" in told(stage)[0]
 
 
 async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_channel_hears_whom(
@@ -213,7 +213,10 @@ async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_ch
     async with stage.bot(stage.config(people=STANDS_IN)) as bot:
         await read(bot)
         _, page = await asked_and_paged(stage, FOLAKE)
-        assert "zoe@example.com, who is not found in Slack: whoever stands in is asked" in page.text
+        assert (
+            "zoe@example.com, who is not found among the full members in Slack: whoever stands in is asked"
+            in page.text
+        )
         await until(lambda: told(stage))
         assert "zoe@example.com: nobody in Slack has that e-mail address or name" in told(stage)[0]
     known = f'people = {{"zoe@example.com" = "{ADE}"}}\n'
@@ -243,6 +246,74 @@ async def test_person_who_left_is_not_waited_for(stage: Night, feed: Calendar) -
         stage.workspace.change_user(ONCALL, deleted=True)
         _, page = await asked_and_paged(stage, FOLAKE)
         assert "Who the calendar names has left" in said(page)
+
+
+@pytest.mark.parametrize("user", [GIO, EVA])
+async def test_p6_guest_or_outsider_whom_the_calendar_names_is_not_paged_and_somebody_else_is(
+    stage: Night, feed: Calendar, user: str
+) -> None:
+    feed.shifts((mail(stage, user), stage.clock.now() - HOUR, 9))
+    async with stage.bot(stage.config(people=STANDS_IN)) as bot:
+        await read(bot)
+        _, page = await asked_and_paged(stage, FOLAKE)
+        assert "who is not found among the full members in Slack: whoever stands in is asked" in said(page)
+        await until(lambda: told(stage))
+        assert f"cannot be paged ({mail(stage, user)}: " in told(stage)[0]
+        assert not stage.pages(user)
+
+
+async def test_p6_guest_whom_the_file_lists_is_paged_by_the_calendar_and_answers(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts((mail(stage, GIO), stage.clock.now() - HOUR, 9))
+    listed = f'people = {{"Gio" = "{GIO}"}}\n'
+    async with stage.bot(stage.config(people=STANDS_IN + listed, answerers=(FOLAKE,))) as bot:
+        await read(bot)
+        _, page = await asked_and_paged(stage, GIO)
+        await stage.press(page, "Yes", GIO)
+        assert (await stage.reply("rpl_1"))["response"] is True
+
+
+async def test_p6_person_who_was_paged_by_the_calendar_and_made_a_guest_since_does_not_answer(
+    stage: Night, feed: Calendar
+) -> None:
+    feed.shifts((mail(stage, ADE), stage.clock.now() - HOUR, 9))
+    async with stage.bot(stage.config(people=STANDS_IN, answerers=(FOLAKE,))) as bot:
+        await read(bot)
+        _, page = await asked_and_paged(stage, ADE)
+        stage.workspace.change_user(ADE, is_restricted=True)
+        await stage.heard("user_change")
+        await stage.press(page, "Yes", ADE)
+        await stage.whisper(ADE, "you are a guest")
+        await stage.workspace.command(ADE, AGENTS, "/clarify", f"answer {FIRST} yes")
+        assert stage.record()["status"] == "escalated"
+
+
+@pytest.mark.parametrize("group", ["policy", "step"])
+async def test_p6_guest_in_a_user_group_is_not_paged_and_somebody_else_is(stage: Night, group: str) -> None:
+    stage.workspace.change_group(PLATFORM, [GIO, ADE])
+    people = f'group = "{PLATFORM}"\n' if group == "policy" else f'users = ["{FOLAKE}"]\n'
+    steps = (step("0s", "dm" if group == "policy" else f"group:{PLATFORM}"),)
+    async with stage.bot(stage.config(*steps, people=people)):
+        await asked_and_paged(stage, ADE)
+        assert not stage.pages(GIO)
+
+
+async def test_p6_group_of_guests_leaves_the_page_to_the_next_step(stage: Night) -> None:
+    stage.workspace.change_group(PLATFORM, [GIO])
+    steps = (step("0s", f"group:{PLATFORM}"), step("30m", "dm"))
+    async with stage.bot(stage.config(*steps)):
+        await asked_and_paged(stage)  # at once
+        assert not stage.pages(GIO)
+
+
+async def test_p6_person_who_was_handed_the_turn_and_made_a_guest_since_is_passed_over(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        await bot.roster.hand("platform", ADE, stage.clock.now() + 9 * HOUR, by=ONCALL)
+        stage.workspace.change_user(ADE, is_restricted=True)
+        await stage.heard("user_change")
+        await asked_and_paged(stage)
+        assert not stage.pages(ADE)
 
 
 async def test_person_whom_pagerduty_names_is_paged(stage: Night) -> None:

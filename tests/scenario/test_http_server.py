@@ -125,7 +125,13 @@ async def test_names_are_bound_to_the_producers_that_may_use_them(stage: World) 
         stage.bot(config(stage.producer.url, more=TWO)) as bot,
         httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client,
     ):
-        names = [("mailer", 202), ("mailer-2", 202), ("engineer", 403), ("planner-agent", 403)]
+        names = [
+            ("mailer", 202),
+            ("mailer-2", 202),
+            ("engineer", 403),
+            ("planner-agent", 403),
+            ("mailer-\nengineer", 403),
+        ]
         for number, (name, status) in enumerate(names):
             answer = await client.post("/aaep/v1/messages", json=event(name, number), headers=MAILER)
             assert answer.status_code == status, answer.text
@@ -161,6 +167,8 @@ async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: World) -> N
         await stage.producer.emit(question("rpl_1") | {"producer": {"agent_id": "mailer"}})
         page = await stage.page("came as if from mailer")
         assert "was not taken in" in said(page)
+        await stage.producer.emit(question("rpl_3") | {"producer": {"agent_id": "planner-\nAll is well"}})
+        assert "was not taken in" in said(await stage.page("came as if from planner- All is well, for"))
         await stage.ask("rpl_2", question="May I?")  # as planner-agent
         assert len(stage.cards()) == 1
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from mcp_types import CallToolResult, Implementation, TextContent
 from bot.tools import OUTPUT
 from bot.web.questions import QuestionState
 from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
 from tests.kit.clocks import LeapClock
@@ -52,6 +54,11 @@ def words(result: CallToolResult) -> str:
     (content,) = result.content
     assert isinstance(content, TextContent)
     return content.text
+
+
+def clarification_of(card: Message) -> str:
+    found: str = (card.metadata or {})["event_payload"]["clarification"]
+    return found
 
 
 def over(door: str, version: str, url: str, **more: str) -> Client:
@@ -187,16 +194,28 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
         async with httpx.AsyncClient(base_url=url) as http:
             over_http = (await http.post("/questions", json={"question": "x", "choices": ["a", "a"]})).json()
         wrong = await caller.call("ask_human", question="x", choices=["a", "a"], is_error=True)
-        assert wrong["said"] == f"choices.1: {over_http['message']}"
+        assert wrong["said"] == over_http["message"]
+        assert wrong["said"].startswith("Duplicate choice: `choices[1]`")
         mistakes: list[tuple[str, dict[str, Any], str]] = [
-            ("ask_human", {}, "question: "),
-            ("ask_human", {"question": "x", "wait": 56}, "wait: "),
-            ("ask_human", {"question": "x", "colour": "red"}, "colour: "),
-            ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "irreversible: "),
-            ("ask_approval", {"question": "x"}, "action: "),
+            ("ask_human", {}, "`question` is required."),
+            ("ask_human", {"question": "x", "wait": 56}, "`wait` must be a number of seconds (0 to 55)."),
+            ("ask_human", {"question": "x", "colour": "red"}, "`colour` is not a field of a question."),
+            (
+                "ask_human",
+                {"question": "x", "choices": [1, 2]},
+                "`choices[0]` must be a string or an object with `value`.",
+            ),
+            (
+                "ask_human",
+                {"question": "x", "timeout": "5m"},
+                "`timeout` must be a number of seconds (1 to 2,592,000).",
+            ),
+            ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "`irreversible` needs"),
+            ("ask_approval", {"question": "x"}, "`action` is required"),
             ("wait_for_answer", {"id": "CLR-7-001"}, "CLR-7-001"),
             ("wait_for_answer", {"id": "seven"}, "'seven'"),
-            ("withdraw_question", {}, "id: "),
+            ("withdraw_question", {}, "`id` is required"),
+            ("withdraw_question", {"id": "CLR-7-001", "why": "x"}, "`why` is not an argument of this tool."),
         ]
         for name, arguments, part in mistakes:
             assert part in (await caller.call(name, is_error=True, **arguments))["said"]
@@ -252,6 +271,99 @@ async def test_calls_at_once_ask_once(stage: World, url: str) -> None:
     assert len(stage.cards()) == 1
 
 
+async def test_callers_without_a_session_ask_for_approval_each_for_itself(stage: World, url: str) -> None:
+    sending: dict[str, Any] = {"action": "Send it", "arguments": {"to": 1204}, "wait": 0}
+    async with called("http", "2026-07-28", url) as one, called("http", "2025-06-18", url) as other:
+        states = await asyncio.gather(*(caller.call("ask_approval", **sending) for caller in (one, other)))
+        ids = [state["id"] for state in states]
+        assert len(set(ids)) == 2
+        await stage.until(lambda: len(stage.cards()) == 2)
+        card = next(each for each in stage.cards() if clarification_of(each) == ids[0])
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        assert (await one.call("wait_for_answer", id=ids[0]))["answer"]["decision"] == "accept"
+        assert (await other.call("wait_for_answer", id=ids[1], wait=0))["status"] == "waiting"
+        assert (await other.call("ask_approval", **sending))["id"] not in ids
+
+
+async def test_named_session_joins_an_approval_only_while_it_waits(stage: World, url: str) -> None:
+    sending: dict[str, Any] = {"action": "Send it", "session": "release", "wait": 0}
+    async with called("http", "2026-07-28", url) as caller:
+        asked = await caller.call("ask_approval", **sending)
+        calls = [caller.call("ask_approval", **sending) for _ in range(4)]
+        assert {each["id"] for each in await asyncio.gather(*calls)} == {asked["id"]}
+        assert (await caller.call("ask_approval", **sending | {"session": "other"}))["id"] != asked["id"]
+        card = await stage.until(
+            lambda: next((each for each in stage.cards() if clarification_of(each) == asked["id"]), None)
+        )
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        await stage.now_says(card, "Not picked up yet")
+        again = await caller.call("ask_approval", **sending)  # it was accepted once, for the call before
+        assert (again["id"] != asked["id"], again["status"]) == (True, "waiting")
+        assert (await caller.call("wait_for_answer", id=asked["id"]))["answer"]["decision"] == "accept"
+
+
+async def test_same_key_gets_the_approval_that_was_answered(stage: World, url: str) -> None:
+    sending: dict[str, Any] = {"action": "Send it", "key": "release-7", "wait": 0}
+    async with called("http", "2026-07-28", url) as caller:
+        asked = await caller.call("ask_approval", **sending)
+        await stage.workspace.click(FOLAKE, AGENTS, (await stage.card("Send it")).ts, label="Accept")
+        answered = await caller.call("ask_approval", **sending | {"wait": 30})
+        assert (answered["id"], answered["answer"]["decision"]) == (asked["id"], "accept")
+        assert (await caller.call("ask_approval", **sending | {"key": "release-8"}))["id"] != asked["id"]
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        ("ask_approval", {"action": "Go on"}),
+        ("ask_approval", {"action": "Go on", "session": "s"}),
+        ("ask_human", {"question": "Go on", "choices": ["Accept", "Reject"]}),
+    ],
+)
+async def test_answer_that_was_not_fetched_in_time_is_nobody_elses(
+    tmp_path: Path, asking: tuple[str, dict[str, Any]]
+) -> None:
+    clock, (tool, arguments) = LeapClock(), asking
+    async with scene(tmp_path, clock=clock) as stage, stage.bot() as bot:
+        async with called("http", "2026-07-28", url_of(bot)) as one:
+            asked = await one.call(tool, **arguments, timeout=60, wait=0)
+            card = await stage.card("Go on")
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+            await stage.now_says(card, "Not picked up yet")
+        clock.leap(timedelta(seconds=61))
+        async with called("http", "2026-07-28", url_of(bot)) as third:
+            late = await third.call(tool, **arguments, timeout=60, wait=0)
+            assert (late["id"] != asked["id"], late["status"], late["answer"]) == (True, "waiting", None)
+            await stage.until(lambda: len(stage.cards()) == 2)
+            assert (await third.call("wait_for_answer", id=asked["id"]))["status"] == "answered"
+
+
+async def test_approvals_that_differ_in_what_is_redacted_are_not_joined(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    async with (
+        stage.bot(config(stage.producer.url, more=bare)) as bot,
+        called("http", "2026-07-28", url_of(bot)) as caller,
+    ):
+        ids = set()
+        for host in ("hunter1", "hunter2"):
+            sending: dict[str, Any] = {
+                "action": "Log in",
+                "arguments": {"host": host},
+                "session": "s",
+                "wait": 0,
+            }
+            ids.add((await caller.call("ask_approval", **sending))["id"])
+        assert len(ids) == 2
+        plain: dict[str, Any] = {
+            "action": "Log in",
+            "arguments": {"host": "db1", "port": 5432.0},
+            "session": "s",
+            "wait": 0,
+        }
+        same = [await caller.call("ask_approval", **plain) for _ in range(2)]
+        assert same[0]["id"] == same[1]["id"]
+
+
 async def test_call_that_is_cancelled_at_its_first_wait_was_asked(stage: World) -> None:
     async with stage.bot() as bot:
         asking = asyncio.ensure_future(
@@ -292,6 +404,14 @@ async def test_process_is_a_session(stage: World, url: str) -> None:
     assert {state["agent"] for state in states} == {"test-agent"}
 
 
+async def test_session_of_null_is_that_of_the_process(stage: World, url: str) -> None:
+    sending: dict[str, Any] = {"action": "Send it", "session": None, "agent": None, "wait": 0}
+    async with called("stdio", "2026-07-28", url) as caller:
+        asked = [await caller.call("ask_approval", **sending) for _ in range(2)]
+    assert asked[0]["id"] == asked[1]["id"]
+    assert asked[0]["agent"] == "test-agent"
+
+
 async def test_stdio_lives_through_a_restart_of_the_bot(stage: World, port: int) -> None:
     stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
     async with Life.of(stage) as life, called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
@@ -302,6 +422,26 @@ async def test_stdio_lives_through_a_restart_of_the_bot(stage: World, port: int)
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="b")
             assert (await asking)["answer"] == "b"
             assert len(stage.cards()) == 1
+
+
+async def test_approval_that_was_accepted_before_a_broken_off_call_came_again_is_handed_to_it(
+    stage: World, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`clarify mcp` repeats the call by itself: it is the same one."""
+    program = "import bot.cli.stdio, bot.cli; bot.cli.stdio._PAUSES = (3.0, 3.0); bot.cli.main()"
+    monkeypatch.setattr(f"{__name__}.CLARIFY", ["-c", program])
+    stage.configure(config(stage.producer.url, more=f'[http]\nlisten = "127.0.0.1:{port}"\n'))
+    async with Life.of(stage) as life, called("stdio", "2026-07-28", f"http://127.0.0.1:{port}") as caller:
+        asking = asyncio.create_task(caller.call("ask_approval", action="Send it", wait=55))
+        card = await stage.card("Send it")
+        await life.killed()
+        async with Life.of(stage):
+            await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+            assert (await asking)["answer"]["decision"] == "accept"
+            assert len(stage.cards()) == 1
+            again = await caller.call("ask_approval", action="Send it", wait=0)
+            assert again["status"] == "waiting"
+            await stage.until(lambda: len(stage.cards()) == 2)
 
 
 @pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])

@@ -80,7 +80,7 @@ async def test_words_in_direct_messages_are_answered_there(stage: World) -> None
             ("ready", "blocked by CLR-42-001"),
             ("digest", "*Asked*: 1"),
             ("help", "answer ID text"),
-            ("yes please", "is not understood"),
+            ("yes please", "Unknown command"),
         ):
             message = await say(stage, ADE, text)
             assert told in words(message), text
@@ -99,7 +99,7 @@ async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stag
         assert "CLR-42-001 is answered: “Yes”" in words(await say(stage, ONCALL, "yes"))
         reply = await stage.reply("rpl_1")
         assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
-        assert "is not understood" in words(await say(stage, ONCALL, "yes"))
+        assert "Unknown command" in words(await say(stage, ONCALL, "yes"))
     assert len(stage.producer.replies) == 1
 
 
@@ -131,7 +131,7 @@ async def test_direct_message_with_several_open_pages_is_asked_back(stage: World
 async def test_direct_message_of_somebody_else_answers_no_page(stage: World) -> None:
     async with stage.bot():
         await paged(stage)
-        assert "is not understood" in words(await say(stage, FOLAKE, "yes"))
+        assert "Unknown command" in words(await say(stage, FOLAKE, "yes"))
         assert stage.record(42)["status"] == "escalated"
         await stage.workspace.post(ONCALL, direct(stage, ONCALL), "note: yes, I see it")
         assert "CLR-42-001" in said(await say(stage, ONCALL, "stale"))

@@ -56,6 +56,22 @@ async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
         assert (await stage.reply())["decided_by"].endswith(ADE)
 
 
+async def test_page_is_not_handed_to_oneself_and_stays_snoozed(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, page = await asked_and_paged(stage)
+        await stage.press(page, "Snooze")
+        snoozed = await stage.becomes(page, "Snoozed until")
+        await stage.press(snoozed, "Hand to…")
+        await stage.modal(ONCALL)
+        refused = await stage.workspace.submit_view(ONCALL, {"To whom": ONCALL})
+        assert "click Take" in str(refused.errors)
+        assert (await stage.workspace.submit_view(ONCALL, {"To whom": ADE})).ok
+        await stage.becomes(card, f"Handed to <@{ADE}>")
+    words = [each.text for each in stage.workspace.messages(AGENTS)]
+    assert not any(f"handed {FIRST} to <@{ONCALL}>" in each for each in words)
+    assert sum("handed" in each for each in words) == 1
+
+
 async def test_snooze_is_quiet_for_ten_minutes_and_ends_by_itself(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         _, page = await asked_and_paged(stage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -141,6 +142,39 @@ async def test_approval_is_rejected_with_a_reason(stage: World, asker: Asker) ->
 
 
 @pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"question": "x", "timeout": "5m"}, "`timeout` must be a number of seconds (1 to 2,592,000)."),
+        ({"question": "x", "choices": [1, 2]}, "`choices[0]` must be a string or an object with `value`."),
+        (
+            {"question": "x", "choices": ["a", "a"]},
+            "Duplicate choice: `choices[1]` has a value that is there already.",
+        ),
+        ({"question": "x", "choices": ["a"], "default": "b"}, "`default` must be one of the choices."),
+        ({}, "`question` is required."),
+    ],
+)
+async def test_error_says_what_a_field_must_be(asker: Asker, fields: dict[str, Any], message: str) -> None:
+    assert (await asker.ask(status=422, **fields))["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "message"),
+    [
+        ("/questions?wait=soon", {"question": "x"}, 422, "`wait` must be a whole number."),
+        ("/questions?wait=56", {"question": "x"}, 422, "`wait` must be at most 55."),
+        ("/questions", ["x"], 422, "A question must be a JSON object."),
+        ("/clarifications", {"from": "a"}, 422, "`to` is required."),
+    ],
+)
+async def test_error_of_a_request_is_in_plain_words(
+    asker: Asker, path: str, body: Any, status: int, message: str
+) -> None:
+    answer = await asker.http.post(path, json=body)
+    assert (answer.status_code, answer.json()["message"]) == (status, message)
+
+
+@pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({}, "question"),
@@ -167,6 +201,10 @@ async def test_approval_is_rejected_with_a_reason(stage: World, asker: Asker) ->
         ({"question": "x", "to": "U0NOBODY"}, "to"),
         ({"question": "x", "key": ""}, "key"),
         ({"question": "x", "colour": "red"}, "colour"),
+        ({"question": "x", "agent": "mailer-\nbilling"}, "agent"),
+        ({"question": "x", "agent": "mailer-\u2028billing"}, "agent"),
+        ({"question": "x", "agent": "mailer-\0"}, "agent"),
+        ({"question": "x", "session": "one\r\ntwo"}, "session"),
     ],
 )
 async def test_wrong_field_is_named(asker: Asker, fields: dict[str, Any], field: str) -> None:
@@ -269,14 +307,62 @@ async def test_only_the_person_asked_answers(stage: World, asker: Asker) -> None
     await stage.now_says(card, f"<@{ADE}>")
 
 
-async def test_session_is_one_thread_and_its_first_card_is_in_the_channel(stage: World, asker: Asker) -> None:
+async def test_session_is_one_thread_and_each_card_is_in_the_channel_while_it_waits(
+    stage: World, asker: Asker
+) -> None:
     await asker.ask(question="First?", session="s1")
     first = await stage.card("First?")
-    await asker.ask(question="Second?", session="s1")
+    await asker.ask(question="Second?", kind="yes_no", context="It\nis long", session="s1")
     second = await stage.card("Second?")
-    assert (second.thread_ts, second.broadcast) == (first.ts, False)
+    assert (second.thread_ts, second.broadcast) == (first.ts, True)
     await asker.ask(question="Elsewhere?")
     assert (await stage.card("Elsewhere?")).thread_ts is None
+    await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
+    shrunk = await stage.now_says(second, "Answered by")
+    (line,) = shrunk.blocks
+    for part in ("Second?", "Answer: Yes", f"Answered by <@{FOLAKE}>"):
+        assert part in line["text"]["text"]
+    assert "\n" not in line["text"]["text"]
+    await stage.workspace.click(ADE, AGENTS, second.ts, label="View full")
+    view = await stage.modal(ADE)
+    assert r"It\nis long" in json.dumps(view.payload["blocks"])
+
+
+async def test_route_may_show_the_first_question_of_a_session_alone(stage: World) -> None:
+    text = config(stage.producer.url).replace("[[routes]]", '[[routes]]\nbroadcast = "first"')
+    async with stage.bot(text) as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        await Asker(http).ask(question="First?", session="s1")
+        first = await stage.card("First?")
+        await Asker(http).ask(question="Second?", session="s1")
+        second = await stage.card("Second?")
+        assert (second.thread_ts, second.broadcast) == (first.ts, False)
+        await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-002 it is urgent")
+        paged = await stage.message("needs you")
+        assert (paged.thread_ts, paged.broadcast, "Second?" in said(paged)) == (first.ts, True, True)
+
+
+async def test_reminder_and_page_of_an_approval_say_what_is_to_be_done_with_what(tmp_path: Path) -> None:
+    clock = LeapClock()
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        command = f"rm -rf /srv/old <!channel> && echo {'x' * 900}"
+        await Asker(http).ask(action="Run a command", arguments={"note": "hm", "command": command})
+        card = await stage.card("Run a command")
+        clock.leap(timedelta(minutes=31))
+        nudge = await stage.message("still waits")
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
+        for words in (nudge.text, json.dumps(nudge.blocks, ensure_ascii=False)):
+            assert "Run a command" in words
+            assert "command: rm -rf /srv/old" in words
+            assert "x…" in words
+        clock.leap(timedelta(minutes=15))
+        await until(lambda: stage.workspace.direct(ONCALL))
+        page = stage.workspace.direct(ONCALL)[0]
+        assert "Run a command" in page.text
+        assert "rm -rf /srv/old" in page.text
 
 
 async def test_question_that_may_not_escalate_pages_nobody(tmp_path: Path) -> None:
@@ -418,6 +504,78 @@ async def test_names_are_redacted_and_keys_that_would_be_are_refused(stage: Worl
         problem = await asker.ask(question="Go on?", key="k-hunter2", status=422)
         assert problem["field"] == "key"
         assert "hunter" not in problem["message"]
+        problem = await asker.ask(question="Go on?", agent="bot-hunter2", key="k", status=422)
+        assert problem["field"] == "agent"  # another agent's key would be the same
+        why = {"comment": "I found hunter3 myself"}
+        await http.delete(f"/questions/{asked['id']}", params=why)
+        assert "hunter" not in said(await stage.now_says(card, "I found [redacted] myself"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("arguments", r'{"of": [{"\ud800": 1, "\ud801": 2}]}'),
+        ("arguments", r'{"of": ["\udfff"]}'),
+        ("schema", r'{"properties": {"\ud800": {"type": "string"}, "\ud801": {"type": "string"}}}'),
+        ("default", r'{"\ud800": 1}'),
+        ("agent", r'"mailer-\ud800"'),
+    ],
+)
+async def test_halves_of_characters_are_refused(asker: Asker, field: str, value: str) -> None:
+    """All of them would become the same character: two names would be one."""
+    what = '"action": "Go"' if field == "arguments" else '"question": "Go?"'
+    headers = {"Content-Type": "application/json"}
+    body = f'{{{what}, "{field}": {value}}}'
+    problem = asker.body(await asker.http.post("/questions", content=body, headers=headers), 422)
+    assert (problem["field"], "half of a character" in problem["message"]) == (field, True)
+
+
+SLOW = """
+[[producers]]
+name = "mailer"
+token_env = "MAILER_TOKEN"
+redact = ["sk-[a-z0-9]{20}", "[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+[.][A-Za-z]{2,}"]
+[[producers]]
+name = "other"
+redact = ["hunter[0-9]"]
+"""
+
+
+async def test_text_that_takes_too_long_to_redact_is_refused_and_holds_nobody_up(stage: World) -> None:
+    stage.environ["MAILER_TOKEN"] = "t-mailer"
+    async with (
+        stage.bot(config(stage.producer.url, more=SLOW)) as bot,
+        httpx.AsyncClient(
+            base_url=url_of(bot), headers={"Authorization": "Bearer t-mailer"}, timeout=60
+        ) as mailer,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as other,
+    ):
+        await Asker(mailer).ask(question="Write to ann@example.org?")
+        assert "ann@" not in said(await stage.card("Write to [redacted]?"))
+        longest = 0.0
+
+        async def watch() -> None:
+            nonlocal longest
+            while True:
+                began = time.monotonic()
+                await asyncio.sleep(0.01)
+                longest = max(longest, time.monotonic() - began)
+
+        watching = asyncio.create_task(watch())
+        nasty = {"question": "Write?", "context": "a" * 60_000 + "@"}
+        asking = [asyncio.create_task(Asker(mailer).ask(status=422, **nasty)) for _ in range(6)]
+        asked = await Asker(other).ask(question="The password is hunter2?", kind="yes_no")
+        card = await stage.card("The password is [redacted]?")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
+        assert (await Asker(other).look(asked, wait=30))["answer"] is True
+        assert not all(each.done() for each in asking)
+        problems = await asyncio.gather(*asking)
+        watching.cancel()
+        assert {each["field"] for each in problems} == {"context"}
+        assert all("redact[1]" in each["message"] and "aaa" not in each["message"] for each in problems)
+        assert longest < 0.9, "the patterns run beside the event loop"
+        listed = await mailer.get("/questions", params={"session": "a" * 250 + "@"})
+        assert listed.json()["questions"] == []
 
 
 @pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
@@ -449,8 +607,8 @@ async def test_forgotten_question_is_gone_also_for_who_waits(stage: World) -> No
         assert listed["id"] == other["id"]
 
 
-async def test_names_hold_no_character_that_a_database_does_not(asker: Asker) -> None:
-    asked = await asker.ask(question="Go\0on?", agent="a\0", session="s\0", choices=["\0a", "b"])
-    assert (asked["agent"], asked["session"]) == ("a\ufffd", "s\ufffd")
-    (listed,) = (await asker.http.get("/questions", params={"session": "s\0"})).json()["questions"]
+async def test_texts_hold_no_character_that_a_database_does_not(asker: Asker) -> None:
+    asked = await asker.ask(question="Go\0on?", session="s", choices=["\0a", "b"])
+    (listed,) = (await asker.http.get("/questions", params={"session": "s"})).json()["questions"]
     assert listed["id"] == asked["id"]
+    assert (await asker.http.get("/questions", params={"session": "s\0"})).json()["questions"] == []

@@ -40,10 +40,19 @@ async def test_p4_message_is_the_answer_of_whoever_chose_it_not_of_its_author(
         assert stage.record(42)["status"] in {"answered", "resolved"}
         await stage.whisper(ADE, "CLR-42-001 is answered")
         reply = await stage.reply()
-        assert reply["response"] == "note: use the *blue* one & tell @ade"
+        assert reply["response"] == "use the *blue* one & tell @ade"
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
         assert not controls(await stage.now_says(card, f"<@{ADE}>"))
     assert len(stage.producer.replies) == 1
+
+
+@pytest.mark.parametrize("said", ["(yes)", "note: yes", "( Yes. )", "// yes"])
+async def test_comment_is_used_without_what_marks_it_as_one(stage: World, said: str) -> None:
+    async with stage.bot():
+        card = await stage.ask(**YES_NO)
+        message = await stage.workspace.post(FOLAKE, AGENTS, said, thread_ts=card.ts)
+        assert "is answered: “Yes”" in words(await use(stage, message))
+        assert (await stage.reply())["response"] is True
 
 
 async def test_several_open_questions_are_asked_about_and_answered_by_button(stage: World) -> None:
@@ -55,7 +64,7 @@ async def test_several_open_questions_are_asked_about_and_answered_by_button(sta
         label = next(each for each in buttons(asked) if "Which region?" in each)
         assert (await stage.workspace.press_ephemeral(ADE, asked, label)).ok
         reply = await stage.reply("rpl_2")
-        assert (reply["response"], reply["decided_by"]) == ("note: after lunch", f"user:slack/T0LOCAL/{ADE}")
+        assert (reply["response"], reply["decided_by"]) == ("after lunch", f"user:slack/T0LOCAL/{ADE}")
         assert stage.record(number=0)["status"] == "pending"
         await stage.until(lambda: not buttons(asked))  # in its place it says what became of it
         assert "is answered" in words(asked)
@@ -101,5 +110,5 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
             assert words(await use(stage, message)) == BUSY
             assert stage.ledger(100001) == before
         assert "is answered" in words(await use(stage, await talk(stage, "no", card), FOLAKE))
-        assert (await stage.reply())["response"] == "note: no"
+        assert (await stage.reply())["response"] == "no"
     assert len(stage.producer.replies) == 1

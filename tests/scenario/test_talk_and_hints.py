@@ -28,6 +28,20 @@ async def test_unreadable_reply_gets_a_hint_again_after_a_minute(tmp_path: Path)
         assert "yes or no" in stage.workspace.ephemerals(ADE)[1].text
 
 
+async def test_reply_that_is_nearly_an_answer_is_never_ignored_in_silence(stage: World) -> None:
+    """Also within the minute after another hint, to whoever: its author believes to have answered."""
+    async with stage.bot():
+        card = await stage.ask(timeout_seconds=86400)
+        for text in ("hm", "hm again", "yes please!", "yes, please do"):
+            await stage.workspace.post(ADE, AGENTS, text, thread_ts=card.ts)
+        await stage.whisper(ADE, "If you mean yes, reply with just yes")
+        await stage.workspace.post(FOLAKE, AGENTS, "no idea", thread_ts=card.ts)
+        await stage.whisper(FOLAKE, "If you mean no, reply with just no")
+        assert len(stage.workspace.ephemerals(ADE)) == 2
+        await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
+        assert (await stage.reply())["response"] is True
+
+
 async def test_edit_that_makes_a_reply_readable_answers(stage: World) -> None:
     async with stage.bot():
         card = await stage.ask()

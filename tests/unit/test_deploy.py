@@ -112,8 +112,21 @@ STOPS_WITHIN = int(re.findall(r"^TimeoutStopSec=(\d+)s$", UNIT.read_text(), re.M
 
 @pytest.fixture
 def cluster() -> dict[str, dict[str, Any]]:
-    """What kubernetes.yaml has of each kind."""
-    return {each["kind"]: each for each in yaml.safe_load_all((ROOT / "deploy/kubernetes.yaml").read_text())}
+    """By kind: what `kubectl apply -k` makes of the base, and beside it what is applied apart."""
+    folder = ROOT / "deploy/kubernetes"
+    base = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    apart = [path.name for path in folder.glob("*.yaml") if path.name not in base["resources"]]
+    assert sorted(apart) == [
+        "ingress.example.yaml",
+        "kustomization.yaml",
+        "secret.example.yaml",
+        "service-monitor.yaml",
+    ]
+    found = [yaml.safe_load((folder / name).read_text()) for name in (*base["resources"], *apart)]
+    (generated,) = base["configMapGenerator"]
+    data = {name: (folder / name).read_text() for name in generated["files"]}
+    found.append({"kind": "ConfigMap", "metadata": {"name": generated["name"]}, "data": data})
+    return {each["kind"]: each for each in found}
 
 
 @pytest.fixture
@@ -138,6 +151,42 @@ def test_clusters_configuration_is_complete_with_its_secret(cluster: dict[str, d
         "and nothing is given that it does not ask for"
     )
     assert (settings.http.host, str(settings.http.port)) == ("0.0.0.0", IMAGE_PORT)
+
+
+def test_cluster_keeps_its_secret_apart_from_what_is_applied_again(
+    cluster: dict[str, dict[str, Any]], pod: dict[str, Any]
+) -> None:
+    assert "secret.example.yaml" not in cluster["Kustomization"]["resources"]
+    (source,) = pod["containers"][0]["envFrom"]
+    assert source["secretRef"]["name"] == cluster["Secret"]["metadata"]["name"]
+    (image,) = cluster["Kustomization"]["images"]
+    assert pod["containers"][0]["image"].partition(":")[0] == image["name"]
+
+
+def test_cluster_opens_the_bots_port_and_slacks_path_alone(cluster: dict[str, dict[str, Any]]) -> None:
+    labels = cluster["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    policy = cluster["NetworkPolicy"]["spec"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    (port,) = cluster["Service"]["spec"]["ports"]
+    (opened,) = policy["ingress"]
+    assert [each["port"] for each in opened["ports"]] == [port["targetPort"]]
+    assert all(each.keys() == {"namespaceSelector"} for each in opened["from"])
+    (rule,) = cluster["Ingress"]["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert (path["path"], path["pathType"]) == ("/slack/events", "Exact")
+    assert path["backend"]["service"] == {
+        "name": cluster["Service"]["metadata"]["name"],
+        "port": {"name": port["name"]},
+    }
+
+
+def test_clusters_replicas_are_each_scraped(cluster: dict[str, dict[str, Any]]) -> None:
+    service, monitor = cluster["Service"], cluster["ServiceMonitor"]["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    (endpoint,) = monitor["endpoints"]
+    assert endpoint["port"] in [each["name"] for each in service["spec"]["ports"]]
+    assert endpoint["path"] == METRICS
 
 
 def test_clusters_probes_are_those_of_the_app(pod: dict[str, Any]) -> None:
@@ -219,6 +268,7 @@ secret_env = "HOOK_SECRET"
 [[producers]]
 name = "pusher"
 """
+METRICS = "/metrics"
 TARGET = {"job", "instance"}  # labels that Prometheus gives to what it scrapes
 
 
@@ -255,7 +305,7 @@ async def figures(folder: Path) -> dict[str, dict[str, set[str]]]:
             aiohttp.ClientSession() as http,
         ):
             for _ in range(2):  # a request is counted when it is over
-                async with http.get(f"{url_of(bot)}/metrics") as answer:
+                async with http.get(f"{url_of(bot)}{METRICS}") as answer:
                     text = await answer.text()
     found: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(text):
@@ -266,18 +316,46 @@ async def figures(folder: Path) -> dict[str, dict[str, set[str]]]:
     return found
 
 
-async def test_alerts_ask_for_figures_and_labels_that_are_there(tmp_path: Path) -> None:
+def expressions() -> dict[str, str]:
+    """What is asked of Prometheus, by where it stands: the alerts, and the panels and variables of the dashboard."""
+    board = json.loads((ROOT / "deploy/dashboard.json").read_text())
+    panels = {
+        f"panel {panel['title']}, {target['refId']}": target["expr"]
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+    }
+    variables = {
+        each["name"]: each["query"] for each in board["templating"]["list"] if each["type"] == "query"
+    }
+    assert panels
+    return {rule["alert"]: rule["expr"] for rule in RULES} | panels | variables
+
+
+async def test_alerts_and_dashboard_ask_for_figures_and_labels_that_are_there(tmp_path: Path) -> None:
     there = await figures(tmp_path)
-    for rule in RULES:
-        names = {*re.findall(r"\bclarify_\w+", rule["expr"])}
-        assert names
-        assert names <= there.keys(), rule["alert"]
-        for name, matchers in re.findall(r"\b(clarify_\w+)\{([^}]*)\}", rule["expr"]):
+    for where, expression in expressions().items():
+        names = {*re.findall(r"\bclarify_\w+", expression)}
+        assert names, where
+        assert names <= there.keys(), where
+        for name, matchers in re.findall(r"\b(clarify_\w+)\{([^}]*)\}", expression):
             for label, how, value in re.findall(r'(\w+)(=~|!=|=)"([^"]*)"', matchers):
+                if label in TARGET:
+                    continue
                 known = there[name][label]
                 if how != "!=" and name != "clarify_http_requests_total":  # there are only those that came up
                     pattern = value if how == "=~" else re.escape(value)
-                    assert any(re.fullmatch(pattern, each) for each in known), rule["alert"]
-        grouped = " ".join(re.findall(r"\b(?:by|on) \(([^)]*)\)", rule["expr"]))
+                    assert any(re.fullmatch(pattern, each) for each in known), where
+        grouped = " ".join(re.findall(r"\b(?:by|on) \(([^)]*)\)", expression))
         for name in names:
-            assert set(re.findall(r"\w+", grouped)) - TARGET <= there[name].keys(), rule["alert"]
+            assert set(re.findall(r"\w+", grouped)) - TARGET <= there[name].keys(), where
+
+
+def test_dashboards_legends_name_what_its_panels_group_by() -> None:
+    board = json.loads((ROOT / "deploy/dashboard.json").read_text())
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        for target in panel.get("targets", ()):
+            named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            kept = set(re.findall(r"\w+", " ".join(re.findall(r"\bby \(([^)]*)\)", target["expr"]))))
+            assert named <= kept, panel["title"]
+            assert panel["description"]

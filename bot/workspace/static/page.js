@@ -225,6 +225,17 @@ body.addEventListener("click", (event) => {
   closeMenus(inside && !event.target.closest(".menu > div > :is(button, a)") ? inside : null);
 });
 body.addEventListener("focusin", (event) => closeMenus(event.target.closest(".menu")));
+// At the end of a list a menu opens upwards: below it would be under the composer.
+body.addEventListener("toggle", (event) => {
+  const menu = event.target;
+  if (!menu.matches(".menu[open]")) return;
+  menu.classList.remove("above");
+  const items = menu.querySelector(":scope > div"), button = menu.getBoundingClientRect();
+  const room = (menu.closest(".list") || document.documentElement).getBoundingClientRect();
+  const { bottom, height } = items.getBoundingClientRect();
+  menu.classList.toggle("above", bottom > room.bottom && button.top - height > room.top);
+  items.scrollIntoView({ block: "nearest" });
+}, true);
 body.addEventListener("keydown", (event) => {
   const menu = event.target.closest(".menu[open]");
   if (menu && event.key === "Escape") {

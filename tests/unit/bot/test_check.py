@@ -126,7 +126,28 @@ async def test_check_tells_who_else_writes_and_reads_the_ledgers(configure: Conf
     assert any(ok and "can read 1 of the ledgers" in text for text, ok in told.items())
     folder.chmod(0o777)
     (finding,) = (each for each in check_machine(settings) if not each.ok)
-    assert "everybody on this machine can write" in finding.text
+    assert "everyone on this machine can write" in finding.text
+
+
+def test_check_tries_redaction_against_texts_that_slow_it_down(tmp_path: Path) -> None:
+    usual = ["sk-[a-z0-9]{20,}", "[A-Za-z0-9.-]{1,64}@[A-Za-z0-9.-]{1,255}[.][a-z]{2,24}"]
+    slow = ["[A-Za-z0-9.-]+@[A-Za-z0-9.-]+[.][a-z]{2,}", "(x+x+)+y"]
+    found = [
+        each
+        for each in check_machine(pushing(tmp_path, "b", f"redact = {[*usual, *slow]}"))
+        if "redact" in each.subject
+    ]
+    assert [(each.ok, each.subject) for each in found] == [
+        (False, "producers[0].redact[2]"),
+        (False, "producers[0].redact[3]"),
+    ]
+    assert all("takes more than 1 s" in each.text for each in found)
+    (fine,) = (
+        each
+        for each in check_machine(pushing(tmp_path, "b", f"redact = {usual}"))
+        if "redact" in each.subject
+    )
+    assert (fine.ok, fine.subject) == (True, "producers[0].redact")
 
 
 async def test_check_of_a_right_configuration(configure: Configure) -> None:
@@ -181,7 +202,7 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         (f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{GONE}"]', f"routes[0].answerers: {GONE} (Gone) is deactivated"),
         (
             f'[[routes]]\nchannel = "{AGENTS}"\nanswerers = ["{ADE}", "{ONCALL}"]\napprovals = {{high = 3}}',
-            f"routes[0].approvals: 2 may answer in {AGENTS}, and 3 different people have to accept",
+            f"routes[0].approvals: only 2 may answer in {AGENTS}, but 3 people must approve",
         ),
         (f'[[on_call]]\nname = "p"\nusers = ["{GONE}"]', f"on_call[0].users: {GONE} (Gone) is deactivated"),
         ('[[on_call]]\nname = "p"\nusers = ["U0OTHERBOT"]', "on_call[0].users: U0OTHERBOT (Other bot) is a bot"),
@@ -221,7 +242,7 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
     if missing:  # as it would be with another release of apprise, which may not know the service any more
         settings.secrets.by_variable["PAGER"] = SecretStr("gone://hush")
     found = {f"{f.subject}: {f.text}" for f in check_machine(settings)}
-    pager = "no URL that apprise can notify" if missing else "PAGER notifies through Pager Duty"
+    pager = "not a URL that apprise can notify" if missing else "PAGER notifies through Pager Duty"
     assert any(pager in line for line in found)
     assert "on_call[0].steps: MAIL notifies through E-Mail" in found
     hours = "on_call[0].steps[2]: dm only Mon 09:00-18:00, 20:00-06:00, on the clocks of Europe/Berlin"
@@ -270,8 +291,8 @@ async def test_check_only_notes_that_pictures_cannot_be_sent(
     assert await wrong(configure()) == []
     (found,) = [each async for each in check_slack(configure()) if each.subject == "SLACK_BOT_TOKEN scopes"]
     assert list(lines(found)) == [
-        "✓ ok     SLACK_BOT_TOKEN scopes: all 11 that are needed, but not files:write: “digest png” can send no picture",
-        "           → for pictures add files:write and reinstall",
+        "✓ ok     SLACK_BOT_TOKEN scopes: all 11 required, but not files:write: “digest png” cannot send a picture",
+        "           → for pictures add files:write and reinstall the app",
     ]
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] | {"files:write"}
     assert not any("files:write" in each.text for each in [each async for each in check_slack(configure())])
@@ -285,7 +306,7 @@ async def test_check_notes_an_app_that_may_read_history_once_a_minute(
     workspace.faults.add("conversations.history", "429:60")
     found = {finding.subject: finding async for finding in check_all(settings)}["history"]
     assert found.ok
-    assert "one history call a minute" in found.text
+    assert "allow this app one a minute" in found.text
     assert "again in 60 s" in found.text
     assert found.fix
 
@@ -551,8 +572,8 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
                 "ledger.workflows: feature.toml: step 1: can_clarify: expected a list of roles, "
                 '["architect"]; the step is left out.'
             ),
-            "responders.architect.command: no-such-program is no program that can be run",
-            "responders.tester.command: ask is no program that can be run",
+            "responders.architect.command: no-such-program is not an executable program",
+            "responders.tester.command: ask is not an executable program",
             "github.repo: GitHub answers 404 for o/gone",
         ]
         (settings.ledger.workflows / "feature.toml").write_text('[[steps]]\nagent = "x"\ncan_clarify = ["y"]')
@@ -609,8 +630,8 @@ def pushing(folder: Path, second: str, agents: str = "") -> Settings:
     return settings
 
 
-ANY = "pushes to us, as does {}, and may call itself any agent"
-SHARED = "its token is that of {}, too: each could read the other's replies"
+ANY = "pushes to us, as does {}, and may use any agent name"
+SHARED = "shares its token with {}: each could read the other's replies"
 
 
 @pytest.mark.parametrize(
@@ -630,7 +651,7 @@ async def test_check_tells_of_producers_that_could_speak_for_each_other(
         (ok, (ANY if ok else SHARED).format("first")),
     ]
     if ok and not agents:
-        assert found[0].fix == 'set agents = ["first", …] for it: the agents that may speak through it'
+        assert found[0].fix == 'set agents = ["first", …] for it: the agents it may speak for'
 
 
 def test_webhooks_are_named_and_nothing_is_sent(tmp_path: Path) -> None:
@@ -690,12 +711,20 @@ async def test_check_says_who_is_on_call_now_and_next(
 @pytest.mark.parametrize(
     ("shifts", "expected"),
     [
-        ([], "the calendar names nobody for the next month"),
-        ([("Ade", -9, -8)], "the calendar names nobody for the next month"),
-        ([("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)], "tells neither names nor e-mail addresses"),
-        ([("Busy", -1, 1)], "names nobody who is found in Slack: “Busy” (nobody in Slack has that"),
-        ([("ade", -1, 1), ("Zoe", 1, 2)], "names whom Slack does not know: “Zoe”"),
-        ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names whom Slack does not know: “zoe@example.com”"),
+        ([], "the calendar has nobody on call for the next month"),
+        ([("Ade", -9, -8)], "the calendar has nobody on call for the next month"),
+        ([("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)], "has shifts, but no names or e-mail addresses"),
+        ([("Busy", -1, 1)], "names nobody who can be paged: “Busy” (nobody in Slack has that"),
+        ([("ade", -1, 1), ("Zoe", 1, 2)], "names people who can't be paged: “Zoe”"),
+        ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names people who can't be paged: “zoe@example.com”"),
+        (
+            [("ade", -1, 2), ("gio@guest.example", 1, 2)],
+            "names people who can't be paged: “gio@guest.example” (a guest has that e-mail address: list them in `people` to page them)",
+        ),
+        (
+            [("eva@extern.example", -1, 2)],
+            "names nobody who can be paged: “eva@extern.example” (somebody of another company has that",
+        ),
     ],
 )
 async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(

@@ -44,8 +44,8 @@ def problems(url: str) -> list[str]:
 async def test_database_that_is_as_it_has_to_be(url: str) -> None:
     texts = [each.text for each in found(url)]
     assert all(each.ok for each in found(url))
-    assert any("its tables are up to date; no bot leads now" in each for each in texts)
-    assert any("its notices get through" in each for each in texts)
+    assert any("up to date; no bot is running" in each for each in texts)
+    assert any("notifications arrive" in each for each in texts)
     assert not any("pooling" in each for each in texts)
 
 
@@ -64,7 +64,7 @@ async def test_other_bot_on_the_slack_app_is_told_of(url: str) -> None:
     ("setting", "problem"),
     [
         ("synchronous_commit = off", "synchronous_commit is off"),
-        ("default_transaction_read_only = on", "takes no writes"),
+        ("default_transaction_read_only = on", "is read-only"),
     ],
 )
 async def test_settings_that_lose_or_refuse_answers(url: str, setting: str, problem: str) -> None:
@@ -92,8 +92,8 @@ async def test_rights_of_the_user(postgres_server: Server, url: str) -> None:
     assert problems(mine) == []
     run(url, f"revoke insert on ledgers from {other}")
     (said,) = problems(mine)
-    assert said == "this user may not read and write all tables: ledgers"
+    assert said == "this user needs read and write access to all tables: ledgers"
     empty = postgres_server.new()
     run(empty, f"revoke create on schema public from public, {other}")
     (said,) = problems(empty.replace("postgres@", f"{other}@"))
-    assert said == "this user may not make tables"
+    assert said == "this user cannot create tables"

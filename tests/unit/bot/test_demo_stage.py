@@ -72,6 +72,7 @@ async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
     assert str(tmp_path / "new" / "folder") in words
     assert "Ctrl-C" in words
     assert (tmp_path / "new" / "folder" / "stopped").read_text() == str(int(signal.SIGTERM))
+    assert said.lines[-1] == f"Stopped. Its ledgers and its log are in {tmp_path / 'new' / 'folder'}."
 
 
 async def test_demo_removes_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +85,7 @@ async def test_demo_removes_a_temporary_folder(tmp_path: Path, monkeypatch: pyte
         assert name.startswith("clarify-demo-")
         await stopped(task)
     assert names_in(tmp_path) == []
+    assert "deleted; `clarify demo --keep-folder FOLDER` keeps them" in said.lines[-1]
 
 
 async def test_demo_says_so_when_the_bot_dies(tmp_path: Path) -> None:

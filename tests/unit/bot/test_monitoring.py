@@ -37,7 +37,13 @@ class Notices:
     def __init__(self) -> None:
         self.unreadable: list[str] = []
         self.odd: list[Oddity] = []
+        self.tampered: list[str] = []
+        self.deleted: list[str] = []
         self.troubles: list[Exception] = []
+
+    async def records_tampered(self, _issue: int, changed: list[str], deleted: list[str]) -> None:
+        self.tampered += changed
+        self.deleted += deleted
 
     async def ledger_unreadable(self, error: LedgerUnreadable) -> None:
         if self.troubles:
@@ -64,6 +70,7 @@ class World:
         self.written: list[Clarification] = []
         self.seen: list[tuple[str, str]] = []
         self.held: dict[str, datetime] = {}
+        self.shown: set[str] = set()  # what people were shown
         self.router = Router(
             self.ledger,
             self.clock,
@@ -85,6 +92,7 @@ class World:
             router=self.router,
             changed=self._seen,
             notices=self.notices,  # type: ignore[arg-type]
+            shown=self._shown,
             clock=self.clock,
         )
 
@@ -96,6 +104,9 @@ class World:
     def _seen(self, record: Clarification) -> None:
         self.seen.append((record.id, record.status))
         self.index.put(summarize(record))
+
+    async def _shown(self, issue: int | None) -> set[str]:
+        return {each for each in self.shown if issue is None or each.startswith(f"CLR-{issue}-")}
 
     def _held(self, clarification: str) -> datetime | None:
         until = self.held.get(clarification)

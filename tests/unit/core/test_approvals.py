@@ -9,7 +9,6 @@ import os
 import tempfile
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from core.clarification import (
     answered,
     opened,
 )
-from core.errors import AnswerRejected, ClarifyError, ConsentRefused, CountsOnce, NotToldApart
+from core.errors import AnswerRejected, ClarifyError, ConsentRefused, CountsOnce, NotSeen, NotToldApart
 from core.ledger import FileLedger
 from core.questions import state_of
 from core.records import Seals
@@ -140,6 +139,9 @@ class Approval(RuleBasedStateMachine):
         before = self.versions[-1]
         error = self.answer(Answer("accept", "Accept", changed=changed), ACCOUNTS[who][1], version)
         if self.over(error):
+            return
+        if version is None and len(self.versions) > 1:
+            assert isinstance(error, NotSeen)
             return
         if version not in {None, before}:
             assert isinstance(error, ArgumentsChanged)
@@ -256,19 +258,30 @@ def test_route_is_a_lower_bound(claimed: str | None, at_least: Any, asked: int) 
     assert after.approvals_needed == (needed if needed > 1 else None)
 
 
-async def test_reply_written_before_a_change_is_no_accept_of_it(tmp_path: Path) -> None:
-    ledger, clock = FileLedger(tmp_path), ManualClock(NOW)
-    router = Router(ledger, clock, SLA, lambda _: None)
-    await router.open(42, approval(2))
+async def test_typed_accept_counts_only_for_what_its_author_can_only_have_seen_whole(tmp_path: Path) -> None:
+    ledger, whole = FileLedger(tmp_path), True
+    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None, shown_whole=lambda _: whole)
+    first = (await router.open(42, approval(2))).record
 
-    async def accepts(who: int, at: datetime, changed: dict[str, Any] | None = None) -> Clarification:
+    async def accepts(
+        who: int, version: str | None = None, changed: dict[str, Any] | None = None
+    ) -> Clarification:
         answer = Answer("accept", "Accept", changed=changed)
-        return await router.answer("CLR-42-001", lambda _: answer, ACCOUNTS[who][1], at)
+        return await router.answer(
+            "CLR-42-001", lambda _: answer, ACCOUNTS[who][1], NOW + MINUTE, version=version
+        )
 
-    await accepts(0, NOW + MINUTE, {"to": "some"})
+    whole = False
+    with pytest.raises(NotSeen, match="not have seen all"):
+        await accepts(0)
+    whole = True
+    await accepts(0)
+    edited = await accepts(0, version_of(first.asked), {"to": "some"})
+    with pytest.raises(NotSeen, match="were changed"):
+        await accepts(1)
     with pytest.raises(ArgumentsChanged):
-        await accepts(1, NOW + MINUTE / 2)
-    after = await accepts(1, NOW + 2 * MINUTE)
+        await accepts(1, version_of(first.asked))
+    after = await accepts(1, version_of(edited.asked))
     assert state_of(after)["approved_by"] == ["user:one", "user:two"]
     ledger.close()
 

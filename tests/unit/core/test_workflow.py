@@ -275,6 +275,9 @@ def test_folder_that_cannot_be_read_keeps_what_was_known(tmp_path: Path) -> None
         (("mailer-*", "post"), "mailer-2", True, True),
         (("mailer-*", "post"), "the mailer-2", False, False),
         (("*",), "anybody", True, True),
+        (("mailer-*",), "mailer-2\nbilling", False, True),  # a role's name is read on one line
+        (("mailer-*",), "mailer-\x1b[2J", False, False),
+        (None, "any\nbody", True, True),
     ],
 )
 def test_speaker_may_be(agents: tuple[str, ...] | None, name: str, event: bool, role: bool) -> None:

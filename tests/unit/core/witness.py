@@ -42,7 +42,7 @@ _RECORD = _set(
     "id issueNumber from to topic blocking status round maxRounds created staleAfter resolvedAt thread revision aaep"
 )
 _FIXED = {"id": None, "issueNumber": None, "from": None, "to": None, "topic": "", "blocking": True, "maxRounds": 5}  # fmt: skip
-_ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy", "seal")
+_ANSWER = ("response", "label", "decidedBy", "answeredAt", "answeredBy", "seal", "questionSeal")
 # What may change of `aaep` while the question stays the same.
 _NEWS = _set("reply replyNote wentOnAt closed nudges nudgedAt escalatedAt escalatedFor takenBy handedTo") | {
     *_ANSWER

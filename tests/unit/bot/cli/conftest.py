@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import structlog
 
+from bot.workspace import Workspace
 from tests.unit.bot.cli.kit import WORKFLOW, Prompt
 
 
@@ -31,3 +32,9 @@ def _own_logs() -> Iterator[None]:
     root.handlers, root.level = handlers, level
     logging.captureWarnings(capture=False)
     structlog.reset_defaults()
+
+
+@pytest.fixture
+async def workspace() -> AsyncIterator[Workspace]:
+    async with Workspace() as running:
+        yield running

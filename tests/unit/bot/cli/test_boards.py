@@ -143,7 +143,7 @@ def test_boards_with_a_storage_that_cannot_be_read_say_what_the_ledgers_say(
     for command in ("agents", "ready"):
         done = prompt(command)
         assert (done.code, "engineer" in done.out) == (0, True)
-        assert "the sessions are not known" in done.err
+        assert "cannot read the sessions" in done.err
 
 
 def test_boards_show_the_sessions_of_a_bot(prompt: Prompt) -> None:

@@ -58,7 +58,7 @@ def test_answer_fits_the_question(
     said = prompt("answer", "42", typed)
     asked = prompt.record("CLR-42-001")["aaep"]
     assert (said.code, asked["response"], asked["reply"]) == (0, response, "sending")
-    assert "the agent gets its reply when `clarify run` is started" in said.err
+    assert "the agent gets its reply once you start `clarify run`" in said.err
 
 
 def test_resolve_an_open_one_and_an_answered_one(prompt: Prompt) -> None:
@@ -85,7 +85,7 @@ def test_escalate_says_why_and_only_once(prompt: Prompt) -> None:
 def test_abandon_says_why(prompt: Prompt) -> None:
     prompt.asked()
     said = prompt.fine("abandon", "#42", "not", "needed")
-    assert said == "CLR-42-001 is abandoned: whoever asked gets no answer.\n"
+    assert said == "CLR-42-001 is closed without an answer.\n"
     assert "not needed" in prompt.record("CLR-42-001")["thread"][-1]["body"]
 
 
@@ -93,9 +93,9 @@ def test_abandon_says_why(prompt: Prompt) -> None:
     ("arguments", "hint"),
     [
         (["answer"], "For example: clarify answer CLR-42-001 yes"),
-        (["answer", "CLR-7-001"], "What is the text?"),
+        (["answer", "CLR-7-001"], "text is required"),
         (["resolve", "CLR-7-001"], 'clarify resolve CLR-42-001 "done by hand"'),
-        (["abandon", "7"], "2 of issue 7 are open: give the id of one: CLR-7-001, CLR-7-002."),
+        (["abandon", "7"], "2 questions of issue 7 are open; give one id: CLR-7-001, CLR-7-002."),
         (["escalate", "CLR-7-001", "x" * 2001], "The reason has 2001 characters; at most 2000"),
     ],
 )
@@ -113,7 +113,7 @@ ASK = ("request", "--from", "engineer", "--to", "architect", "--issue", "42")
 def test_request_prints_the_id_and_writes_who_asked_through_what(prompt: Prompt) -> None:
     said = prompt(*ASK, "--topic", "Storage", "--context", "We have 2 TB.", "Which database?")
     assert (said.code, said.out) == (0, "CLR-42-001\n")
-    assert "No bot runs" in said.err
+    assert "The bot is not running" in said.err
     record = prompt.record("CLR-42-001")
     assert (record["from"], record["to"], record["topic"], record["blocking"], record["maxRounds"]) == (
         "engineer",
@@ -149,9 +149,9 @@ def test_request_takes_its_question_in_several_ways(
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        ([*ASK], "What is the question? For example: clarify request --from"),
+        ([*ASK], "question is required. For example: clarify request --from"),
         ([*ASK, "one", "--question", "two"], "given twice"),
-        (["request", "Why?"], "--from, --to, --issue must be given. For example:"),
+        (["request", "Why?"], "--from, --to, --issue required. For example:"),
         ([*ASK, " "], "question is empty"),
         (
             ["request", "--from", "engineer", "--to", "archi\ntect", "--issue", "42", "Why?"],
@@ -159,7 +159,10 @@ def test_request_takes_its_question_in_several_ways(
         ),
         (["request", "--from", "engineer", "--to", "architect", "--issue", "100001", "Why?"], "reserved"),
         ([*ASK, "Why?", "--timeout", "soon"], "expected a duration such as 90s"),
-        (["request", "--follow-up", "CLR-42-001", "--to", "architect", "Why?"], "--to: not with --follow-up"),
+        (
+            ["request", "--follow-up", "CLR-42-001", "--to", "architect", "Why?"],
+            "--to: not allowed with --follow-up",
+        ),
     ],
 )
 def test_request_says_what_is_wrong_with_its_input(prompt: Prompt, arguments: list[str], hint: str) -> None:
@@ -194,7 +197,7 @@ def test_request_further_is_for_whoever_asked(prompt: Prompt) -> None:
     prompt.asked()
     prompt.fine("answer", "42", "PostgreSQL")
     said = prompt("request", "--follow-up", "CLR-42-001", "--from", "reviewer", "Why?")
-    assert (said.code, "only engineer asks further there" in said.err) == (2, True)
+    assert (said.code, "only engineer can follow up on it" in said.err) == (2, True)
 
 
 def test_request_blocks_and_frees_the_agent_in_the_status_file(prompt: Prompt) -> None:
@@ -244,7 +247,7 @@ def test_request_whose_responder_fails_twice_is_an_agent_error(
     said = prompt(*ASK, "Which database?", "--wait", "--timeout", "3s")
     assert (said.code, said.out) == (7, "")
     assert "clarify: AGENT_ERROR: architect" in said.err
-    assert "Passed on to people; still waiting." in said.err
+    assert "Escalated to people; still waiting." in said.err
     assert (prompt.record("CLR-42-001")["status"], tries.read_text()) == ("escalated", "xx")
 
 
@@ -252,7 +255,7 @@ def test_request_without_a_bot_says_when_its_responder_is_asked(prompt: Prompt) 
     responder(prompt, 'print("PostgreSQL")')
     said = prompt(*ASK, "Which database?")
     assert (said.out, prompt.record("CLR-42-001")["status"]) == ("CLR-42-001\n", "pending")
-    assert "architect is asked when `clarify run` is started, or with --wait" in said.err
+    assert "architect will be asked once you start `clarify run`. Or use --wait" in said.err
 
 
 def test_request_whose_own_work_breaks_does_not_wait_for_ever(

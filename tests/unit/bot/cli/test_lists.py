@@ -65,7 +65,7 @@ def test_lists_take_an_issue_as_slack_does(prompt: Prompt) -> None:
         assert ids(prompt.fine(*words)) == ["CLR-2-001"]
     for wrong in (("list", "two"), ("list", "2", "--issue", "1")):
         said = prompt(*wrong)
-        assert (said.code, "is not the number of an issue" in said.err) == (2, True)
+        assert (said.code, "is not an issue number" in said.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_list_tells_what_cannot_be_read_and_shows_the_rest(prompt: Prompt) -> No
     said = prompt("list")
     assert ids(said.out) == ["CLR-7-001", "CLR-7-003"]
     assert said.code == 1
-    assert "1 cannot be read in issue-7.json." in said.err
+    assert "1 in issue-7.json is unreadable." in said.err
     assert "issue-8.json" in said.err
 
 
@@ -164,7 +164,7 @@ def test_show_of_an_agents_event_says_how_to_answer(prompt: Prompt) -> None:
     said = prompt.fine("show", "42")
     assert "1. Staging\n  2. Production\n" in said
     assert "through producer planner" in said
-    assert "If nobody answers, the agent assumes: Staging" in said
+    assert "If nobody answers, the agent uses its default: Staging" in said
     assert "clarify answer CLR-42-001 1" in said
 
 
@@ -224,7 +224,7 @@ def test_list_tells_of_a_record_whose_status_nobody_knows(prompt: Prompt, status
     for command in (["list"], ["list", "--json"], ["list", "--status", "pending"], ["stale"]):
         said = prompt(*command)
         assert (said.code, "CLR-7-002" in said.out) == (1, True), command
-        assert "1 cannot be read in issue-7.json." in said.err
+        assert "1 in issue-7.json is unreadable." in said.err
 
 
 def test_show_sets_apart_what_the_agent_says_besides(prompt: Prompt) -> None:

@@ -64,7 +64,7 @@ def test_what_claude_code_has_is_kept(tmp_path: Path) -> None:
     assert (after["hooks"], after["model"]) == ({}, "opus")
     assert settings.stat().st_mode & 0o777 == 0o600
     texts = [mcp.read_text(), settings.read_text()]
-    assert installed(tmp_path, "claude-code", "--write").stdout.count("has it already") == 2
+    assert installed(tmp_path, "claude-code", "--write").stdout.count("is up to date") == 2
     assert [mcp.read_text(), settings.read_text()] == texts
 
 
@@ -94,7 +94,7 @@ def test_what_codex_has_is_kept(tmp_path: Path, before: str) -> None:
         name: value for name, value in there.items() if name != "command"
     }
     text = file.read_text()
-    assert "has it already" in installed(tmp_path, "codex", "--write").stdout
+    assert "is up to date" in installed(tmp_path, "codex", "--write").stdout
     assert file.read_text() == text
 
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_merged_is_left_and_said(tmp_path: Path, before: str) -> 
     file = tmp_path / "home/.codex/config.toml"
     file.parent.mkdir(parents=True)
     file.write_text(before)
-    assert "nothing was written there" in installed(tmp_path, "codex", "--write", code=1).stderr
+    assert "nothing was written" in installed(tmp_path, "codex", "--write", code=1).stderr
     assert file.read_text() == before
     (tmp_path / ".mcp.json").write_text("[]")
     assert "expected a JSON object" in installed(tmp_path, "claude-code", "--write", code=1).stderr

@@ -99,12 +99,12 @@ def misconfigured(prompt: Prompt) -> None:
             "CLR-42-001 was already answered by agent:architect: “PostgreSQL” (just now).",
         ),
         (abandoned, ["answer", "CLR-42-001", "MySQL"], "CLOSED", "Closed by hand"),
-        (abandoned, ["show", "CLR-42-001", "--wait"], "CLOSED", "takes no answer any more"),
+        (abandoned, ["show", "CLR-42-001", "--wait"], "CLOSED", "is closed"),
         (
             twice_round,
             ["answer", "42", "MySQL", "--round", "1"],
             "SUPERSEDED",
-            "CLR-42-001 was asked again: it is in round 2.",
+            "CLR-42-001 was asked again and is now in round 2.",
         ),
         (
             Prompt.asked,

@@ -48,12 +48,16 @@ class Ledgers(FileLedger):
     def __init__(self, records: Sequence[Clarification], unreadable: Sequence[Raw]) -> None:
         self.by_id = {record.id: record for record in records}
         self.unreadable = unreadable
+        self.tampered: set[str] = set()
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         return self.by_id[clarification_id]
 
     async def read(self, issue: int) -> list[Raw]:
         return [*self.unreadable, *(dump(each) for each in self.by_id.values() if each.issue_number == issue)]
+
+    def is_tampered_now(self, record: Clarification) -> bool:
+        return record.id in self.tampered
 
 
 class Nobody(Roster, Permalinks):

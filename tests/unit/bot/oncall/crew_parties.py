@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
-from bot.people import Profile
+from bot.people import Installation, Profile
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK
@@ -39,6 +39,8 @@ class Directory:
     def __init__(self) -> None:
         self.gone: set[str] = set()
         self.unknown: set[str] = set()
+        self.guests: set[str] = set()
+        self.outsiders: set[str] = set()
         self.away: set[str] = set()
         self.groups: dict[str, frozenset[str]] = {}
         self.down = False
@@ -49,7 +51,11 @@ class Directory:
         await self._call()
         if user in self.unknown:
             raise SlackRefusedError(code="user_not_found")
-        return Profile(user, "T1", is_deleted=user in self.gone)
+        team = "T2" if user in self.outsiders else "T1"
+        return Profile(user, team, is_deleted=user in self.gone, is_guest=user in self.guests)
+
+    async def installation(self) -> Installation:
+        return Installation("T1")
 
     async def group(self, group: str) -> frozenset[str]:
         await self._call()

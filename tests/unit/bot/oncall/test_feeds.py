@@ -260,8 +260,10 @@ async def test_other_answers_of_pagerduty_are_refused(
         await feeds.read(policy, found, None, NOW, client)
 
 
-def newcomer(workspace: Workspace, user: str, name: str, shown: str = "", **more: Any) -> None:
-    workspace.context.state.users[user] = User(user, shown or name, name, TEAM, **more)
+def newcomer(
+    workspace: Workspace, user: str, name: str, shown: str = "", team: str = TEAM, **more: Any
+) -> None:
+    workspace.context.state.users[user] = User(user, shown or name, name, team, **more)
 
 
 def shift(email: str = "", *names: str) -> Shift:
@@ -308,6 +310,8 @@ async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
     newcomer(workspace, "U0NEW", "Cem Example")
     newcomer(workspace, "U0LEFT", "Dee Example", deleted=True, email="dee@example.com")
     newcomer(workspace, "U0DEE", "Dee Example (new)", "Dee")
+    newcomer(workspace, "U0OTHER", "Other Team", email="other@example.com", team="T0OTHER")
+    newcomer(workspace, "U0BOT2", "A Bot", email="bot@example.com", is_bot=True)
     cases = {
         shift("", "Ann Example"): "2 people in Slack are called “Ann Example”",
         shift("", "Cem Example"): "2 people in Slack are called “Cem Example”",
@@ -316,6 +320,10 @@ async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
         shift("", state.users[GONE].real_name): "their account in Slack is deactivated",
         shift("", state.users[GIO].real_name): "a guest is called",
         shift("", state.users[EVA].real_name): "somebody of another company is called",
+        shift(state.users[GIO].email): "a guest has that e-mail address",
+        shift(state.users[EVA].email): "somebody of another company has that e-mail address",
+        shift("other@example.com"): "somebody of another company has that e-mail address",
+        shift("bot@example.com"): "a bot has that e-mail address",
         shift("", "Busy"): "nobody in Slack has that e-mail address or name",
         shift(): "there is neither an e-mail address nor a name",
     }
@@ -323,6 +331,15 @@ async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
         user, said = await found(tmp_path, people, wanted)
         assert user is None, wanted
         assert said.startswith(why), said
+
+
+@pytest.mark.parametrize("listed", [f'users = ["{GIO}"]\n', f'people = {{"Somebody" = "{GIO}"}}\n'])
+async def test_guest_whom_the_file_lists_by_hand_is_found(
+    tmp_path: Path, workspace: Workspace, people: People, listed: str
+) -> None:
+    guest = workspace.context.state.users[GIO]
+    for wanted in (shift(guest.email), shift("", guest.real_name)):
+        assert await found(tmp_path, people, wanted, listed) == (GIO, "")
 
 
 async def test_everybody_is_asked_for_in_pages_and_once(

@@ -215,7 +215,7 @@ async def test_on_call_asked_of_a_workspace(tmp_path: Path, store: Store) -> Non
         clock = ManualClock()
         crew = Roster(settings(tmp_path, on_call), people, store, clock, patience=10)
 
-        assert await crew.members(PLATFORM) == (ADE, ONCALL)
+        assert await crew.members(PLATFORM, ()) == (ADE, ONCALL)
         assert await crew.on_call("group") == (ADE,)
         ws.set_presence(ADE, "away")
         assert await crew.on_call("group") == (ONCALL,)
@@ -414,14 +414,18 @@ def shift_of(user: str | None, begins: float, ends: float, level: int = 0) -> Sh
             [(None, -1, 2)],
             OnDuty(
                 (),
-                "the calendar names x@example.com, who is not found in Slack",
-                note="the calendar names x@example.com, who is not found in Slack",
+                "the calendar names x@example.com, who is not found among the full members in Slack",
+                note="the calendar names x@example.com, who is not found among the full members in Slack",
             ),
         ),
         (
             "",
             [("UGONE", -1, 2)],
-            OnDuty((), "who the calendar names has left", note="who the calendar names has left"),
+            OnDuty(
+                (),
+                "who the calendar names has left, or is no full member any more",
+                note="who the calendar names has left, or is no full member any more",
+            ),
         ),
     ],
 )
@@ -453,3 +457,44 @@ async def test_copy_of_a_calendar_counts_for_a_day(
     turn = await Roster(found, people, store, ManualClock()).who("platform")
     assert turn.users == users
     assert ("has not been readable since" in turn.note) == (not users)
+
+
+@pytest.mark.parametrize(
+    ("on_call", "expected"),
+    [
+        (GROUP, ("U3",)),
+        (GROUP.replace('group = "S1"', 'group = "S1"\npick = "first_present"'), ("U3",)),
+        (LIST, ("U1", "U2")),
+        (ROTATION, ("U2",)),
+    ],
+)
+async def test_guests_and_other_teams_are_on_call_only_where_they_are_listed_by_hand(
+    tmp_path: Path, directory: Directory, store: Store, on_call: str, expected: tuple[str, ...]
+) -> None:
+    directory.guests, directory.outsiders = {"U1"}, {"U2"}
+    crew = Crew(tmp_path, on_call, directory, store)
+    assert await crew.on_call("platform") == expected
+
+
+async def test_guest_who_was_handed_the_turn_is_passed_over(
+    tmp_path: Path, directory: Directory, store: Store
+) -> None:
+    directory.guests = {"U9"}
+    crew = Crew(tmp_path, LIST, directory, store)
+    await crew.hand("platform", "U9", START + HOUR, by="U1")
+    assert await crew.on_call("platform") == ("U1", "U2")
+
+
+@pytest.mark.parametrize("known", ["guests", "outsiders"])
+async def test_outsider_of_a_copy_that_was_kept_before_is_replaced_and_takes_no_turns(
+    tmp_path: Path, directory: Directory, store: Store, known: str
+) -> None:
+    getattr(directory, known).add("U5")
+    found = settings(tmp_path, FEED + 'users = ["U7"]\n', FEED="http://127.0.0.1:1")
+    people: Any = directory
+    roster = Roster(found, people, store, ManualClock())
+    await kept(store, found, shift_of("U5", -1, 2))
+    duty = await roster.who("platform")
+    assert duty.users == ("U7",)
+    assert "is no full member any more" in duty.note
+    assert await roster.crew("platform") == {"U7"}

@@ -13,13 +13,13 @@ from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
     [
         (
             {"SLACK_BOT_TOKEN": ""},
-            "slack.mode: asks for SLACK_BOT_TOKEN, which is not set in the environment",
+            "slack.mode: SLACK_BOT_TOKEN is not set in the environment",
         ),
         (
             {"SLACK_BOT_TOKEN": "xapp-9"},
-            "slack.mode: asks for SLACK_BOT_TOKEN, whose value should begin with xoxb-",
+            "slack.mode: SLACK_BOT_TOKEN must begin with xoxb-",
         ),
-        ({"PLANNER_TOKEN": ""}, "producers[0].token_env: asks for PLANNER_TOKEN, which is not set"),
+        ({"PLANNER_TOKEN": ""}, "producers[0].token_env: PLANNER_TOKEN is not set"),
         (
             {"SLACK_API_URL": "http://example.com/api"},
             "SLACK_API_URL (environment): would send the Slack token",
@@ -27,7 +27,7 @@ from tests.unit.bot.settings.parsing import ENVIRON, FULL, parse, problems
         ({"SLACK_API_URL": "slack"}, "SLACK_API_URL (environment): expected a base URL"),
         (
             {"PAGER_URL": "xapp-9://nobody"},
-            "on_call[0].steps[1].notify: asks for PAGER_URL, whose value should be a URL that apprise can notify",
+            "on_call[0].steps[1].notify: PAGER_URL must be a URL that apprise can notify",
         ),
     ],
 )
@@ -57,9 +57,7 @@ def test_settings_take_a_heartbeat_for_the_web_only(url: str, fits: bool) -> Non
         assert "hush" not in repr(settings)
     else:
         (line,) = problems(source, ENVIRON | {"BEAT": url})
-        assert line.startswith(
-            "clarify.toml:4: monitor.heartbeat_env: asks for BEAT, whose value should be a URL"
-        )
+        assert line.startswith("clarify.toml:4: monitor.heartbeat_env: BEAT must be a URL")
         assert "hush" not in line
 
 
@@ -77,16 +75,14 @@ def test_settings_say_nothing_of_a_pager_that_cannot_be_read(
 def test_settings_refuse_a_secret_that_signs_nothing(secret: str) -> None:
     hook = '[[webhooks]]\nurl = "http://a/b"\nsecret_env = "HOOK"'
     said = " ".join(problems(hook, ENVIRON | {"HOOK": secret}))
-    assert "webhooks[0].secret_env: asks for HOOK, whose value should be a secret, with base64" in said
+    assert "webhooks[0].secret_env: HOOK must be a secret, with base64" in said
     assert "%%" not in said
 
 
 def test_settings_of_http_mode_ask_for_the_signing_secret() -> None:
     source = '[slack]\nmode = "http"\nfallback_channel = "C1"'
     lines = problems(source, {"SLACK_BOT_TOKEN": "xoxb-1"})
-    assert lines == (
-        "clarify.toml:2: slack.mode: asks for SLACK_SIGNING_SECRET, which is not set in the environment",
-    )
+    assert lines == ("clarify.toml:2: slack.mode: SLACK_SIGNING_SECRET is not set in the environment",)
     assert parse(source).secrets.signing_secret is not None
 
 

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.views.arguments import argument_words, change_words, changed_in_all, editable, read_changes
+from bot.views import inert
+from bot.views.arguments import (
+    argument_pieces,
+    argument_words,
+    change_words,
+    changed_in_all,
+    editable,
+    main_argument,
+    read_changes,
+)
+from bot.views.card import shows_whole
 from bot.views.forms import full_view
-from core.clarification import Clarification, Edit, opened
+from bot.views.notices import nudge
+from bot.views.page import outside_words, page_card
+from bot.views.wording import action_words
+from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
 from core.questions import NewQuestion, ask_of, read_question
-from tests.unit.bot.judges import judge_message, judge_view, walk
+from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, words
-from tests.unit.bot.views.kit import RENDERER
+from tests.unit.bot.views.kit import RENDERER, about, content
 
 SIMPLE = st.one_of(
     st.none(),
@@ -35,7 +49,8 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=12)
 
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
-    new = NewQuestion(action="Do it", arguments=arguments, editable=True, **more)
+    given: dict[str, Any] = {"action": "Do it", "arguments": arguments, "editable": True}
+    new = NewQuestion(**given | more)
     question = read_question(new, producer="p", token="q_1")
     ask = ask_of(question, producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
     return opened(42, 1, ask, NOW, SLA)
@@ -105,7 +120,8 @@ def test_what_is_typed_is_a_value_or_an_error_at_its_field(
         (3, "4.5", 4.5),
         ("a ", "a", None),
         ("a", "b\n", "b\n"),
-        ("a", "", ""),
+        ("", "b", "b"),
+        (" ", "", None),
         ([1.0], "[1.0]", None),
         ([1.0], "[1]", [1]),
         ({"a": None}, '{"a": null}', None),
@@ -119,12 +135,20 @@ def test_field_left_as_it_was_keeps_value_and_type(value: Any, typed: str, read:
     assert (json.dumps(changed), errors) == (json.dumps({} if read is None else {"x": read}), {})
 
 
+@pytest.mark.parametrize("value", ["a", 7, [1], {}, None])
+def test_argument_that_is_cleared_is_an_error_at_its_field(value: Any) -> None:
+    (field,) = editable({"x": value}).values()
+    assert not field.optional
+    changed, errors = read_changes({field.block_id: {"value": {"value": None}}}, {"x": value})
+    assert (changed, list(errors)) == ({}, [field.block_id])
+
+
 @pytest.mark.parametrize("value", ["x" * 3001, "a\u202eb", {"long": ["x" * 3000]}])
 def test_value_that_a_field_cannot_hold_is_shown_only(value: Any) -> None:
     assert editable({"x": value}) == {}
     record = asked({"x": value})
     said = json.dumps(RENDERER.answer_modal(record), ensure_ascii=False)
-    assert ("x" * 100 if value != "a\u202eb" else "x: ab") in said
+    assert ("x" * 100 if value != "a\u202eb" else r"x: \"a<U+202E>b\"") in said
 
 
 def test_several_changes_of_a_file_are_shown_as_such() -> None:
@@ -181,3 +205,225 @@ def test_changes_within_an_argument_are_named_by_their_place() -> None:
     ]
     assert change_words(shown) == said
     assert changed_in_all(shown).split("\n")[1:] == said
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (False, "x: no\n"),
+        ("no", 'x: "no"\n'),
+        ("false", 'x: "false"\n'),
+        ("TRUE", 'x: "TRUE"\n'),
+        (5, "x: 5\n"),
+        ("5", 'x: "5"\n'),
+        ("1,204.5", 'x: "1,204.5"\n'),
+        ("4.1.2", "x: 4.1.2\n"),
+        (None, "x: (none)\n"),
+        ("(none)", 'x: "(none)"\n'),
+        ("null", 'x: "null"\n'),
+        ("", 'x: ""\n'),
+        (" a", 'x: " a"\n'),
+        ([], "x: []\n"),
+        ({}, "x: {}\n"),
+        ("[]", 'x: "[]"\n'),
+        ('"5"', 'x: "\\"5\\""\n'),
+        ("ann@example.com", "x: ann@example.com\n"),
+    ],
+)
+def test_value_shows_its_type_where_it_could_be_mistaken(value: Any, told: str) -> None:
+    assert told in argument_words({"x": value, "y": 1})
+    message = RENDERER.card(asked({"x": value, "y": 1}))
+    for words_ in (shown(message.blocks), unescape(message.text)):
+        assert told in words_
+
+
+def test_no_two_values_look_alike() -> None:
+    values: list[Any] = [
+        True, False, None, 0, 1, 1.0, [], {}, "", " ", "a", "a ", "\n", "\\n", "a\nb", "a\\nb", "\x01", "a\x01", "a\u200b",
+        "yes", "no", "Yes", "true", "false", "null", "none", "(none)", "0", "1", "1.0", "[]", "{}", '""', '"a"', "a\tb", "a\u3164",
+        ["a"], ["a", 1], ["a", "1"], {"a": 1}, {"a": "1"}, {"a": None}, {"a": "(none)"}, "a → b",
+    ]  # fmt: skip
+    assert len({argument_words({"x": each}) for each in values}) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a\x01b\x1b\x7f", r"a\x01b\x1b\x7f"),
+        ("a\u200bb\u3164\U000e0041\u00ad\u2800\u115f\u202e\ufe0f", "a<U+200B>b<U+3164><U+E0041><U+00AD><U+2800><U+115F><U+202E><U+FE0F>"),
+        ("a\u200b" + "\U000e0041" * 400, "a<U+200B>⟨400 × <U+E0041>⟩"),
+        ("a\rb\u2028c", r"a\rb<U+2028>c"),
+        ("👩‍👩‍👧‍👦 ❤\ufe0f 1\ufe0f⃣ می\u200cخواهم", "👩‍👩‍👧‍👦 ❤\ufe0f 1\ufe0f⃣ می\u200cخواهم"),
+        ("ls" + " " * 3000 + "rm -rf ~", "ls ⟨3,000 spaces⟩ rm -rf ~"),
+        ("ls" + "\n" * 400 + "rm -rf ~", "ls\n⟨400 line breaks⟩\nrm -rf ~"),
+        ("ls" + "\n \t\u00a0" * 400 + "rm -rf ~", "ls\n⟨400 line breaks⟩\n \t\u00a0rm -rf ~"),
+        ("a\n\n    b\tc\n", "a\n\n    b\tc\n"),
+    ],
+)  # fmt: skip
+def test_what_nobody_sees_and_what_pushes_others_out_of_sight_is_told(text: str, told: str) -> None:
+    assert inert.visible(text).replace("\u2068", "").replace("\u2069", "") == told
+    for arguments in ({"command": text}, {"note": [text]}):
+        said = full_text_of(asked(arguments))
+        assert all(line.strip() in said for line in told.split("\n"))
+    action = asked({}, action=text if text.strip() else "x").asked.confirmation
+    assert action is not None
+    assert all(line.strip() in action_words(action) for line in told.split("\n"))
+
+
+def full_text_of(record: Clarification) -> str:
+    every = shown(RENDERER.view(full_view(record))["blocks"])
+    return every.replace("\u2068", "").replace("\u2069", "")
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("a", "a\x01"),
+        ("a\x01", r"a\x01"),
+        ("a\r\nb", "a\nb"),
+        ("a", "a\u200b"),
+        ("5", 5),
+        ("no", False),
+        (None, "(none)"),
+        ("x" * 900 + "a" + "x" * 900, "x" * 900 + "b" + "x" * 900),
+        ([1] * 300 + [2] + [1] * 300, [1] * 300 + [3] + [1] * 300),
+        ({"a": "\x01"}, {"a": r"\x01"}),
+        (1, True),
+    ],
+)
+def test_every_change_shows(was: Any, now: Any) -> None:
+    edit = Edit.model_validate({"changed": {"x": now}, "user": "U0GOOD", "decided_by": "user:x", "at": NOW})
+    record = asked({"x": was})
+    (line,) = change_words(record.asked.model_copy(update={"edits": (edit,)}))
+    before, _, after = line.partition(": ")[2].rpartition(" → ")
+    assert before != after
+    assert before
+    assert max(map(len, (before, after))) <= 400
+    if isinstance(was, str) and isinstance(now, str):
+        change = argument_words({"old_string": was, "new_string": now})
+        assert "(no change)" not in change
+        assert "│ -" in change
+
+
+def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is_between() -> None:
+    lines = [f"step {n}" for n in range(160)]
+    record = asked({"command": "\n".join(lines), "to": "ann", "body": "line\n" * 900 + "bye", "cc": "bob"})
+    card = RENDERER.card(record)
+    judge_message(card)
+    for told in (shown(card.blocks), card.text):
+        assert "step 0" in told
+        assert "step 159" in told
+    for told in (shown(card.blocks), card.text):
+        assert all(each in told for each in ("to: ann", "cc: bob", "│ bye"))
+    assert "step 6\n… 1,255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
+    for told in (shown(card.blocks), card.text):
+        assert "Accept opens all of it; accept it there" in told
+        assert "eply with reject;" in told
+    assert card.more == ()
+    assert not shows_whole(record)
+    assert {"View full", "Accept"} <= set(labels(card.blocks))
+    assert shows_whole(asked({"command": "ls", "to": "ann"}))
+
+
+@settings(max_examples=25, deadline=None)
+@given(arguments=ARGUMENTS)
+def test_accept_is_on_the_last_page_of_all_that_is_accepted(arguments: dict[str, Any]) -> None:
+    record = asked(arguments)
+    pages = []
+    for page in range(1, 20):
+        view = RENDERER.accept_modal(record, page)
+        judge_view(view)
+        pages.append(shown(view["blocks"]))
+        if "submit" in view:
+            break
+        assert "Next" in labels(view)
+    assert view["submit"]["text"] == "Accept"
+    assert "Next" not in labels(view)
+    wanted = record.asked.confirmation
+    assert wanted is not None
+    everything = "".join("".join(pages).split())
+    for piece in argument_pieces(wanted.arguments):
+        assert all("".join(line.split()) in everything for line in piece.text.split("\n"))
+    card = RENDERER.card(record)
+    assert ("View full" not in labels(card.blocks)) is shows_whole(record)
+
+
+def test_largest_arguments_are_read_to_their_end_before_they_are_accepted() -> None:
+    record = asked({"body": "\u200b\u200c" * 20_000 + "END"})
+    first = RENDERER.accept_modal(record, 1)
+    assert "submit" not in first
+    assert "Accept is on the last page." in shown(first["blocks"])
+    last = RENDERER.accept_modal(record, 99)
+    judge_view(last)
+    assert "END" in shown(last["blocks"])
+    assert last["submit"]["text"] == "Accept"
+
+
+def test_form_that_does_not_hold_all_offers_no_accept() -> None:
+    record = asked({"body": "x" * 250_000, "to": "ann"})
+    view = RENDERER.answer_modal(record)
+    judge_view(view)
+    (decision,) = (each for each in view["blocks"] if each.get("block_id") == "answer.decision")
+    assert [each["value"] for each in decision["element"]["options"]] == ["reject"]
+    assert "To accept it, close this and click Accept on the card" in shown(view["blocks"])
+
+
+def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_beside_it() -> None:
+    mail = "\n".join(f"line {n}" for n in range(60))
+    record = asked({"a": "5", "b": False, "c": "x" + "\n" * 50 + "y", "d": "plain", "e": mail})
+    found = [each for each in RENDERER.answer_modal(record)["blocks"] if each["type"] == "input"]
+    hints = {each["label"]["text"]: each.get("hint", {}).get("text", "") for each in found}
+    assert "Sent as text" in hints["a"]
+    assert "Yes is sent as true" in hints["b"]
+    assert hints["d"] == ""
+    beside = shown([each for each in RENDERER.answer_modal(record)["blocks"] if each["type"] != "input"])
+    assert "⟨50 line breaks⟩" in beside
+    assert "line 59" in beside
+    assert "plain" not in beside
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, ""),
+        ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
+        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Change (- old, + new): -a ⏎ +b"),
+        ({"to": "ann@example.com", "cc": None}, "to: ann@example.com ⏎ cc: (none)"),
+        ({"command": "x" * 99}, f"command: {'x' * 30}…"),
+    ],
+)
+def test_main_argument_is_the_command_or_the_first_on_one_line(arguments: dict[str, Any], said: str) -> None:
+    assert main_argument(arguments, 40) == said
+
+
+def test_reminder_pages_and_pagers_outside_name_the_command() -> None:
+    record = asked({"note": "hm", "command": "rm -rf /srv/old <!channel>"})
+    many = content(about(record), about(asked({"command": "ls"})))
+    reminder = RENDERER.message(nudge(record, []))
+    judge_message(reminder)
+    for said in (
+        reminder.text,
+        shown(reminder.blocks),
+        RENDERER.message(page_card(many)).text,
+        "\n".join(outside_words(many)),
+        "\n".join(outside_words(content(about(record)))),
+    ):
+        assert "Do it" in said
+        assert "command: rm -rf /srv/old" in said
+    assert "<!channel>" not in reminder.text
+    assert "<!channel>" not in RENDERER.message(page_card(many)).text
+
+
+@settings(max_examples=25, deadline=None)
+@given(arguments=ARGUMENTS, words_=words(4000))
+def test_decided_card_that_shrinks_is_one_inert_line(arguments: dict[str, Any], words_: str) -> None:
+    record = asked(arguments)
+    decided = answered(
+        record, Answer("accept", "Accept", words_), Decider("user:x", "slack", "T1", "U0GOOD"), NOW
+    )
+    message = RENDERER.card(decided, shrinks=True)
+    judge_message(message)
+    (line,) = message.blocks
+    assert "<@U0GOOD>" in line["text"]["text"]
+    assert "\n" not in line["text"]["text"]
+    assert RENDERER.card(record, shrinks=True).blocks == RENDERER.card(record).blocks

@@ -525,9 +525,11 @@ def test_card_open_is_taken_by_slack_and_inert(record: Clarification, verbosity:
 
 
 @many
-@given(settled_records())
-def test_card_settled_is_taken_by_slack_inert_and_without_controls(record: Clarification) -> None:
-    message = RENDERER.card(record)
+@given(settled_records(), st.booleans())
+def test_card_settled_is_taken_by_slack_inert_and_without_controls(
+    record: Clarification, shrinks: bool
+) -> None:
+    message = RENDERER.card(record, shrinks=shrinks)
     judge_message(message)
     pressed = [Press.unpack(item["value"]).verb for item in walk(message.blocks) if "value" in item]
     assert set(pressed) <= {"view"}

@@ -29,6 +29,7 @@ def test_press_round_trip(verb: Verb, seq: int, number: int, arg: str) -> None:
     ("press", "packed", "action"),
     [
         (Press("choice", "CLR-42-001", 2, "3"), "1|choice|CLR-42-001|2|3", "clarify.choice"),
+        (Press("review", "CLR-42-001", 1, "2.0f"), "1|review|CLR-42-001|1|2.0f", "clarify.review"),
         (PagePress("take", 7), "1|take|7|0", "oncall.take"),
         (PagePress("notmine", 10**15 - 1, 7), "1|notmine|999999999999999|7", "oncall.notmine"),
         (ListPress("page", "#42", 3), "1|page|3|#42", "list.page"),
@@ -87,3 +88,11 @@ def test_press_on_a_question_is_as_on_its_card() -> None:
     assert HomePress("view", "CLR-42-001", 2).on_question() == Press("view", "CLR-42-001", 2, "1")
     with pytest.raises(BadPress):
         HomePress("page", "inbox", 2).on_question()
+
+
+def test_review_names_a_page_and_the_version_of_what_it_shows() -> None:
+    press = Press("review", "CLR-42-001", 1, "12.0f")
+    assert (press.number(), press.version) == (12, "0f")
+    assert Press("accept", "CLR-42-001", 1, "0f").version == "0f"
+    with pytest.raises(BadPress, match="no number"):
+        Press("review", "CLR-42-001", 1, "0f").number()

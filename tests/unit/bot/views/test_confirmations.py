@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bot.views import inert, phrases
 from bot.views import wording as consent
+from bot.views.card import shows_whole
 from bot.views.codec import Press
 from bot.views.lists import rollup, which_question
 from bot.views.notices import nudge
@@ -24,7 +25,7 @@ from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
-from tests.unit.bot.views.kit import RENDERER, about, content
+from tests.unit.bot.views.kit import RENDERER, about, content, told_why
 
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
@@ -95,7 +96,9 @@ def judged(record: Clarification, message: Message) -> None:
         assert inert.fallback(part) in message.text
     offered = [label for label in labels(message.blocks) if label in ("Accept", "Reject")]
     assert offered == [consent.LABELS[each] for each in wanted_of(record).allowed]
+    cut = "View full" in labels(message.blocks)
     for item in walk(message.blocks):
+        assert item.get("action_id") != ("clarify.accept" if cut else "clarify.review")
         if item.get("action_id") == "clarify.accept":
             assert ("confirm" in item) is wanted_of(record).asks_twice
         elif item.get("type") == "button":
@@ -158,13 +161,10 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
     for part in (consent.action_words(wanted), consent.consequence_words(wanted)):
         if squeezed(part) not in on_card:
             assert "View full" in labels(message.blocks)
-        if message.more:
-            assert (
-                squeezed(part) in squeezed("".join(message.more))
-                or message.more[-1] == "The rest stands under View full."
-            )
-        else:
-            assert squeezed(inert.fallback(part, 10**9)) in squeezed(message.text)
+        if squeezed(inert.fallback(part, 10**9)) not in squeezed(message.text):
+            assert "View full shows all of it" in message.text
+            assert "View full" in labels(message.blocks)
+    assert message.more == ()
 
 
 @many
@@ -270,6 +270,9 @@ def test_nudge_says_what_waits_and_how_to_decide() -> None:
     warned = RENDERER.message(nudge(consent_of(action="Wipe " * 200, default_decision="accept"), []))
     for words_ in (warned.text, shown(warned.blocks)):
         assert "Warning: if nobody answers, this is carried out" in words_
+    long = RENDERER.message(nudge(consent_of(action="Wipe " * 400), []))
+    assert "Answer on its card: some of it is only shown there." in long.text
+    assert "accept or reject" not in long.text
 
 
 def test_modal_offers_both_decisions_and_chooses_none() -> None:
@@ -294,3 +297,19 @@ def test_action_that_is_lost_can_only_be_rejected() -> None:
     assert answers.from_text(record.asked, "reject").response == "reject"
     with pytest.raises(AnswerRejected, match="Reply with reject;"):
         answers.from_text(record.asked, "accept")
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize(("size", "whole"), [(100, True), (500, True), (9000, False)])
+def test_typed_accept_needs_a_card_and_a_page_that_show_everything(
+    size: int, whole: bool, paged: bool
+) -> None:
+    record = consent_of(action=f"Run it. {'x' * size}")
+    seen = [RENDERER.card(record)]
+    if paged:
+        record = told_why(record, f"Nobody answered in time. {'y' * 400}")
+        seen = [RENDERER.card(record), RENDERER.message(page_card(content(about(record))))]
+    assert shows_whole(record, "normal") is whole
+    if whole:
+        assert all("x" * size in "".join(shown(each.blocks).split()) for each in seen)
+        assert not any("View full" in labels(each.blocks) for each in seen)
