@@ -223,12 +223,16 @@ async def test_snippets_that_ask_are_answered(stage: World, monkeypatch: pytest.
     workflows.mkdir(parents=True)
     (workflow,) = [each.text for each in run_by("toml") if "[[steps]]" in each.text]
     (workflows / "feature.toml").write_text(workflow)
-    said = {}
+    said: dict[str, str] = {}
     async with stage.bot(config(stage.producer.url, more='\n[[producers]]\nname = "mailer"\n')) as bot:
         monkeypatch.setenv("CLARIFY_URL", url_of(bot))
-        for snippet in run_by(ASKS):
-            run = run_python if snippet.kind == "python" else run_shell
-            said[str(snippet)] = await with_somebody(stage, run(snippet.text.replace(HERE, url_of(bot))))
+
+        async def each_of_them() -> None:
+            for snippet in run_by(ASKS):
+                run = run_python if snippet.kind == "python" else run_shell
+                said[str(snippet)] = await run(snippet.text.replace(HERE, url_of(bot)))
+
+        await with_somebody(stage, each_of_them())
     assert {where: text for where, text in said.items() if not text.strip() or '"error"' in text} == {}
     for expected in (
         f"65 user:slack/T0LOCAL/{FOLAKE}\napproved",
