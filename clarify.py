@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -57,7 +57,6 @@ _PAUSES = (0.2, 3.0)  # seconds until the first try again, and at most between t
 _LATE = 330.0  # no question expires before its thread was read, which may take the bot 5 minutes
 _FAREWELL = 4.0  # seconds to withdraw a question at Ctrl-C
 _MOST = 16 * 1024 * 1024  # bytes of one response
-_REDACTED = "[redacted]"
 
 
 class ClarifyError(Exception):
@@ -68,7 +67,7 @@ class Refused(ClarifyError):
     """The bot does not take the question. `code`: stable, for programs; `field`: which is at fault, if one is."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
-        super().__init__(f"{field}: {message}" if field else message)
+        super().__init__(message)
         self.status = status
         self.code = code
         self.field = field
@@ -179,7 +178,7 @@ class Approval(_Decision):
     def __init__(self, state: Mapping[str, Any], sent: Mapping[str, Any] | None = None) -> None:
         """`sent`: the arguments as they were sent."""
         self.state = state
-        self._sent = sent or {}
+        self._sent = dict(sent or {})
 
     def __bool__(self) -> bool:
         return self.decision == "accept"
@@ -201,7 +200,8 @@ class Approval(_Decision):
         """
         given = self.state.get("answer") if self.status == "answered" else None
         found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
-        return unredacted(found, self._sent)
+        asked = self.state.get("asked") or {"arguments": self._sent}  # bots of earlier releases do not say
+        return dict(unredacted(found, asked.get("arguments") or {}, self._sent))
 
     @property
     def approved_by(self) -> list[str]:
@@ -209,12 +209,35 @@ class Approval(_Decision):
         return found
 
 
-def unredacted(answered: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of an answer, with those that were redacted as they were sent: people cannot change them."""
-    if not sent or not answered:
-        return dict(answered)
-    is_shown = {name: name in answered and _REDACTED not in json.dumps(answered[name]) for name in sent}
-    return {name: answered[name] if is_shown[name] else value for name, value in sent.items()}
+def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
+    """What was answered, with each part that people left as it was `asked` as it was `sent`: the bot's `redact` may have
+    hidden some of that. What they changed counts as it stands, also where it says `[redacted]`.
+    """
+    if is_same(answered, asked):
+        return sent
+    if isinstance(answered, Mapping) and isinstance(asked, Mapping) and isinstance(sent, Mapping):
+        # A name may be redacted, too. The others are as they were, and all are in their order.
+        names = {name: name for name in asked if name in sent}
+        hidden = ([each for each in asked if each not in sent], [each for each in sent if each not in asked])
+        names |= zip(*hidden, strict=False)
+        return {
+            names.get(name, name): unredacted(value, asked[name], sent[names[name]])
+            if name in names
+            else value
+            for name, value in answered.items()
+        }
+    if isinstance(answered, list) and isinstance(asked, list) and isinstance(sent, Sequence):
+        known = min(len(asked), len(sent))
+        return [
+            unredacted(value, asked[place], sent[place]) if place < known else value
+            for place, value in enumerate(answered)
+        ]
+    return answered
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: 1, 1.0 and true are three."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 class Model(Protocol[M_co]):
@@ -549,7 +572,15 @@ _Steps = Generator[_Step, Reply | OSError | None, dict[str, Any]]
 class Asking:
     """One question, from asking to its end."""
 
-    def __init__(self, fields: Mapping[str, Any], more: _More) -> None:
+    def __init__(
+        self,
+        fields: Mapping[str, Any],
+        more: _More,
+        *,
+        known: str | None = None,
+        told: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`known`: the id of a question that is asked already. `told`: called whenever the bot says how it stands."""
         said: dict[str, Any] = {**fields, **more}
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         timeout = said.pop("timeout", None)
@@ -558,8 +589,9 @@ class Asking:
         self._fields.setdefault("key", f"py-{os.urandom(12).hex()}")
         self._ends = time.monotonic() + self._timeout
         self._given_timeout = timeout
-        self._id: str | None = None
-        self._may_be_asked = False
+        self._id = known
+        self._may_be_asked = known is not None
+        self._on_told = told
 
     def steps(self) -> _Steps:
         """What to do next: a call, whose reply or error is sent in, or a pause. Ends with the question's last state.
@@ -642,6 +674,7 @@ class Asking:
         if not isinstance(state, dict) or not isinstance(state.get("id"), str) or "status" not in state:
             raise Refused(reply.status, "NO_BOT", f"What answers at {self.client.url} is no clarify-bot.")
         self._id = state["id"]
+        self._on_told()
         return state
 
 

@@ -1131,6 +1131,7 @@ class Bot:
                 self.later.run(told, "tell of what is settled")
             self.delivery.know(summary)
             self.questions.record_changed(record)
+            self.sessions.record_changed(record)
             return
         before = self.index.get(summary.id, summary.issue)
         self.telemetry.record_changed(before, summary, self.audiences.route(summary).name)
@@ -1141,6 +1142,7 @@ class Bot:
             part.record_changed(summary)
         self.replies.record_changed(summary, record, ours=ours)
         self.questions.record_changed(record)
+        self.sessions.record_changed(record)
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:

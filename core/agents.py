@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from core.clarification import HUMAN, ID, agent_key
 from core.clock import Clock, backoff, iso
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, quarantine, reason, replacing
-from core.index import Summary
+from core.index import Session, Summary
 from core.locks import Held, Locks
 
 _log = logging.getLogger("clarify.status")
@@ -31,6 +31,7 @@ _log = logging.getLogger("clarify.status")
 AgentStatus = Literal["idle", "working", "clarifying", "blocked"]
 _URGENCY: dict[AgentStatus, int] = {"blocked": 0, "clarifying": 1, "working": 2, "idle": 3}
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_LINGERS = timedelta(minutes=10)
 
 BLOCKED, CLARIFYING = "blocked-clarification", "clarifying"
 StatusEntry = dict[str, Any]
@@ -44,7 +45,7 @@ _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class SessionFact:
-    """A session as of its last event."""
+    """A session as of its last event. `is_direct`: it only asked directly, and never says that it ends."""
 
     producer: str
     session_id: str
@@ -53,6 +54,7 @@ class SessionFact:
     issue: int
     ended: bool
     last_event_at: datetime | None
+    is_direct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,29 @@ class ReadyItem:
     blocked_by: tuple[str, ...]
     since: datetime | None
     last_event_at: datetime | None
+
+
+def going_on(
+    sessions: Iterable[SessionFact],
+    waits: Callable[[Session], bool],
+    over: Mapping[Session, datetime],
+    now: datetime,
+) -> list[SessionFact]:
+    """The sessions without those that asked directly and have nothing to wait for since ten minutes.
+
+    Args:
+        sessions: all that are known.
+        waits: whether something of a session is open, or its answer was not taken.
+        over: when the last answer of each was taken, or its last question was over, as far as that is known.
+        now: the time.
+    """
+
+    def is_finished(fact: SessionFact) -> bool:
+        key = fact.producer, fact.session_id
+        moments = [moment for moment in (fact.last_event_at, over.get(key)) if moment is not None]
+        return fact.is_direct and not waits(key) and max(moments, default=_NEVER) <= now - _LINGERS
+
+    return [fact for fact in sessions if not is_finished(fact)]
 
 
 def walk(roots: Sequence[AgentNode]) -> Iterator[tuple[int, AgentNode]]:

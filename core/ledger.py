@@ -320,7 +320,7 @@ class FileLedger:
         return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
-        if self._seals.at_hand:
+        if self._seals.at_hand and not record.asked.arguments:
             return self.is_as_asked_now(record)
         return await asyncio.to_thread(self.is_as_asked_now, record)
 

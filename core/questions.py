@@ -545,6 +545,41 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
     }
 
 
+def asked_in(record: Clarification) -> dict[str, Any]:
+    """What was asked, after redaction: its kind, its words, and whatever else of it there was.
+
+    `risk` and `approvals` are those that count, which its route may have raised.
+    """
+    asked, direct = record.asked, record.asked.direct
+    if direct is None:
+        raise BadInput(f"{record.id} was not asked directly.")
+    wanted = asked.confirmation
+    extra = wanted.extra_context if wanted else {}
+    said = {
+        "question": extra.get("question") if wanted else record.question,
+        "action": wanted.action if wanted else None,
+        "context": extra.get("context") if wanted else asked.context,
+        "choices": _choices_in(asked, direct),
+        "multiple": asked.multi_select or None,
+        "schema": direct.form,
+        "consequence": wanted.consequence if wanted else None,
+        "risk": wanted.risk_level if wanted else None,
+        "irreversible": (wanted.irreversible or None) if wanted else None,
+        "arguments": direct.arguments,
+        "approvals": asked.needed if wanted else None,
+        "default": direct.default,
+    }
+    return {"kind": direct.kind} | {name: each for name, each in said.items() if each is not None}
+
+
+def _choices_in(asked: Aaep, direct: Direct) -> list[dict[str, Any]] | None:
+    about = direct.descriptions or (None,) * len(asked.choices)
+    return [
+        {"value": each.value, "label": each.label} | ({"description": more} if more else {})
+        for each, more in zip(asked.choices, about, strict=True)
+    ] or None
+
+
 def answer_in(asked: Aaep) -> tuple[Any, str | None]:
     """The answer as its kind has it, and the own words where choices were asked."""
     direct, response = asked.direct, asked.response

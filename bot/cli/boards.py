@@ -16,10 +16,11 @@ from bot.cli.running import Shell
 from bot.errors import StorageUnavailable
 from bot.producers.inbox import seen_sessions, seen_sessions_in
 from bot.views import inert
-from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
+from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
-from core.index import Summary, summarize
+from core.index import Session, Summary, session_of, summarize
+from core.records import closed_at
 
 _NAME, _LISTED, _DEEPEST = 60, 3, 12
 _STYLES = {
@@ -88,13 +89,21 @@ def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
 async def _fleet_of(shell: Shell) -> _Fleet:
     """Read it all. What is only there with a running bot may be missing, which is told on stderr."""
     summaries: list[Summary] = []
+    waiting: set[Session] = set()
+    over: dict[Session, datetime] = {}
 
     def take(record: Clarification) -> None:
         if record.is_open:
             summaries.append(summarize(record))
+        key, ended = session_of(record), closed_at(record)
+        if ended is None:
+            waiting.add(key)
+        else:
+            over[key] = max(ended, over.get(key, ended))
 
     problems = await each_record(shell.ledger, take, archived=False)
-    return _Fleet(summaries, await _sessions(shell), problems)
+    known = await _sessions(shell)
+    return _Fleet(summaries, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
 
 
 async def _sessions(shell: Shell) -> list[SessionFact]:

@@ -20,8 +20,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -40,9 +40,11 @@ _TIMEOUTS: dict[Agent, int] = {
 }  # seconds; Codex asks at its terminal only afterwards
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
-_OWN_TOOLS = "mcp__clarify__"
+_SERVER = "clarify"  # what our MCP server is called where nobody says otherwise
+_OWN_TOOLS = frozenset({"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"})
 _AWAY = 5.0  # seconds that a bot may take to come back before nobody is asked
 _MARGIN = 30  # seconds by which the question outlives its caller, who withdraws it
+_PLAN = "ExitPlanMode"
 _ACTIONS = {  # by tool: what it does, and the field that says to what
     "Bash": ("Run a shell command", None),
     "shell": ("Run a shell command", None),
@@ -54,8 +56,10 @@ _ACTIONS = {  # by tool: what it does, and the field that says to what
     "Read": ("Read", "file_path"),
     "WebFetch": ("Fetch", "url"),
     "WebSearch": ("Search the web for", "query"),
+    _PLAN: ("Carry out this plan", None),
 }
-_MOST = 16_000  # characters of an action or a question
+_UNNAMED = "any"  # in place of a `tool_use_id`
+_LETTERS = str.maketrans("0123456789", "ghijklmnop")
 _NAMED = re.compile(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"')  # in what is no JSON, too
 
 
@@ -76,6 +80,7 @@ class Options:
     on_silence: Literal["deny", "pass"] | None
     url: str | None
     escalate: bool
+    server: str
 
 
 def main(argv: Sequence[str]) -> int:
@@ -91,6 +96,7 @@ def main(argv: Sequence[str]) -> int:
         arguments.on_silence,
         arguments.url,
         arguments.escalate,
+        arguments.server_name or _SERVER,
     )
     return _decide(sys.stdin.buffer.read(), options)
 
@@ -110,6 +116,12 @@ def _parser() -> argparse.ArgumentParser:
         "--on-silence", choices=["deny", "pass"], help="without a decision: deny, or leave it to the agent"
     )
     parser.add_argument("--escalate", action="store_true", help="page the person on call if nobody answers")
+    parser.add_argument(
+        "--server-name",
+        type=_server_name,
+        metavar="NAME",
+        help=f"what the agent calls clarify's MCP server, whose tools need no permission ({_SERVER})",
+    )
     parser.add_argument("--url", help="where the bot is (default: CLARIFY_URL, or http://127.0.0.1:8787)")
     parser.add_argument("--install", action="store_true", help="add the hook to the agent's settings")
     parser.add_argument("--project", action="store_true", help="with --install: to this folder's settings")
@@ -125,6 +137,12 @@ def _seconds(text: str) -> float:
     if not 1 <= value <= 86_400:
         raise ValueError
     return value
+
+
+def _server_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", text):
+        raise ValueError
+    return text
 
 
 def _decide(data: bytes, options: Options) -> int:
@@ -196,17 +214,11 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
     tool, given, session = event["tool_name"], event["tool_input"], event["session_id"]
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
         raise NoDecision("the event is not understood: expected tool_name, tool_input and session_id")
-    if tool.startswith(_OWN_TOOLS):
+    if tool in {f"mcp__{options.server}__{each}" for each in _OWN_TOOLS}:
         return "allow", "clarify's own tools ask people themselves.", None
     said = _question(tool, given, event, options.agent)
-    with _among_callers(client.url, _digest(session, tool, given)) as is_last:
-        fields = said | {
-            "agent": options.agent,
-            "session": _session(session),
-            "escalate": options.escalate,
-            "key": _key(client, session, tool, given),
-        }
-        state = _wait(fields, options, is_last)
+    fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
+    state = _wait(client, _Call.of(event, fields), fields, options)
     if state["status"] != "answered":
         words = {"expired": "nobody answered in time", "withdrawn": AT_THE_TERMINAL}
         raise NoDecision(
@@ -216,27 +228,27 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
         return "allow", None, given | {"answers": _answers(given, state)}
     if state["answer"]["decision"] != "accept":
         return "deny", state.get("comment") or f"Rejected in Slack by {state['decided_by']}.", None
-    if tool == "ExitPlanMode":
+    if tool == _PLAN:
         return "allow", None, given
-    arguments = clarify.unredacted(state["answer"]["arguments"], given)
-    return "allow", f"Accepted in Slack by {state['decided_by']}.", None if arguments == given else arguments
+    arguments = clarify.Approval(state, given).arguments
+    is_edited = not clarify.is_same(arguments, given)
+    return "allow", f"Accepted in Slack by {state['decided_by']}.", arguments if is_edited else None
 
 
 def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:
-    """The question's own fields: an approval, or what the agent asks its user."""
+    """The question's own fields: an approval, or what the agent asks its user. All of the tool's input is in it, uncut: the
+    bot refuses what is longer than it can show.
+    """
     if tool == "AskUserQuestion":
-        return _user_questions(given["questions"])
+        return _user_questions(given)
     about = {"Folder": event.get("cwd"), "Mode": event.get("permission_mode")}
     context = "\n".join(
         f"{name}: {value}" for name, value in about.items() if isinstance(value, str) and value
     )
-    if tool == "ExitPlanMode":
-        plan = str(given.get("plan") or "")[:_MOST]
-        return {"action": "Carry out this plan", "question": plan or None, "context": context or None}
     return {
         "action": _action(tool, given),
         "arguments": given,
-        "editable": agent == "claude-code",  # Codex runs what it asked, or nothing
+        "editable": agent == "claude-code" and tool != _PLAN,  # Codex runs what it asked, or nothing
         "context": context or None,
     }
 
@@ -245,11 +257,17 @@ def _action(tool: str, given: Json) -> str:
     """What the tool is about to do, in words."""
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
-    return f"{words} {named}"[:_MOST] if isinstance(named, str) else words[:_MOST]
+    return f"{words} {named}" if isinstance(named, str) else words
 
 
-def _user_questions(questions: Sequence[Json]) -> Json:
-    """One question of the agent's to its user as choices, several as one form."""
+def _user_questions(given: Json) -> Json:
+    """One question of the agent's to its user as choices, several as one form; what has no place there stands beside it."""
+    questions = given["questions"]
+    if len({each["question"] for each in questions}) < len(questions):
+        raise NoDecision(
+            "no decision: two of its questions have the same words, so their answers would be one"
+        )
+    beside = "\n".join(_beside(given)) or None
     if len(questions) == 1:
         (one,) = questions
         return {
@@ -260,17 +278,46 @@ def _user_questions(questions: Sequence[Json]) -> Json:
             ],
             "multiple": bool(one.get("multiSelect")),
             "other": True,
+            "context": beside,
         }
     properties: Json = {}
     for number, each in enumerate(questions, 1):
-        labels = [option["label"] for option in each["options"]]
+        offered = {
+            "oneOf": [
+                {"const": one["label"], "title": one["label"], "description": one.get("description")}
+                for one in each["options"]
+            ]
+        }
         asked = {"title": each.get("header") or f"Question {number}", "description": each["question"]}
         properties[f"q{number}"] = asked | (
-            {"type": "array", "items": {"enum": labels}} if each.get("multiSelect") else {"enum": labels}
+            {"type": "array", "items": offered} if each.get("multiSelect") else offered
         )
         properties[f"q{number}_other"] = {"type": "string", "title": f"{asked['title']}: in your own words"}
     words = "\n".join(f"{number}. {each['question']}" for number, each in enumerate(questions, 1))
-    return {"question": words, "schema": {"type": "object", "properties": properties}}
+    return {
+        "question": words,
+        "schema": {"type": "object", "properties": properties},
+        "context": beside,
+    }
+
+
+def _beside(given: Json) -> Iterator[str]:
+    """What else the agent's questions say, such as previews of the options: a line or more for each."""
+    several = len(given["questions"]) > 1
+    yield from _left_over(given, {"questions", "answers"})
+    for number, each in enumerate(given["questions"], 1):
+        where = f"Question {number}, " if several else ""
+        title = {"header"} if several else set()
+        yield from _left_over(each, {"question", "options", "multiSelect"} | title, where)
+        for option in each["options"]:
+            yield from _left_over(option, {"label", "description"}, f"{where}{option['label']}, ")
+
+
+def _left_over(said: Json, shown: Collection[str], where: str = "") -> Iterator[str]:
+    for name, each in said.items():
+        if name not in shown and each is not None:
+            value = each if isinstance(each, str) else json.dumps(each, indent=2, ensure_ascii=False)
+            yield f"{where}{name}:{chr(10) if chr(10) in value else ' '}{value}"
 
 
 def _answers(given: Json, state: Json) -> dict[str, str]:
@@ -287,58 +334,136 @@ def _answers(given: Json, state: Json) -> dict[str, str]:
     return found
 
 
-@contextmanager
-def _among_callers(*call: str) -> Iterator[Callable[[], bool]]:
-    """Counts as one that waits for the decision on a call, of which several hooks may have been told. Gives a function that
-    leaves and says whether nobody else waits: who begins to wait then waits for our end first.
-
-    Each holds a shared lock on the call's own byte of a file of this user's, for as long as its process lives.
+@dataclass(frozen=True)
+class _Call:
+    """A call of a tool, as keys name it. `what`: session, tool and input; `use`: its `tool_use_id`, which not every event
+    has; `asked`: all that people are asked about it.
     """
-    place = int(hashlib.sha256(" ".join(call).encode()).hexdigest()[:15], 16)
-    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - see the check of its owner
-    path = f"{folder}/clarify-hooks-{os.getuid()}"
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError:
-        file = None
-    if file is None or os.fstat(file).st_uid != os.getuid():
-        yield lambda: True
-        return
 
-    def is_last() -> bool:
-        fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
+    what: str
+    use: str
+    asked: str = ""
+
+    @classmethod
+    def of(cls, event: Json, asked: Json | None = None) -> Self:
+        use = event.get("tool_use_id")
+        what = _digest(event["session_id"], event["tool_name"], event["tool_input"])
+        return cls(what, _digest(use) if use else _UNNAMED, _digest(asked))
+
+    @classmethod
+    def in_key(cls, key: str | None) -> Self | None:
+        """The call that a question's key names; None: it is not of a hook, or of an earlier release's."""
+        parts = (key or "").split("-")
+        return cls(*parts[1:4]) if len(parts) == 5 and parts[0] == "hook" else None
+
+    def new_key(self) -> str:
+        """A key that no question has, nor ever had."""
+        return f"hook-{self.what}-{self.use}-{self.asked}-{_letters(os.urandom(12))}"
+
+    def may_be(self, other: Self | None) -> bool:
+        """Whether it is the same call as another, as far as both are named."""
+        if other is None or self.what != other.what:
+            return False
+        return self.use == other.use or _UNNAMED in {self.use, other.use}
+
+    def found_in(self, waiting: Iterable[Json]) -> list[Json]:
+        """The questions that ask the same about the same call. Where that is not clear, there are none."""
+        calls = [(each, self.in_key(each.get("key"))) for each in waiting]
+        same = [
+            (each, call) for each, call in calls if call and self.may_be(call) and self.asked == call.asked
+        ]
+        named = [each for each, call in same if call.use == self.use]
+        return named or ([each for each, _ in same] if len(same) == 1 else [])
+
+
+class _Neighbours:
+    """This user's other hooks. They meet in locks on bytes of one file, which end with the processes that hold them."""
+
+    def __init__(self) -> None:
+        folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - see the check of its owner
+        path = f"{folder}/clarify-hooks-{os.getuid()}"
+        self._file: int | None = None
         try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
+        if os.fstat(self._file).st_uid != os.getuid():
+            self._file = None
+
+    @contextmanager
+    def one_at_a_time(self, call: str) -> Iterator[None]:
+        """Waits until no other looks whether this call is asked about, and asks."""
+        self._lock(fcntl.LOCK_EX, call)
+        try:
+            yield
+        finally:
+            self._lock(fcntl.LOCK_UN, call)
+
+    def join(self, key: str) -> None:
+        """Count as one that waits for the question of this key, once nobody is just withdrawing it."""
+        self._lock(fcntl.LOCK_SH, key)
+
+    def leave(self, key: str) -> None:
+        """Count no more."""
+        self._lock(fcntl.LOCK_UN, key)
+
+    def is_last(self, key: str) -> bool:
+        """Count no more; whether nobody else waits. Then whoever wants to join waits for our end first."""
+        self.leave(key)
+        try:
+            self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, key)
         except OSError:
             return False
         return True
 
-    fcntl.lockf(file, fcntl.LOCK_SH, 1, place)
-    try:
-        yield is_last
-    finally:
-        os.close(file)
+    def _lock(self, how: int, name: str) -> None:
+        if self._file is not None:
+            fcntl.lockf(self._file, how, 1, int(hashlib.sha256(name.encode()).hexdigest()[:15], 16))
 
 
-def _wait(fields: Mapping[str, Any], options: Options, is_last: Callable[[], bool]) -> Json:
-    """Ask, and wait: until it is decided, the time is over, or nobody waits for the decision any more.
+def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -> Json:
+    """Ask, or join the hook that has asked about this very call, and wait: until it is decided, the time is over, or nobody
+    waits for the decision any more.
 
     Raises:
         NoDecision: nobody decided.
     """
-    asking = clarify.Asking(fields, {"timeout": options.timeout + _MARGIN, "url": options.url})
-    with _Ending(options.timeout) as ending:
+    neighbours, asking = _Neighbours(), None
+    more: clarify._More = {"timeout": options.timeout + _MARGIN, "url": options.url}
+    with _Ending(options.timeout) as ending, ExitStack() as turn:
         try:
+            turn.enter_context(neighbours.one_at_a_time(call.what))
+            known = _joined(client, call, fields["session"], neighbours)
+            key = known["key"] if known else call.new_key()
+            asking = clarify.Asking(
+                fields | {"key": key}, more, known=known["id"] if known else None, told=turn.close
+            )
+            if known:
+                turn.close()
+            else:
+                neighbours.join(key)
+            ending.start_again()  # people have all of it
             return asking.carry()
         except _Over:
             ending.ignore()
-            if is_last():
+            if asking is not None and neighbours.is_last(key):
                 state = asking.withdraw("nobody answered in time" if ending.is_timeout else AT_THE_TERMINAL)
                 if state.get("status") == "answered":
                     return state
             raise NoDecision(
                 f"no decision within {options.timeout:.0f} s" if ending.is_timeout else AT_THE_TERMINAL
             ) from None
+
+
+def _joined(client: clarify.Client, call: _Call, session: str, neighbours: _Neighbours) -> Json | None:
+    """The question that was asked about this call and still waits: only what is decided from now on counts."""
+    for each in call.found_in(_waiting(client, session)):
+        neighbours.join(each["key"])
+        reply = _patiently(client, clarify.Call("GET", f"/questions/{each['id']}", patience=_AWAY))
+        if reply.status == 200 and reply.json["status"] == "waiting":
+            return each
+        neighbours.leave(each["key"])
+    return None
 
 
 class _Ending:
@@ -353,12 +478,16 @@ class _Ending:
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
             signal.signal(number, self._end)
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        self.start_again()
         threading.Thread(target=self._watch, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.ignore()
+
+    def start_again(self) -> None:
+        """Count the time from now on."""
+        signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def ignore(self) -> None:
         """Let nothing come between any more."""
@@ -381,36 +510,38 @@ class _Ending:
 
 def _withdraw_waiting(client: clarify.Client, event: Json, options: Options) -> None:
     """After a tool ran, or at the end of a session, nobody needs a decision any more."""
-    session, name = event["session_id"], event["hook_event_name"]
-    mine = None
-    if name in _AFTER_TOOL:
-        mine = _digest(session, event["tool_name"], event["tool_input"])
-    for state in _known(client, session, status="waiting"):
-        key = str(state.get("key") or "")
-        if key.startswith(f"hook-{mine}-" if mine else "hook-") and state["agent"] == options.agent:
+    mine = _Call.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
+    for state in _waiting(client, _session(event["session_id"])):
+        key = state.get("key") or ""
+        is_mine = mine.may_be(_Call.in_key(key)) if mine else key.startswith("hook-")
+        if is_mine and state["agent"] == options.agent:
             words = AT_THE_TERMINAL if mine else SESSION_OVER
             client.call(clarify.Call("DELETE", f"/questions/{state['id']}", query={"comment": words}))
 
 
-def _known(client: clarify.Client, session: str, **query: str) -> list[Json]:
-    """What this session asked, the newest first. A bot that is just starting has a moment to come back.
+def _waiting(client: clarify.Client, session: str) -> list[Json]:
+    """What waits of this session, the newest first. A bot that is just starting has a moment to come back.
 
     Raises:
         NoDecision: it is away, or does not let us ask.
     """
-    call = clarify.Call("GET", "/questions", query={"session": _session(session), **query}, patience=_AWAY)
-    reply = _patiently(lambda: client.call(call), client)
-    if reply.status >= 400:
-        raise NoDecision(f"no decision: {reply.refusal()}")
-    found: list[Json] = reply.json["questions"]
-    return found
+    found: list[Json] = []
+    asked = {"session": session, "status": "waiting"}
+    while True:
+        reply = _patiently(client, clarify.Call("GET", "/questions", query=asked, patience=_AWAY))
+        if reply.status >= 400:
+            raise NoDecision(f"no decision: {reply.refusal()}")
+        found += reply.json["questions"]
+        if (following := reply.json.get("next")) is None:
+            return found
+        asked["after"] = following
 
 
-def _patiently(call: Callable[[], clarify.Reply], client: clarify.Client) -> clarify.Reply:
+def _patiently(client: clarify.Client, call: clarify.Call) -> clarify.Reply:
     ends = time.monotonic() + _AWAY
     while True:
         try:
-            return call()
+            return client.call(call)
         except OSError as error:
             if time.monotonic() > ends:
                 raise NoDecision(
@@ -419,18 +550,14 @@ def _patiently(call: Callable[[], clarify.Reply], client: clarify.Client) -> cla
         time.sleep(0.2)
 
 
-def _key(client: clarify.Client, session: str, tool: str, given: Json) -> str:
-    """The same for one call, seen by however many hooks at once; another one for the same call later on."""
-    name = f"hook-{_digest(session, tool, given)}-"
-    mine = [each for each in _known(client, session) if str(each.get("key") or "").startswith(name)]
-    latest = max((int(each["key"].removeprefix(name)) for each in mine), default=0)
-    waits = any(each["status"] == "waiting" and each["key"] == f"{name}{latest}" for each in mine)
-    return f"{name}{latest if waits else latest + 1}"
+def _digest(*said: Any) -> str:
+    text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return _letters(hashlib.sha256(text.encode()).digest()[:16])
 
 
-def _digest(session: str, tool: str, given: Json) -> str:
-    said = json.dumps([session, tool, given], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(said.encode()).hexdigest()[:32]
+def _letters(data: bytes) -> str:
+    """Bytes without digits: a `redact` for the numbers of cards finds none in it."""
+    return data.hex().translate(_LETTERS)
 
 
 def _session(session: str) -> str:

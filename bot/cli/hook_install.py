@@ -100,6 +100,8 @@ def _command(arguments: Any, on_silence: str | None) -> str:
         words += ["--on-silence", on_silence]
     if arguments.url:
         words += ["--url", arguments.url]
+    if arguments.server_name:
+        words += ["--server-name", arguments.server_name]
     if arguments.escalate:
         words.append("--escalate")
     return shlex.join(words)

@@ -154,7 +154,7 @@ async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
     items = await shell.ledger.read(issue)
     records = [record for item in items if (record := parse(item)) is not None]
     if len(records) < len(items):
-        shell.out.note(f"{len(items) - len(records)} more in issue-{issue}.json are unreadable.")
+        shell.out.note(f"{len(items) - len(records)} more records in issue-{issue}.json are unreadable.")
     if not records:
         raise NotFound(f"of issue {issue}")
     return records
@@ -198,7 +198,9 @@ async def everywhere(
             records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
             found.extend(record for record in records if record is not None)
             if odd := sum(record is None for record in records):
-                troubles.append(f"{odd} in {name} is unreadable.")
+                troubles.append(
+                    f"{odd} record{'s' if odd > 1 else ''} in {name} {'are' if odd > 1 else 'is'} unreadable."
+                )
     return found, troubles
 
 

@@ -99,7 +99,7 @@ class Delivery:
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
                 self._rollups.begin(rolled_up(row), row.key)
-            self.send(row.target, row.key, post=row.ts is None)
+            self._send(row, row.target)
 
     async def run(self) -> None:
         """Work through what changed, in batches; runs until cancelled."""
@@ -148,9 +148,15 @@ class Delivery:
         }
         for row in await self._messages.cards_of(shown):
             priority = _priority(shown[row.clarification or ""], row)
-            self.lanes.put(row.channel or row.target, row.key, post=row.ts is None, priority=priority)
+            self.lanes.put(
+                row.channel or row.target,
+                row.key,
+                post=row.ts is None,
+                priority=priority,
+                producer=row.producer or "",
+            )
         for row in await self._messages.nudges_of(each.id for each in mine if each.nudges):
-            self.send(row.channel or row.target, row.key, post=row.ts is None)
+            self._send(row)
         for group in {self._rollups.group(summary) for summary in mine}:
             await self._roll_up(group)
         for gone in (each.id for each in mine if not each.needs_something):
@@ -178,7 +184,7 @@ class Delivery:
         if row is not None:
             self.lanes.put(row.channel or row.target, key, post=row.ts is None, priority=(CARD, 0.0))
         for nudge in await self._messages.nudges_for(key):
-            self.send(nudge.channel or nudge.target, nudge.key, post=nudge.ts is None)
+            self._send(nudge)
         if not held:
             self._rollups.end(group)
 
@@ -199,6 +205,10 @@ class Delivery:
         """Have a stored message delivered."""
         self.lanes.put(target, key, post=post)
 
+    def _send(self, row: Row, place: str | None = None) -> None:
+        place = place or row.channel or row.target
+        self.lanes.put(place, row.key, post=row.ts is None, producer=row.producer or "")
+
     async def send_all(self) -> None:
         """Have all stored messages delivered that may still have to change.
 
@@ -206,7 +216,7 @@ class Delivery:
             StorageUnavailable: they cannot be read now.
         """
         for row in await self._messages.unfinished():
-            self.send(row.channel or row.target, row.key, post=row.ts is None)
+            self._send(row)
 
     async def send_stored(self, key: str) -> None:
         """Have a message delivered that another bot stored.
@@ -216,7 +226,7 @@ class Delivery:
         """
         row = await self._messages.get(key)
         if row is not None:
-            self.send(row.channel or row.target, row.key, post=row.ts is None)
+            self._send(row)
 
     async def notify(self, fresh: Fresh) -> None:
         """Have a notice shown; durable when this returns.

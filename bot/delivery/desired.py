@@ -6,6 +6,7 @@ nothing to post (yet).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from bot.routing import Audiences
 from bot.views.lists import rollup
 from bot.views.notices import nudge_over, rollup_nudge_over
 from bot.views.render import Message, Renderer
-from core.clarification import DONE, Clarification, parse_id
+from core.clarification import CHANGED, DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
@@ -127,18 +128,24 @@ class DesiredState:
             return Skip("shown in the roll-up card")
         route = self._audiences.route(record)
         channel, thread_ts = await self._place(row, record)
-        message = self._renderer.card(
-            record,
-            round=row.round,
-            verbosity=route.verbosity,
-            posted_to_fallback=route.channel if row.target != route.channel else None,
-            asks_an_agent=self._audiences.asks_an_agent(record),
-            shrinks=thread_ts is not None and route.broadcast == "all",
-        )
+
+        def drawn() -> tuple[Message, str]:
+            message = self._renderer.card(
+                record,
+                round=row.round,
+                verbosity=route.verbosity,
+                posted_to_fallback=route.channel if row.target != route.channel else None,
+                asks_an_agent=self._audiences.asks_an_agent(record),
+                shrinks=thread_ts is not None and route.broadcast == "all",
+            )
+            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record))
+
+        # Arguments can be large, and others have their turn meanwhile.
+        message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()
         about = {"clarification": record.id}
         return Desired(
             message=message,
-            digest=f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record)),
+            digest=shown,
             final=_is_final(record, row.round),
             channel=channel,
             metadata={"event_type": CARD_EVENT, "event_payload": about | {"revision": record.revision}},
@@ -149,7 +156,17 @@ class DesiredState:
             and (route.broadcast == "all" or record.status == "escalated"),
             opens_thread=thread_ts is None and row.session_id is not None,
             needed=record.is_open,
+            unwanted=row.ts is None and await self._is_needless(record),
         )
+
+    async def _is_needless(self, record: Clarification) -> bool:
+        """Whether nobody misses the card of a question that is over, if it never had one: its asker took it back, or has its
+        answer. What expired unseen is shown, what a producer's event asked (promise P1), and what is reopened where
+        another program had ended it.
+        """
+        if record.asked.direct is None or record.status not in DONE or record.is_adoptable:
+            return False
+        return record.asked.closed not in {"expired", CHANGED} and await self._ledger.vouches(record)
 
     async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
         """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""

@@ -389,6 +389,10 @@ class Messages:
         self.in_flight.end(row.key)
         self.late.set()
 
+    async def set_aside(self, key: str) -> None:
+        """It is not posted, unless what it is about changes once more."""
+        await self._store.run("update messages set final = 1 where key = :key and ts is null", key=key)
+
     async def may_change(self, key: str, at: float) -> None:
         """A change of a message was begun, by us or by whoever led before, and its outcome is not known."""
         await self._store.write(lambda tx: _note_late(tx, LateCall(key, "", "", at, at + WATCHED)))

@@ -216,6 +216,9 @@ class Messenger:
         return NotYet()
 
     async def _drop(self, row: Row) -> Done:
+        if row.kind == "card" and row.intent_at is None:
+            await self._messages.set_aside(row.key)
+            return Done()
         await self._messages.give_up(row, "not needed any more", self._now())
         await self._on_outcome(row, "dropped", None)
         return Done()

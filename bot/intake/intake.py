@@ -24,9 +24,9 @@ from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
 from core import aaep
 from core.aaep import Event
-from core.agents import SessionFact
+from core.agents import SessionFact, going_on
 from core.approvals import bounded
-from core.clarification import HUMAN, Ask, agent_key
+from core.clarification import HUMAN, Ask, Clarification, agent_key
 from core.clock import Clock
 from core.errors import (
     BadInput,
@@ -37,9 +37,10 @@ from core.errors import (
     ScopeViolation,
 )
 from core.hub import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
-from core.index import Index
+from core.index import Index, Session, session_of
 from core.matching import SessionNews, concerns
 from core.questions import ask_of
+from core.records import closed_at
 from core.router import BODY_LIMIT, Router
 from core.workflow import Scopes
 
@@ -376,7 +377,17 @@ class Sessions:
         self._store = store
         self._index = index
         self._clock = clock
-        self._known: OrderedDict[tuple[str, str], SessionFact] = OrderedDict()
+        self._known: OrderedDict[Session, SessionFact] = OrderedDict()
+        self._over: OrderedDict[Session, datetime] = OrderedDict()  # when what they asked directly was
+
+    def record_changed(self, record: Clarification) -> None:
+        """Take in a clarification as it is now."""
+        if record.asked.direct is not None and (over := closed_at(record)) is not None:
+            key = session_of(record)
+            self._over.pop(key, None)
+            self._over[key] = over
+            if len(self._over) > _MOST_REMEMBERED:
+                self._over.popitem(last=False)
 
     async def restore(self) -> None:
         """Read the sessions from before the restart.
@@ -396,15 +407,16 @@ class Sessions:
             *key,
             agent_id=event.agent_id,
             agent_name=event.agent_name or (before.agent_name if before else None),
-            issue=before.issue if before else 0,
+            issue=(item.issue if event.question else None) or (before.issue if before else 0),
             ended=event.type in aaep.SESSION_ENDS,
             last_event_at=item.received_at,
+            is_direct=item.asked is not None and (before is None or before.is_direct),
         )
         if len(self._known) > _MOST_REMEMBERED:
             self._known.popitem(last=False)
 
     async def facts(self) -> list[SessionFact]:
-        """The sessions as they are now, the one with the latest event at the end.
+        """The sessions that go on, as they are now, the one with the latest event at the end.
 
         Raises:
             StorageUnavailable: another bot leads, and they cannot be read now.
@@ -418,7 +430,8 @@ class Sessions:
             # The issue shows in what the session asks; until then it has none.
             if not fact.issue and (asked := self._index.of_session(*key)):
                 self._known[key] = replace(fact, issue=asked[0].issue)
-        return list(self._known.values())
+        waits = self._index.of_session
+        return going_on(self._known.values(), lambda key: bool(waits(*key)), self._over, self._clock.now())
 
 
 def _last_event(fact: SessionFact) -> datetime:

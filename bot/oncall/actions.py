@@ -325,9 +325,10 @@ class PageActions:
             )
             return Reaction(view=self._renderer.view(message_modal("In full", text)))
         record = await self._ledger.find(incident.clarification, parse_id(incident.clarification)[0])
+        # It can be large, and others' clicks are not to wait for it.
         if record.is_open:
-            return Reaction(view=self._renderer.answer_modal(record))
-        return Reaction(view=self._renderer.view(full_view(record)))
+            return Reaction(view=await asyncio.to_thread(self._renderer.answer_modal, record))
+        return Reaction(view=await asyncio.to_thread(lambda: self._renderer.view(full_view(record))))
 
     def _is_known(self, incident: Incident, user: str) -> bool:
         """The ledger's news may have been taken in already."""

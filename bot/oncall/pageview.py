@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -77,7 +78,9 @@ class PageView:
             return None
         needed = not covered and content.left > 0 and content.is_awaited
         final = covered or content.is_closed
-        return Drawn(self._message(content), needed=needed, final=final, about=subject(content))
+        # What it says in full can be large, and others have their turn meanwhile.
+        message = await asyncio.to_thread(self._message, content)
+        return Drawn(message, needed=needed, final=final, about=subject(content))
 
     async def words(self, page: int) -> tuple[str, str] | None:
         """A page's title and text for senders outside; None: nobody needs it any more.

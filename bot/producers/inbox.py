@@ -25,6 +25,13 @@ from core.questions import AskedQuestion, event_of
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
+# What a ledger takes: each of its changes reads and writes all of it. As many characters as one question's arguments may
+# have, so that none is much larger than the largest question makes it; of an issue that people gave its number, under
+# which they look for what was asked, more.
+MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
+_NAMED = 8  # times as much
+_GOING_ON = 2  # times as much, for what goes on with a question in it
+_LARGE = 128 * 1024  # characters that are read beside the event loop
 _ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 _log = structlog.get_logger("clarify.intake")
 
@@ -170,7 +177,9 @@ class Inbox:
             after=after,
             limit=limit,
         )
-        return [_item(row) for row in rows]
+        if sum(len(row["body"] or "") for row in rows) < _LARGE:
+            return [_item(row) for row in rows]
+        return await asyncio.to_thread(lambda: [_item(row) for row in rows])
 
     async def unprocessed(self, producer: str, event_id: str) -> Item | None:
         """One event, unless it was processed."""
@@ -276,23 +285,26 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
         arrived = _asked_with(tx, incoming, token, words, contents)
     if arrived != "new":
         return arrived
+    body = _body(event) if incoming.asked is None else incoming.asked.model_dump_json()
+    said = _Said(words, _topic(event), len(body))
     tx.run(
-        """insert into inbox (producer, event_id, session_id, issue, token, words, contents, received_at, at, expires_at,
-             live, body, kind)
-           values (:producer, :event_id, :session_id, :issue, :token, :words, :contents, :received_at, :at, :expires_at,
-             :live, :body, :kind)""",
+        """insert into inbox (producer, event_id, session_id, issue, token, words, topic, contents, received_at, at,
+             expires_at, live, body, kind)
+           values (:producer, :event_id, :session_id, :issue, :token, :words, :topic, :contents, :received_at, :at,
+             :expires_at, :live, :body, :kind)""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
-        issue=_issue(tx, incoming),
+        issue=_issue(tx, incoming, said),
         token=token,
         words=words,
+        topic=said.topic,
         contents=contents,
         received_at=incoming.received_at.timestamp(),
         at=incoming.at.timestamp(),
         expires_at=incoming.expires_at.timestamp() if incoming.expires_at else None,
         live=int(incoming.live),
-        body=_body(event) if incoming.asked is None else incoming.asked.model_dump_json(),
+        body=body,
         kind="event" if incoming.asked is None else "question",
     )
     return "new"
@@ -344,28 +356,105 @@ def _asked_with(tx: Tx, incoming: Incoming, token: str, words: str | None, conte
     return "reply_token used" if used and incoming.refusable else "new"
 
 
-def _issue(tx: Tx, incoming: Incoming) -> int | None:
-    """The issue of an event: from its extension, else its session's; a question without one gets a new number."""
+class _Said(NamedTuple):
+    """What is known of a question before its ledger: digests of its words and topic, how long it is."""
+
+    words: str | None
+    topic: str | None
+    characters: int
+
+
+def _issue(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
+    """The issue of an event: from its extension, else its session's; a question without one gets a new number, and so does
+    one whose issue's ledger takes no more.
+    """
     event = incoming.event
     known = tx.one(
         "select issue from sessions where producer = :producer and session_id = :session_id",
         producer=incoming.producer,
         session_id=event.session_id,
     )
-    issue = declared_issue(event) or (known["issue"] if known else None)
-    if issue is None and event.question is not None:
-        (row,) = tx.rows(
-            """insert into counters (name, value) values ('issue', :first)
-               on conflict (name) do update set value = counters.value + 1 returning value""",
-            first=FIRST_RESERVED_ISSUE,
-        )
-        issue = int(row["value"])
+    of_session = known["issue"] if known else None
+    issue = declared_issue(event) or of_session
+    if event.question is not None:
+        issue = _with_room(tx, incoming, said, issue, of_session)
     know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
     return issue
 
 
+def _with_room(tx: Tx, incoming: Incoming, said: _Said, issue: int | None, of_session: int | None) -> int:
+    """The issue whose ledger takes a question: `issue`; or where its session asked in the same words or about the same
+    topic before, to go on with that; or, beyond what is full, the one that its session has there, or a new one.
+    """
+    fits = issue is not None and _takes(tx, issue, said)
+    # What was asked directly never goes on with anything.
+    if incoming.asked is None and issue is not None and (not fits or _is_further(tx, issue)):
+        before = _asked_before(tx, incoming, said)
+        if before is not None and _takes(tx, before, said, _GOING_ON):
+            issue, fits = before, True
+    if not fits and issue is not None and of_session is not None and of_session >= FIRST_RESERVED_ISSUE:
+        issue, fits = of_session, _takes(tx, of_session, said)
+    further = issue is not None and not fits
+    if issue is None or further:
+        issue = _new_issue(tx)
+        tx.run(
+            "update sessions set issue = :issue where producer = :producer and session_id = :session",
+            issue=issue,
+            producer=incoming.producer,
+            session=incoming.event.session_id,
+        )
+    tx.run(
+        """insert into issues (issue, questions, characters, further) values (:issue, 1, :characters, :further)
+           on conflict (issue) do update set questions = issues.questions + 1,
+             characters = issues.characters + excluded.characters""",
+        issue=issue,
+        characters=said.characters,
+        further=int(further),
+    )
+    return issue
+
+
+def _takes(tx: Tx, issue: int, said: _Said, times: int = 1) -> bool:
+    """Whether a ledger takes one more question: an empty one takes any."""
+    row = tx.one("select questions, characters from issues where issue = :issue", issue=issue)
+    times *= _NAMED if issue < FIRST_RESERVED_ISSUE else 1
+    return row is None or (
+        row["questions"] < times * MOST_QUESTIONS
+        and row["characters"] + said.characters <= times * MOST_CHARACTERS
+    )
+
+
+def _is_further(tx: Tx, issue: int) -> bool:
+    return tx.one("select 1 from issues where issue = :issue and further = 1", issue=issue) is not None
+
+
+def _asked_before(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
+    """Where a session asked last in the same words, or about the same topic."""
+    row = tx.one(
+        """select id, issue from inbox where producer = :producer and session_id = :session and words = :words
+             and issue is not null
+           union select id, issue from inbox where producer = :producer and session_id = :session and topic = :topic
+             and issue is not null
+           order by id desc limit 1""",
+        producer=incoming.producer,
+        session=incoming.event.session_id,
+        words=said.words,
+        topic=said.topic,
+    )
+    return None if row is None else int(row["issue"])
+
+
+def _new_issue(tx: Tx) -> int:
+    (row,) = tx.rows(
+        """insert into counters (name, value) values ('issue', :first)
+           on conflict (name) do update set value = counters.value + 1 returning value""",
+        first=FIRST_RESERVED_ISSUE,
+    )
+    return int(row["value"])
+
+
 class Session(NamedTuple):
-    """A producer's session, and the issue whose ledger has its questions; None: it has asked nothing yet."""
+    """A producer's session, and the issue whose ledger has its latest questions; None: it has asked nothing yet."""
 
     producer: str
     session_id: str
@@ -446,13 +535,19 @@ def _words(event: Event) -> str | None:
     return None if event.question is None else _digest(event.question.text)
 
 
+def _topic(event: Event) -> str | None:
+    topic = event.extension("agentx").get("topic")
+    return _digest(topic) if event.question is not None and isinstance(topic, str) and topic else None
+
+
 def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 _SEEN = """
-  select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at from sessions s join (
-    select producer, session_id, max(received_at) as at from inbox where received_at >= :since
+  select s.producer, s.session_id, s.agent_id, s.agent_name, s.issue, s.ended, heard.at, heard.direct from sessions s join (
+    select producer, session_id, max(received_at) as at, min(case kind when 'question' then 1 else 0 end) as direct
+    from inbox where received_at >= :since
     group by producer, session_id) heard using (producer, session_id)
   order by heard.at desc limit :most"""
 
@@ -467,6 +562,7 @@ def _session_fact(row: Row) -> SessionFact:
         row["issue"] or 0,
         bool(row["ended"]),
         datetime.fromtimestamp(row["at"], UTC),
+        bool(row["direct"]),
     )
 
 
@@ -514,6 +610,18 @@ SWEEP_SESSIONS = Sweep(
 )
 
 
+SWEEP_ISSUES = Sweep(
+    "issues",
+    """select issue as name from issues where issue > :after and issue not in (
+         select issue from sessions where issue is not null) order by issue limit :most""",
+    (
+        """delete from issues where issue in :names
+           and issue not in (select issue from sessions where issue is not null)""",
+    ),
+    first=0,
+)
+
+
 def producers_of(tx: Tx, session: str, producer: str | None) -> set[str]:
     """Whose sessions have this id; only `producer`'s, if one is named."""
     rows = tx.rows("select producer from sessions where session_id = :session", session=session)
@@ -536,12 +644,12 @@ def forget(tx: Tx, subject: Subject) -> None:
     """Forget what events said, and their sessions' names. Their ids stay, so that repetitions are recognized."""
     sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
     tx.many(
-        """update inbox set body = null, words = null, contents = null, state = 'done'
+        """update inbox set body = null, words = null, topic = null, contents = null, state = 'done'
            where producer = :producer and session_id = :name""",
         sessions,
     )
     tx.many(
-        """update inbox set body = null, words = null, contents = null, state = 'done'
+        """update inbox set body = null, words = null, topic = null, contents = null, state = 'done'
            where producer = :producer and event_id = :name""",
         [{"producer": producer, "name": name} for producer, name in subject.events],
     )

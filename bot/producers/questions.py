@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from math import inf
+from typing import Any, ClassVar, NamedTuple
 
 import structlog
 
@@ -22,7 +23,7 @@ from bot.producers.inbox import Inbox, Incoming, take
 from bot.producers.redaction import Redaction, Redactor, TooSlow
 from bot.settings.model import ProducerSettings
 from bot.storage.store import Store, Sweep
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import Row, Tx, batches
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, NotFound, Tampered
@@ -32,18 +33,23 @@ from core.questions import (
     AskedQuestion,
     BadField,
     NewQuestion,
+    Status,
     check_form,
     event_of,
     plain,
     read_question,
+    state_of,
 )
-from core.records import Subject, is_unsettled, parse
+from core.records import Raw, Subject, identity, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
 
 KEYS_KEPT = timedelta(days=7)  # after a question's time is over
 _MOST_OPEN = 100
-_MOST_LISTED = 100
+MOST_LISTED = 20  # on a page
+_MOST_LOOKS = 10  # at as many rows each, for a page
+_MORE_WAITING = 10  # times as many
+_LISTS_AT_ONCE = 2  # others' questions are not to wait behind lists
 _GONE = "forgotten"  # in place of a digest
 _WORDS = (
     "agent",
@@ -63,6 +69,13 @@ _RETRY = 0.5  # seconds
 _SAME_TIMEOUT = 0.5  # seconds between two that are the same: times of day are not exact
 _SLOW = 1.0  # seconds that the bot that leads has to put a question into its ledger
 _PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
+_PLACE_OF = "select created_at, token from questions where producer = :producer and clarification = :id"
+_LISTED = """select token, issue, clarification, created_at from questions
+  where producer = :producer and (created_at, token) < (:at, :token)
+  order by created_at desc, token desc limit :most"""
+_LISTED_OF_SESSION = """select token, issue, clarification, created_at from questions
+  where producer = :producer and session_id = :session and (created_at, token) < (:at, :token)
+  order by created_at desc, token desc limit :most"""
 _log = structlog.get_logger("clarify.questions")
 
 
@@ -131,6 +144,13 @@ class _Place:
     is_new: bool
 
 
+class Listed(NamedTuple):
+    """A page of questions. `next`: the id after which the next page begins; None: there is no more."""
+
+    questions: list[Clarification]
+    next: str | None
+
+
 class Questions:
     """Ask, find, wait, withdraw, and take note of what was picked up.
 
@@ -170,6 +190,7 @@ class Questions:
         self._clock = clock
         self._on_the_way: Counter[str] = Counter()  # producer → being stored, not in the ledger yet
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._listing = asyncio.Semaphore(_LISTS_AT_ONCE)
 
     def record_changed(self, record: Clarification) -> None:
         """A record was written: who waits for it is woken, also if it was forgotten."""
@@ -308,26 +329,83 @@ class Questions:
                 each.cancel()
             await asyncio.gather(*over, return_exceptions=True)
 
-    async def listed(self, producer: str, session: str | None = None) -> list[Clarification]:
-        """The newest questions of a producer, and of one session, if that is named; at most 100."""
+    async def listed(
+        self,
+        producer: str,
+        *,
+        session: str | None = None,
+        status: Status | None = None,
+        after: str | None = None,
+    ) -> Listed:
+        """A page of a producer's questions, the newest first: of one session, if that is named; of one status.
+
+        Each ledger is read once for all of its rows on the page; what waits is known without reading any, where this bot
+        leads. Of others than the `status` at most so many are looked at for a page: it may have fewer than fit, and more
+        follow.
+
+        Raises:
+            NotFound: `after` is no question of this producer.
+        """
         if session is not None:
             session = await self._text_redacted("session", plain(session), producer)
-        rows = await self._store.read(
-            """select token, issue, clarification from questions
-               where producer = :producer and (cast(:session as text) is null or session_id = :session)
-               order by created_at desc limit :most""",
-            producer=producer,
-            session=session,
-            most=_MOST_LISTED,
-        )
+        at, token = inf, ""
+        if after is not None:
+            row = await self._store.read_one(_PLACE_OF, producer=producer, id=after)
+            if row is None:
+                raise NotFound(after)
+            at, token = row["created_at"], row["token"]
+        # What waits is found without its ledger: more can be looked at for it.
+        many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self._store.leads else 1)
+        sql = _LISTED if session is None else _LISTED_OF_SESSION
+        found: list[Clarification] = []
+        last: str | None = None
+        async with self._listing:
+            looks = 0
+            while looks < _MOST_LOOKS or last is None:
+                looks += 1
+                rows = await self._store.read(
+                    sql, producer=producer, session=session, at=at, token=token, most=many
+                )
+                for some in batches((row for row in rows if self._may_be(row, status)), MOST_LISTED):
+                    records = await self._records(some)
+                    found += [each for each in records if status in {None, state_of(each)["status"]}]
+                    if len(found) > MOST_LISTED:
+                        return Listed(found[:MOST_LISTED], found[MOST_LISTED - 1].id)
+                if len(rows) < many:
+                    return Listed(found, None)
+                at, token = rows[-1]["created_at"], rows[-1]["token"]
+                last = next((row["clarification"] for row in reversed(rows) if row["clarification"]), last)
+        return Listed(found, last)
+
+    def _may_be(self, row: Row, status: Status | None) -> bool:
+        """Whether a question may have a status, as far as is known without its ledger; another bot that leads knows more."""
+        if status is None or row["clarification"] is None or not self._store.leads:
+            return True
+        known = self._index.get(row["clarification"], row["issue"])
+        return (known is not None and known.is_open) == (status == "waiting")
+
+    async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
+        """The records of stored questions, in their order, without those that are not there or were forgotten; each ledger
+        is read once.
+        """
+        ledgers: dict[int, dict[str, Raw]] = {}
         found: list[Clarification] = []
         for row in rows:
-            try:
-                record = await self._at(_place(row))
-            except (NotFound, NotRecordedYet):
-                continue  # it was moved away with its ledger, or is on its way there
-            # Else it was forgotten, or another program changed it: looked at by itself, that is told.
-            if record.asked.direct is not None and not await self._ledger.is_tampered(record):
+            record: Clarification | None
+            if row["clarification"] is None:
+                try:
+                    record = await self._at(_place(row))
+                except (NotFound, NotRecordedYet):
+                    continue  # it was moved away with its ledger, or is on its way there
+            else:
+                if (issue := row["issue"]) not in ledgers:
+                    items = await self._ledger.read(issue)
+                    ledgers[issue] = {identity(item): item for item in reversed(items)}
+                record = parse(ledgers[issue].get(row["clarification"]))
+            if record is None or record.asked.direct is None:
+                continue
+            # What another program changed is told where it is looked at by itself.
+            if not await self._ledger.is_tampered(record):
                 found.append(record)
         return found
 
@@ -469,8 +547,7 @@ class Questions:
         if place.clarification is not None:
             return await self._ledger.find(place.clarification, place.issue)
         for item in await self._ledger.read(place.issue):
-            record = parse(item)
-            if record is not None and record.asked.event_id == place.token:
+            if _event_of(item) == place.token and (record := parse(item)) is not None:
                 await self._store.run(
                     "update questions set clarification = :id where token = :token",
                     id=record.id,
@@ -639,6 +716,11 @@ def _may_be_joined(record: Clarification, asked: AskedQuestion) -> bool:
 
 def _call_digest(producer: str, call: str) -> str:
     return hashlib.blake2b(json.dumps([producer, call]).encode(), digest_size=12).hexdigest()
+
+
+def _event_of(item: object) -> object:
+    asked = item.get("aaep") if isinstance(item, dict) else None
+    return asked.get("eventId") if isinstance(asked, dict) else None
 
 
 def _place(row: Row) -> _Place:

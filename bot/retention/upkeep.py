@@ -37,6 +37,7 @@ _SWEEPS = (
     pages.SWEEP,
     roster.SWEEP,
     inbox.SWEEP_SESSIONS,
+    inbox.SWEEP_ISSUES,
     erasing.SWEEP,
 )
 

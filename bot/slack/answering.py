@@ -246,9 +246,7 @@ class Answering:
                 reaction = await self._open(press, person, place)
             case "view":
                 record = await self.find(press.clarification)
-                reaction = Reaction(
-                    view=self._renderer.view(full_view(record, round=press.round, page=press.number()))
-                )
+                reaction = Reaction(view=await asyncio.to_thread(self._whole, record, press))
             case "list" | "page":
                 reaction = Reaction(view=await self._list(press))
         return reaction
@@ -309,9 +307,13 @@ class Answering:
         if press.round < record.round:
             return Reaction(phrases.STALE_CARD)
         if press.verb == "answer":
-            return Reaction(view=self._renderer.answer_modal(record))
+            return Reaction(view=await asyncio.to_thread(self._renderer.answer_modal, record))
         check_seen(record, press.version)  # all pages are of the same arguments
-        return Reaction(view=self._renderer.accept_modal(record, press.number()))
+        return Reaction(view=await asyncio.to_thread(self._renderer.accept_modal, record, press.number()))
+
+    def _whole(self, record: Clarification, press: Press) -> View:
+        """Blocking: it can be large, and others' clicks are not to wait for it."""
+        return self._renderer.view(full_view(record, round=press.round, page=press.number()))
 
     async def _list(self, press: Press) -> View:
         """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most

@@ -104,8 +104,12 @@ class Threads:
         thread: Thread | None = await self._messages.thread_at(channel, ts)
         if thread is None:
             return None
-        items = await self._ledger.read(thread.issue)
-        found = [record for item in items if (record := parse(item)) is not None]
+        # Where its ledger is full a session goes on in another one: what waits in earlier ones is asked in it, too.
+        waits = self._index.of_session(thread.producer, thread.session_id)
+        found = []
+        for issue in sorted({thread.issue} | {each.issue for each in waits}):
+            items = await self._ledger.read(issue)
+            found += [record for item in items if (record := parse(item)) is not None]
         return [record for record in found if self._audiences.is_asked_in(thread, record)]
 
     async def is_session(self, channel: str, ts: str) -> bool:

@@ -295,7 +295,7 @@ def _number(text: str, value: object) -> tuple[int | float] | None:
         read = float(text)
     else:
         raise ValueError("Type a number, like 1200 or 12.5.")
-    return None if read == value else (read,)
+    return None if json.dumps(read) == json.dumps(value) else (read,)
 
 
 def _json(text: str, value: object) -> tuple[Any] | None:

@@ -6,6 +6,7 @@ A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -73,8 +74,10 @@ from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import check_seen, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
+from core.questions import REDACTED
 from core.router import BODY_LIMIT
 
+_HIDDEN = f"Where it says {REDACTED}, the agent uses what it sent."
 CHOICES_BLOCK = "answer.choices"
 YES_NO_BLOCK = "answer.yes_no"
 NUMERIC_BLOCK = "answer.numeric"
@@ -334,10 +337,18 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code |
     return (
         *sections(*plain_stakes(wanted)),
         *argument_parts(argument_pieces(left)),
+        *sections(_HIDDEN if _hides(shown.asked, left) else ""),
         *sections(extra_words(wanted)),
         *((Context(people),) if people else ()),
         *sections("\n".join(change_words(shown.asked))),
     )
+
+
+def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
+    """Whether some of these arguments are not shown as the agent sent them; a person's own `[redacted]` is meant so."""
+    sent = (asked.direct.arguments if asked.direct else None) or {}
+    texts = {name: json.dumps(each) for name, each in arguments.items()}
+    return any(REDACTED in text and text == json.dumps(sent.get(name)) for name, text in texts.items())
 
 
 def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:

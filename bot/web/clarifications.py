@@ -332,7 +332,7 @@ async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
     unreadable: list[int] = []
     for number in await _issues(ledger, wanted.issue, place[0]):
         try:
-            records = _in_order(await ledger.read(number))
+            records = await asyncio.to_thread(_in_order, await ledger.read(number))
         except (LedgerUnreadable, LockTimeout):
             unreadable.append(number)
             continue
@@ -348,7 +348,8 @@ async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
             break
     listed = found[: wanted.limit]
     following = listed[-1].id if len(found) > wanted.limit else None
-    return Page(clarifications=[_shown(each) for each in listed], next=following, unreadable=unreadable)
+    shown = await asyncio.to_thread(lambda: [_shown(each) for each in listed])
+    return Page(clarifications=shown, next=following, unreadable=unreadable)
 
 
 def _has(record: Clarification, status: str | None) -> bool:

@@ -13,16 +13,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from bot.producers.questions import Questions
+from bot.producers.questions import MOST_LISTED, Questions
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import ErrorBody, hung_up, stopping_of
 from core.clarification import AlreadyAnswered, Clarification, DirectKind, one_line
-from core.questions import BadField, NewQuestion, Status, state_of
+from core.questions import BadField, NewQuestion, Status, asked_in, state_of
 from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
 _RETRY = {"Retry-After": "5"}
 _LINK_PATIENCE = 0.2  # seconds that an answer waits for the address of its card
+_ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
 _Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait until it is decided")]
 _Key = Annotated[
@@ -38,7 +39,7 @@ _Key = Annotated[
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
-class QuestionState(BaseModel):
+class ListedQuestion(BaseModel):
     """How a question stands. Times are RFC 3339."""
 
     model_config = ConfigDict(extra="forbid")
@@ -66,10 +67,23 @@ class QuestionState(BaseModel):
     link: str | None = Field(description="Its card in Slack, once it is there")
 
 
-class QuestionList(BaseModel):
-    """One's own questions, the newest first, at most 100."""
+class QuestionState(ListedQuestion):
+    """How a question stands, and what was asked. Times are RFC 3339."""
 
-    questions: list[QuestionState]
+    asked: dict[str, Any] = Field(
+        description="After redaction: `kind`, `question` or `action`, and what else of the question there was"
+    )
+
+
+class QuestionList(BaseModel):
+    """A page of one's own questions, the newest first."""
+
+    questions: list[ListedQuestion] = Field(
+        description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments"
+    )
+    next: str | None = Field(
+        description="`after` of the next page, which may be there though this one is not full; null: there is none"
+    )
 
 
 _GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
@@ -138,6 +152,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
+        state["asked"] = asked_in(record)
         return _Handed(state, status, headers, lambda: questions.picked_up(record))
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
@@ -162,16 +177,21 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         """
         return await settled(await questions.find(question_id, who.producer), who, wait, request)
 
-    @router.get("")
+    @router.get("", responses={404: _ANSWERS[404]})
     async def listed(
         status: Status | None = None,
         session: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+        after: Annotated[
+            str | None, Query(pattern=_ID_PATTERN, description="`next` of the page before")
+        ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """One's own questions, for an agent that was started again. It picks up no answer: `GET` the question does."""
-        states = await waiting.states(await questions.listed(who.producer, session))
-        shown = [each for each in states if status in {None, each["status"]}]
-        return QuestionList.model_validate({"questions": shown})
+        """One's own questions, for an agent that was started again, page by page, until `next` is null. It picks up no
+        answer, and shows no arguments: `GET` the question does.
+        """
+        found, following = await questions.listed(who.producer, session=session, status=status, after=after)
+        states = [_brief(each) for each in await waiting.states(found)]
+        return QuestionList.model_validate({"questions": states, "next": following})
 
     @router.delete(
         "/{question_id}", response_class=Response, responses=_ANSWERS | {409: {"model": QuestionState}}
@@ -184,16 +204,25 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         """Take a question back: its card loses its controls and says so. One that is over already stays as it is; of one
         that was answered first, the answer is returned (409).
         """
+        is_withdrawn = True
         try:
             record = await questions.withdraw(question_id, who.producer, one_line(comment or ""))
         except AlreadyAnswered as error:
-            record = error.record
-            (state,) = await waiting.states([record])
-            return _Handed(state, 409, {}, lambda: questions.picked_up(record))
+            record, is_withdrawn = error.record, False
         (state,) = await waiting.states([record])
-        return JSONResponse(state)
+        state["asked"] = asked_in(record)
+        if is_withdrawn:
+            return JSONResponse(state)
+        return _Handed(state, 409, {}, lambda: questions.picked_up(record))
 
     return router
+
+
+def _brief(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as lists show it: without arguments, which may be large."""
+    if state["kind"] != "approval" or state["answer"] is None:
+        return state
+    return state | {"answer": {"decision": state["answer"]["decision"]}}
 
 
 def _check_query(request: Request) -> None:

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
-from bot.cli import hook, mcp
+from bot.cli import hook, mcp, setup
 from bot.cli.app import app as shell
 from bot.cli.running import EXIT_CODES
 from bot.commands import grammar
@@ -474,7 +474,15 @@ def alerts() -> str:
     return _table(("alert", "severity", "what to do"), rows)
 
 
+# -- README.md, quickstart.md
+
+
+def app_link() -> str:
+    return f"[create-app]: {setup.link(setup.manifest(None))}\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "app-link": app_link,
     "settings": settings,
     "http-requests": http_requests,
     "http-question": lambda: _fields("NewQuestion"),

@@ -6,12 +6,13 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message, View
-from tests.kit.world import World, controls, question, said
+from tests.kit.world import World, config, controls, question, said, url_of
 
 LIMIT = 20
 
@@ -236,3 +237,49 @@ def live_parts(item: Any) -> list[str]:
         own = [item["text"]] if item.get("type") == "mrkdwn" and "evil" in str(item.get("text")) else []
         return own + [found for value in item.values() for found in live_parts(value)]
     return [found for each in item for found in live_parts(each)] if isinstance(item, list) else []
+
+
+FLOODS = """
+[[producers]]
+name = "flood"
+token_env = "FLOOD_TOKEN"
+
+[[producers]]
+name = "treasurer"
+token_env = "TREASURER_TOKEN"
+"""
+
+
+async def test_what_is_asked_and_withdrawn_again_and_again_holds_nobody_up(stage: World) -> None:
+    """Dead questions are not posted; a flood of live ones gives way to another producer's."""
+    stage.environ |= {"FLOOD_TOKEN": "flood-token", "TREASURER_TOKEN": "treasurer-token"}
+    async with (
+        stage.bot(config(stage.producer.url, pace=2.0, more=FLOODS)) as bot,
+        httpx.AsyncClient(
+            base_url=url_of(bot), headers={"Authorization": "Bearer flood-token"}, timeout=60
+        ) as flood,
+        httpx.AsyncClient(
+            base_url=url_of(bot), headers={"Authorization": "Bearer treasurer-token"}, timeout=60
+        ) as other,
+    ):
+        dead = await asked_by(flood, "Dead", 40)
+        for each in dead:
+            assert (await flood.delete(f"/questions/{each}")).status_code == 200
+        await asked_by(flood, "Live", 40)
+        await stage.until(lambda: any("Live" in said(each) for each in stage.cards()))
+        before = len(stage.cards())
+        urgent = {"action": "Wire the money", "risk": "high", "timeout": 45}
+        assert (await other.post("/questions", json=urgent)).status_code == 201
+        await stage.card("Wire the money", timeout=20)
+        assert len(stage.cards()) - before <= 3
+        assert sum("Dead" in said(each) for each in stage.cards()) <= 5  # posted while they were withdrawn
+
+
+async def asked_by(http: httpx.AsyncClient, words: str, count: int) -> list[str]:
+    """So many questions, each of an agent of its own and to be answered soon; their ids."""
+    asked = [
+        {"question": f"{words} {number}?", "kind": "yes_no", "agent": f"agent-{number}", "timeout": 40}
+        for number in range(count)
+    ]
+    answers = await asyncio.gather(*(http.post("/questions", json=each) for each in asked))
+    return [answer.json()["id"] for answer in answers]

@@ -113,6 +113,7 @@ async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage
     async with stage.bot(stage.config()):
         card = await hand_over(stage)
         page = await stage.live(REASON, wants=ALL)
+        await stage.level()  # the place of the card is stored: before, the thread hears nothing of it
         await asyncio.gather(stage.press(card, "Take", FOLAKE), stage.press(page, "Take", ONCALL))
         taken = await stage.becomes(card, "Taken by", without=ALL)
         winner, other = (FOLAKE, ONCALL) if f"Taken by <@{FOLAKE}>" in taken.text else (ONCALL, FOLAKE)

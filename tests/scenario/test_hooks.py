@@ -13,12 +13,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bot.app import Bot
+from bot.tools import tools
 from bot.workspace.controls import ControlError
 from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
+from core.questions import NewQuestion
+from core.workflow import Speaker
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, url_of
 
@@ -130,12 +134,39 @@ async def test_what_is_redacted_is_run_as_it_was(stage: World) -> None:
         process = await Hooks(bot).start(event(tool_input=given))
         card = await stage.card("curl -H [redacted]")
         await press(stage, card, "Answer…")
-        await stage.modal(FOLAKE)
+        assert "the agent uses what it sent" in json.dumps((await stage.modal(FOLAKE)).payload)
         with pytest.raises(ControlError):  # there is no such field
             await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "command": "ls"})
         await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "description": "Try"})
         found = await Hooks(bot).decided(process)
     assert found["decision"]["updatedInput"] == given | {"description": "Try"}
+
+
+@pytest.mark.parametrize(
+    ("given", "entered", "edited"),
+    [
+        ({"command": "ls"}, {"command": "echo [redacted]"}, {"command": "echo [redacted]"}),
+        ({"options": {"n": 1}}, {"options": '{"n": true}'}, {"options": {"n": True}}),
+        ({"options": {"n": 1}}, {"options": '{"n": 1.0}'}, {"options": {"n": 1.0}}),
+        ({"n": 1}, {"n": "1.0"}, {"n": 1.0}),
+        ({"sk-secret": "ls"}, {"[redacted]": "pwd"}, {"sk-secret": "pwd"}),
+    ],
+)
+async def test_accepted_edit_is_what_runs(
+    stage: World, given: dict[str, Any], entered: dict[str, str], edited: dict[str, Any]
+) -> None:
+    """What is redacted beside it stays as it was."""
+    text = config(stage.producer.url, more='[[producers]]\nname = "coder"\nredact = ["sk-[a-z]+"]\n')
+    beside = {"token": "sk-other", "list": ["a", "sk-third"]}
+    async with stage.bot(text) as bot:
+        process = await Hooks(bot).start(event(tool_name="Use", tool_input=given | beside))
+        card = await stage.card("Use the tool")
+        await press(stage, card, "Answer…")
+        await stage.modal(FOLAKE)
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept"} | entered)).ok
+        found = await Hooks(bot).decided(process)
+    assert json.dumps(found["decision"]["updatedInput"]) == json.dumps(edited | beside)
+    assert len(stage.record()["aaep"]["edits"]) == 1
 
 
 async def test_codex_gets_no_edits(stage: World, hooks: Hooks) -> None:
@@ -172,6 +203,114 @@ async def test_one_call_seen_by_two_hooks_is_one_card(stage: World, hooks: Hooks
     await stage.until(lambda: len(stage.cards()) == 2)
     again.send_signal(signal.SIGTERM)
     assert await hooks.decided(again) is None
+
+
+async def test_hooks_that_start_together_are_one_card(stage: World, hooks: Hooks) -> None:
+    together = [await hooks.start(event(name)) for name in ("PermissionRequest", "PreToolUse") * 2]
+    await until(lambda: waiting(stage) == 4)
+    await press(stage, await stage.card("Run a shell command"), "Accept")
+    assert all(await asyncio.gather(*(hooks.decided(each) for each in together)))
+    assert len(stage.cards()) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cards"),
+    [
+        ({"tool_use_id": "toolu_1"}, {"tool_use_id": "toolu_1"}, 1),
+        ({"tool_use_id": "toolu_1"}, {}, 1),  # Claude Code's PermissionRequest has none
+        ({"tool_use_id": "toolu_1"}, {"tool_use_id": "toolu_2"}, 2),
+        ({}, {"tool_input": BASH | {"timeout": 1}}, 2),
+        ({"tool_input": {"n": 1}}, {"tool_input": {"n": True}}, 2),
+        ({}, {"session_id": "another"}, 2),
+        ({}, {"cwd": "/home/me/another"}, 2),
+    ],
+)
+async def test_only_the_same_call_is_the_same_card(
+    stage: World, hooks: Hooks, first: dict[str, Any], second: dict[str, Any], cards: int
+) -> None:
+    one = await hooks.start(event("PreToolUse", **first))
+    card = await stage.until(lambda: stage.cards() and stage.cards()[0])
+    other = await hooks.start(event(**second))
+    await until(lambda: sum(map(len, stage.bots[0].questions._waiting.values())) == 2)
+    await stage.until(lambda: len(stage.cards()) == cards)
+    await press(stage, card, "Accept")
+    assert (await hooks.decided(one))["permissionDecision"] == "allow"
+    if cards == 2:
+        assert other.returncode is None
+        other.send_signal(signal.SIGTERM)
+    assert bool(await hooks.decided(other)) == (cards == 1)
+
+
+async def test_call_that_is_one_of_several_that_wait_is_asked_for_itself(stage: World, hooks: Hooks) -> None:
+    several = [await hooks.start(event("PreToolUse", tool_use_id=f"toolu_{n}")) for n in (1, 2)]
+    await stage.until(lambda: len(stage.cards()) == 2)
+    third = await hooks.start(event())
+    await stage.until(lambda: len(stage.cards()) == 3)
+    for each in (*several, third):
+        each.send_signal(signal.SIGTERM)
+        await each.communicate()
+
+
+async def test_no_answer_is_of_an_earlier_call(stage: World, hooks: Hooks) -> None:
+    """Also where the list that a hook reads does not reach back so far."""
+
+    async def decided(label: str, **fields: Any) -> Any:
+        before = {each.ts for each in stage.cards()}
+        process = await hooks.start(event(**fields))
+        card = await stage.until(
+            lambda: next((each for each in stage.cards() if each.ts not in before), None)
+        )
+        await press(stage, card, label)
+        return (await hooks.decided(process))["decision"]["behavior"]
+
+    assert await decided("Accept") == "allow"
+    assert await decided("Reject") == "deny"
+    asking = Speaker("local")
+    for number in range(101):
+        new = NewQuestion(question=f"Number {number}?", session="abc123", timeout=3600)
+        record, _ = await hooks.bot.questions.ask(new, asking)
+        await hooks.bot.questions.withdraw(record.id, "local")
+    again = await hooks.start(event())
+    await until(lambda: again.returncode is not None or sum(map(len, hooks.bot.questions._waiting.values())))
+    assert again.returncode is None
+    again.send_signal(signal.SIGTERM)
+    assert await hooks.decided(again) is None
+
+
+async def test_answer_that_comes_while_a_hook_joins_is_not_its_own(stage: World, hooks: Hooks) -> None:
+    """It has read that the question waits, and then has to wait for its turn."""
+    first = await hooks.start(event())
+    card = await stage.card("Run a shell command")
+    asked = hooks.bot.questions
+    listed = asked.listed
+
+    async def slowly(*args: Any, **more: Any) -> Any:
+        states = await listed(*args, **more)
+        await press(stage, card, "Accept")
+        await asked.until_settled("CLR-100001-001", "local", 60)
+        return states
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asked, "listed", slowly)
+        second = await hooks.start(event("PreToolUse"))
+        assert (await hooks.decided(first))["decision"] == {"behavior": "allow"}
+        await stage.until(lambda: len(stage.cards()) == 2)
+    second.send_signal(signal.SIGTERM)
+    assert (await hooks.decided_in_words(second))["permissionDecision"] == "deny"
+
+
+async def test_question_of_a_hook_that_was_killed_may_be_joined(stage: World, hooks: Hooks) -> None:
+    killed = await hooks.start(event())
+    card = await stage.card("Run a shell command")
+    await until(lambda: waiting(stage) == 1)
+    killed.kill()
+    await killed.wait()
+    await until(lambda: waiting(stage) == 0)
+    again = await hooks.start(event())
+    await until(lambda: waiting(stage) == 1)
+    await press(stage, card, "Accept")
+    assert (await hooks.decided(again))["decision"] == {"behavior": "allow"}
+    assert len(stage.cards()) == 1
 
 
 @pytest.mark.parametrize(
@@ -237,6 +376,38 @@ async def test_what_comes_after_takes_the_card_away(
     assert await hooks.decided(process) is None
 
 
+async def test_only_the_cards_of_the_call_that_ran_are_taken_away(stage: World, hooks: Hooks) -> None:
+    several = [
+        await hooks.start(
+            event("PreToolUse", tool_use_id=each, tool_input={"file_path": each}, tool_name=name)
+        )
+        for name, each in (("Read", "toolu_1"), ("Write", "toolu_2"))
+    ] + [await hooks.start(event("PreToolUse", tool_use_id=each)) for each in ("toolu_3", "toolu_4")]
+    await stage.until(lambda: len(stage.cards()) == 4)
+    ran = await hooks.start(event("PostToolUse", tool_use_id="toolu_3"))
+    await ran.communicate()
+    assert (await hooks.decided_in_words(several[2]))["permissionDecision"] == "deny"
+    assert [each.returncode for each in several] == [None, None, 0, None]
+    over = await hooks.start(event("SessionEnd"))
+    await over.communicate()
+    for each in (several[0], several[1], several[3]):
+        assert (await hooks.decided_in_words(each))["permissionDecision"] == "deny"
+
+
+async def test_end_of_a_session_takes_all_its_cards_away(stage: World, hooks: Hooks) -> None:
+    """As many as there are, on several pages of the list."""
+    asking = Speaker("local")
+    keys = ["hook-0-1", *(f"hook-what-any-asked-{number}" for number in range(45)), "of-another"]
+    for key in keys:
+        new = NewQuestion(action="Run", agent="claude-code", session="abc123", key=key, timeout=3600)
+        await hooks.bot.questions.ask(new, asking)
+    over = await hooks.start(event("SessionEnd"))
+    await over.communicate()
+    async with httpx.AsyncClient(base_url=hooks.url, trust_env=False) as http:
+        listed = (await http.get("/questions", params={"status": "waiting"})).json()
+    assert [each["key"] for each in listed["questions"]] == ["of-another"]
+
+
 async def test_bot_that_is_away_holds_nobody_up() -> None:
     process = await Hooks().start(event("PreToolUse"))
     out, err = await asyncio.wait_for(process.communicate(), 30)
@@ -295,14 +466,38 @@ async def test_call_that_nobody_could_read_is_not_let_through(hooks: Hooks) -> N
     assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
-async def test_own_tools_are_allowed_without_a_card(stage: World, hooks: Hooks) -> None:
-    process = await hooks.start(event(tool_name="mcp__clarify__ask_human", tool_input={"question": "x"}))
+@pytest.mark.parametrize("tool", [each.name for each in tools()])
+@pytest.mark.parametrize("server", ["clarify", "people"])
+async def test_own_tools_are_allowed_without_a_card(tool: str, server: str) -> None:
+    more = () if server == "clarify" else ("--server-name", server)
+    hooks = Hooks()  # nobody is asked
+    process = await hooks.start(
+        event(tool_name=f"mcp__{server}__{tool}", tool_input={"question": "x"}), *more
+    )
     assert (await hooks.decided(process))["decision"] == {"behavior": "allow"}
-    assert not stage.cards()
+
+
+@pytest.mark.parametrize(
+    ("tool", "more"),
+    [
+        ("mcp__clarify__delete_everything", ()),
+        ("mcp__clarify__shell__exec", ()),
+        ("mcp__clarify__ask_human__exec", ()),
+        ("mcp__clarify__", ()),
+        ("mcp__people__ask_human", ()),
+        ("mcp__clarify__ask_human", ("--server-name", "people")),
+    ],
+)
+async def test_every_other_tool_is_asked_about(
+    stage: World, hooks: Hooks, tool: str, more: tuple[str, ...]
+) -> None:
+    process = await hooks.start(event(tool_name=tool, tool_input={"question": "x"}), *more)
+    await press(stage, await stage.card(tool), "Reject")
+    assert (await hooks.decided(process))["decision"]["behavior"] == "deny"
 
 
 async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "question": "Which database?",
         "header": "Database",
         "options": [
@@ -311,9 +506,11 @@ async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> No
         ],
         "multiSelect": False,
     }
+    asked["options"][0]["preview"] = "create table …"
     given = {"questions": [asked]}
     process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=given))
     card = await stage.card("Which database?")
+    assert "PostgreSQL, preview: create table …" in said(card)
     await press(stage, card, "SQLite")
     found = await hooks.decided(process)
     assert found["decision"] == {
@@ -324,7 +521,7 @@ async def test_agents_own_question_is_answered(stage: World, hooks: Hooks) -> No
 
 async def test_several_questions_are_one_form(stage: World, hooks: Hooks) -> None:
     def asked(question: str, header: str, *labels: str, several: bool = False) -> dict[str, Any]:
-        offered = [{"label": each, "description": ""} for each in labels]
+        offered = [{"label": each, "description": f"About {each}"} for each in labels]
         return {"question": question, "header": header, "options": offered, "multiSelect": several}
 
     given = {
@@ -337,7 +534,7 @@ async def test_several_questions_are_one_form(stage: World, hooks: Hooks) -> Non
     process = await hooks.start(event(tool_name="AskUserQuestion", tool_input=given))
     card = await stage.card("Which database?")
     await press(stage, card, "Answer…")
-    await stage.modal(FOLAKE)
+    assert "About Docs" in json.dumps((await stage.modal(FOLAKE)).payload)
     entered = {"Database": "SQLite", "Parts": ["Web", "Docs"], "Name: in your own words": "kiosk"}
     assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
     found = (await hooks.decided(process))["decision"]
@@ -352,6 +549,53 @@ async def test_plan_is_shown_and_accepted(stage: World, hooks: Hooks) -> None:
     assert "Move the rows" in said(card)
     await press(stage, card, "Accept")
     assert (await hooks.decided(process))["decision"] == {"behavior": "allow", "updatedInput": given}
+
+
+@pytest.mark.parametrize("size", [16_048, 200_000])
+async def test_end_of_a_long_plan_can_be_read(stage: World, hooks: Hooks, size: int) -> None:
+    last = "LAST STEP: drop the table"
+    allowed = [{"tool": "Bash", "prompt": "run anything"}]
+    given = {"plan": "1. Add a table\n".ljust(size - len(last), "x") + last, "allowedPrompts": allowed}
+    process = await hooks.start(event(tool_name="ExitPlanMode", tool_input=given))
+    card = await stage.card("Carry out this plan")
+    assert stage.record()["aaep"]["direct"]["arguments"] == given
+    await press(stage, card, "View full")
+    whole = json.dumps((await stage.modal(FOLAKE)).payload)
+    while "Next" in controls(stage.workspace.view(FOLAKE)):
+        assert (await stage.workspace.click_in_view(FOLAKE, label="Next")).ok
+        whole += json.dumps(stage.workspace.view(FOLAKE).payload)
+    assert last in whole
+    assert "run anything" in whole
+    process.send_signal(signal.SIGTERM)
+    await process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "why"),
+    [
+        ("ExitPlanMode", {"plan": "x" * 262_144}, b"at most 262144"),
+        ("Write", {"file_path": "/" + "x" * 16_384, "content": "y"}, b"16,384 characters"),
+        (
+            "AskUserQuestion",
+            {"questions": [{"question": "x" * 16_385, "options": [{"label": "y"}]}]},
+            b"16,384 characters",
+        ),
+        (
+            "AskUserQuestion",
+            {"questions": [{"question": "Which?", "options": [{"label": "y"}], "about": "x" * 65_536}]},
+            b"at most 65,536",
+        ),
+    ],
+)
+async def test_what_cannot_be_shown_whole_gets_no_decision(
+    stage: World, hooks: Hooks, tool: str, given: dict[str, Any], why: bytes
+) -> None:
+    process = await hooks.start(event("PreToolUse", tool_name=tool, tool_input=given))
+    out, err = await process.communicate()
+    assert process.returncode == 0
+    assert why in err
+    assert json.loads(out)["hookSpecificOutput"]["permissionDecision"] == "deny"
+    assert not stage.cards()
 
 
 @asynccontextmanager
@@ -386,6 +630,12 @@ async def test_install_keeps_what_is_there(tmp_path: Path) -> None:
     assert settings["hooks"]["PermissionRequest"][0]["hooks"][0]["command"].endswith("--timeout 100")
     assert len(settings["hooks"]["PermissionRequest"]) == 1
     assert {"PostToolUse", "SessionEnd"} <= settings["hooks"].keys()
+
+
+async def test_install_says_what_the_server_is_called(tmp_path: Path) -> None:
+    async with installed(tmp_path, "claude-code", "--server-name", "people") as (path, _):
+        (asks,) = json.loads(path.read_text())["hooks"]["PermissionRequest"]
+    assert asks["hooks"][0]["command"].endswith("hook claude-code --server-name people")
 
 
 async def test_install_for_codex_says_that_hooks_have_to_be_trusted(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ async def test_every_surface_works_over_http(stage: World) -> None:
         await stage.until(lambda: (home := workspace.home(ADE)) and "By a shortcut?" in str(home.payload))
         note = await workspace.post(FOLAKE, AGENTS, "note: the blue one", card.ts)
         assert (await workspace.shortcut(ADE, USE_AS_ANSWER, note.ts, AGENTS)).ok
-        assert (await stage.reply("rpl_5"))["response"] == "note: the blue one"
+        assert (await stage.reply("rpl_5"))["response"] == "the blue one"
     assert not stage.workspace.link.connections
     assert stage.calls("apps.connections.open", ok=False) == 0
 

@@ -69,7 +69,8 @@ async def test_notices_of_the_database_that_do_not_get_through_are_told(
 
 
 @pytest.mark.parametrize(
-    ("away", "found"), [(True, "no notices can be heard there"), (False, "its notices do not get through")]
+    ("away", "found"),
+    [(True, "cannot listen for notifications there"), (False, "notifications do not arrive")],
 )
 async def test_address_at_which_no_notices_can_be_heard_is_told_and_all_goes_on(
     stage: World, postgres_server: Server, away: bool, found: str

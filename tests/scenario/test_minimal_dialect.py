@@ -121,6 +121,25 @@ async def test_same_words_again_are_the_next_round_in_the_same_thread(
     assert len(stage.ledger(100001)["clarifications"]) == 1
 
 
+async def test_same_words_again_are_the_next_round_also_once_the_ledger_is_full(
+    stage: World, producer: MinimalProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 2)
+    async with stage.bot(config(producer.url)):
+        await producer.emit(asks("rpl_0"), stage.clock.now().isoformat())
+        first = await stage.card("Shall I go on?")
+        for number in (1, 2, 3):
+            words = f"Step {number}?"
+            await producer.emit(asks(f"rpl_{number}", question=words), stage.clock.now().isoformat())
+            assert (await stage.card(words)).thread_ts == first.ts
+        assert len(stage.issues()) == 2
+        await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
+        await stage.now_says(first, "Delivered")
+        await producer.emit(asks("rpl_4"), stage.clock.now().isoformat())
+        assert (await stage.card("round 2")).thread_ts == first.ts
+    assert stage.record()["round"] == 2
+
+
 async def test_replayed_old_question_is_old_also_after_a_clock_was_set(
     tmp_path: Path, producer: MinimalProducer
 ) -> None:

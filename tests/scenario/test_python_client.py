@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -79,6 +80,63 @@ async def test_approval_is_falsy_when_rejected(stage: World, url: str) -> None:
     assert approval.arguments == {"to": 1204}
 
 
+async def test_what_is_redacted_is_as_it_was_sent_and_edits_are_literal(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    sent = {
+        "note": "as usual",
+        "deep": {"n": [1, {"m": 1}]},
+        "password": {"of": ["me", "hunter2"]},
+        "hunter3": 1.0,
+    }
+    async with stage.bot(config(stage.producer.url, more=bare)) as bot:
+        asking = asyncio.create_task(
+            clarify.aio.approve("Log in", arguments=sent, editable=True, url=url_of(bot))
+        )
+        card = await stage.card("Log in")
+        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
+        await stage.modal(FOLAKE)
+        entered = {"note": "[redacted]", "deep": '{"n": [1.0, {"m": true}]}'}
+        assert (await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept"} | entered)).ok
+        approval = await asking
+    edited = {"note": "[redacted]", "deep": {"n": [1.0, {"m": True}]}}
+    assert json.dumps(approval.arguments) == json.dumps(sent | edited)
+    shown = {"password": {"of": ["me", "[redacted]"]}, "[redacted]": 1.0}
+    assert approval.state["asked"] == {
+        "kind": "approval",
+        "action": "Log in",
+        "risk": "medium",
+        "approvals": 1,
+        "arguments": {"note": "as usual", "deep": sent["deep"]} | shown,
+    }
+
+
+@pytest.mark.parametrize(
+    ("answered", "asked", "sent", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, {"a": 1}, {"a": 1}),
+        ({"a": True}, {"a": 1}, {"a": 1}, {"a": True}),
+        ({"a": 1.0}, {"a": 1}, {"a": 1}, {"a": 1.0}),
+        ({"a": "[redacted]"}, {"a": "x"}, {"a": "x"}, {"a": "[redacted]"}),
+        ({"a": "[redacted]"}, {"a": "[redacted]"}, {"a": 4111}, {"a": 4111}),
+        (["new", "[redacted]"], ["[redacted]", "b"], ["secret", "b"], ["new", "[redacted]"]),
+        (["[redacted]", "c", "d"], ["[redacted]", "b"], ["secret", "b"], ["secret", "c", "d"]),
+        (
+            {"b": {"[redacted]": 2}},
+            {"b": {"[redacted]": 1, "c": 1}},
+            {"b": {"s": 1, "c": 1}},
+            {"b": {"s": 2}},
+        ),
+        ({"c": 1, "new": 2}, {"[redacted]": 1, "c": 1}, {"s": 1, "c": 1}, {"c": 1, "new": 2}),
+        ({"a": ["x"]}, {"a": {"x": 1}}, {"a": {"x": 1}}, {"a": ["x"]}),
+        ({"a": [2]}, {"a": [1]}, {"a": (1,)}, {"a": [2]}),
+    ],
+)
+def test_places_that_were_not_changed_are_as_they_were_sent(
+    answered: Any, asked: Any, sent: Any, expected: Any
+) -> None:
+    assert json.dumps(clarify.unredacted(answered, asked, sent)) == json.dumps(expected)
+
+
 class Plan(BaseModel):
     """What a plan needs."""
 
@@ -118,7 +176,7 @@ async def test_form_may_be_a_schema_and_its_default_a_model(tmp_path: Path) -> N
 
 
 async def test_what_is_wrong_is_named(url: str) -> None:
-    with pytest.raises(clarify.Refused, match="default: ") as refused:
+    with pytest.raises(clarify.Refused, match="`default` must be") as refused:
         await clarify.aio.ask("Which?", choices=["a"], default="b")
     assert (refused.value.status, refused.value.code, refused.value.field) == (422, "BAD_INPUT", "default")
     with pytest.raises(clarify.Refused) as unauthorized:

@@ -15,11 +15,15 @@ import httpx
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
+from core.ledger import Ledger
+from core.records import Raw
 from tests.kit.clocks import LeapClock
 from tests.kit.databases import Server
 from tests.kit.lives import beside
 from tests.kit.until import until
 from tests.kit.world import World, config, controls, said, scene, url_of
+from tests.scenario.typist import command
+from tests.scenario.typist import words as shown
 from tests.unit.bot.fake_github import PREFIX, TOKEN, serving
 from tests.unit.bot.test_webhooks import receiving
 
@@ -63,6 +67,67 @@ async def test_question_is_answered_while_the_caller_waits(stage: World, asker: 
     assert state["decided_by"].startswith("user:slack/")
     assert "Not picked up" not in said(await stage.now_says(card, "Delivered and confirmed"))
     assert stage.record()["status"] == "resolved"
+
+
+async def test_state_of_a_question_says_what_was_asked(stage: World) -> None:
+    bare = '[[producers]]\nname = "bare"\nredact = ["hunter[0-9]"]\n'
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    cases: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"question": "Is it hunter2?"}, {"kind": "text", "question": "Is it [redacted]?"}),
+        (
+            {
+                "question": "Which?",
+                "context": "x" * 60_000,
+                "choices": ["a", {"value": "b", "label": "B", "description": "hunter3"}],
+                "multiple": True,
+                "default": ["a"],
+            },
+            {
+                "kind": "choice",
+                "question": "Which?",
+                "context": "x" * 60_000,
+                "choices": [
+                    {"value": "a", "label": "a"},
+                    {"value": "b", "label": "B", "description": "[redacted]"},
+                ],
+                "multiple": True,
+                "default": ["a"],
+            },
+        ),
+        ({"question": "Plan", "schema": schema}, {"kind": "form", "question": "Plan", "schema": schema}),
+        (
+            {"question": "Go?", "kind": "yes_no", "default": False},
+            {"kind": "yes_no", "question": "Go?", "default": False},
+        ),
+        (
+            {"action": "Send", "question": "Now?", "context": "Why", "consequence": "Gone", "risk": "high"}
+            | {"irreversible": True, "arguments": {"to": "hunter4", "n": 1.0}, "approvals": 2},
+            {
+                "kind": "approval",
+                "action": "Send",
+                "question": "Now?",
+                "context": "Why",
+                "consequence": "Gone",
+            }
+            | {
+                "risk": "high",
+                "irreversible": True,
+                "arguments": {"to": "[redacted]", "n": 1.0},
+                "approvals": 2,
+            },
+        ),
+    ]
+    async with (
+        stage.bot(config(stage.producer.url, more=bare)) as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        asker = Asker(http)
+        for fields, expected in cases:
+            asked = await asker.ask(**fields)
+            for state in (asked, await asker.look(asked), await asker.withdraw(asked)):
+                assert state["asked"] == expected
+        (listed, *_) = (await http.get("/questions")).json()["questions"]
+    assert "asked" not in listed
 
 
 async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: Asker) -> None:
@@ -612,3 +677,119 @@ async def test_texts_hold_no_character_that_a_database_does_not(asker: Asker) ->
     (listed,) = (await asker.http.get("/questions", params={"session": "s"})).json()["questions"]
     assert listed["id"] == asked["id"]
     assert (await asker.http.get("/questions", params={"session": "s\0"})).json()["questions"] == []
+
+
+async def listed(asker: Asker, **query: str) -> list[list[dict[str, Any]]]:
+    """All pages."""
+    pages: list[list[dict[str, Any]]] = []
+    while True:
+        page = asker.body(await asker.http.get("/questions", params=query), 200)
+        pages.append(page["questions"])
+        if page["next"] is None:
+            return pages
+        query["after"] = page["next"]
+
+
+async def test_questions_are_listed_page_by_page(stage: World, asker: Asker) -> None:
+    ids = [(await asker.ask(question=f"Step {number}?", session="s"))["id"] for number in range(43)]
+    await asker.ask(question="Elsewhere?", session="t")
+    for each in ids[3:40]:
+        await asker.withdraw({"id": each})
+    await stage.level()
+    pages = await listed(asker, session="s")
+    assert [len(page) for page in pages] == [20, 20, 3]
+    assert [each["id"] for page in pages for each in page] == ids[::-1]
+    waiting = await listed(asker, session="s", status="waiting")
+    assert [[each["id"] for each in page] for page in waiting] == [ids[:39:-1] + ids[2::-1]]
+    gone = await listed(asker, session="s", status="withdrawn")
+    assert [len(page) for page in gone][:1] == [20]
+    assert [each["id"] for page in gone for each in page] == ids[39:2:-1]
+    assert len([each for page in await listed(asker) for each in page]) == 44
+    assert (await asker.http.get("/questions", params={"after": "CLR-1-001"})).status_code == 404
+
+
+async def test_list_reads_each_ledger_once_and_shows_no_arguments(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http:
+        asker, about = Asker(http), {"rows": [{"to": f"ann{n}@example.com"} for n in range(1500)]}
+        asked = [await asker.ask(action="Send 0", arguments=about, session="s")]
+        card = await stage.card("Send 0")
+        await stage.workspace.post(FOLAKE, AGENTS, "reject: no", card.ts)
+        await until(lambda: stage.record()["status"] == "answered")
+        asked += [
+            await asker.ask(action=f"Send {number}", arguments=about, session="s") for number in range(1, 9)
+        ]
+        assert len(stage.issues()) > 1
+        read: list[int] = []
+        for each in stage.bots:
+            monkeypatch.setattr(each.questions, "_ledger", Counted(each.ledger, read))
+        (page,) = await listed(asker, session="s")
+    assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
+    assert page[-1]["answer"] == {"decision": "reject"}
+    assert sorted(read) == stage.issues()
+
+
+class Counted:
+    """Reads ledgers, and notes which."""
+
+    def __init__(self, ledger: Ledger, noted: list[int]) -> None:
+        self._ledger = ledger
+        self._noted = noted
+
+    async def read(self, issue: int) -> list[Raw]:
+        self._noted.append(issue)
+        return await self._ledger.read(issue)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+
+async def test_session_with_several_ledgers_has_one_thread(stage: World, asker: Asker) -> None:
+    """Beside a large question there is no room for another: it stands in a ledger of its own."""
+    first = await asker.ask(question="Which branch?", session="s")
+    card = await stage.card("Which branch?")
+    many = {"text": "x" * 200_000}
+    later = [await asker.ask(action=f"Send {number}", arguments=many, session="s") for number in range(3)]
+    assert len(stage.issues()) == 3
+    for each in range(3):
+        assert (await stage.card(f"Send {each}")).thread_ts == card.ts
+    for withdrawn in later:
+        await asker.withdraw(withdrawn)
+    await stage.level()
+    await stage.workspace.post(FOLAKE, AGENTS, "main", card.ts)
+    assert (await asker.look(first, wait=30))["answer"] == "main"
+
+
+async def test_sessions_that_asked_directly_leave_the_lists_once_their_answers_are_taken(
+    tmp_path: Path,
+) -> None:
+    clock = LeapClock()
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        asker = Asker(http)
+        taken = [await asker.ask(question=f"Step {n}?", kind="yes_no", agent="captain") for n in range(2)]
+        left = await asker.ask(question="Left lying?", kind="yes_no", agent="mate")
+        await asker.ask(question="Still open?", kind="yes_no", agent="cook")
+        for words in ("Step 0?", "Step 1?", "Left lying?"):
+            await stage.workspace.click(FOLAKE, AGENTS, (await stage.card(words)).ts, label="Yes")
+        clock.leap(timedelta(minutes=20))
+        for each in taken:
+            assert (await asker.look(each))["answer"] is True
+        await until(lambda: all(stage.record(issue)["status"] == "resolved" for issue in (100001, 100002)))
+        clock.leap(timedelta(minutes=9))
+        told = shown(await command(stage, "ready"))
+        assert [told.count(f"captain*, issue 10000{n}: ready") for n in (1, 2, 3)] == [1, 1, 0]
+        clock.leap(timedelta(minutes=2))
+        for text in ("ready", "agents"):
+            told = shown(await command(stage, text))
+            assert "captain" not in told
+            assert "mate" in told, "nobody took its answer"
+            assert "cook" in told
+        assert (await asker.look(left))["answer"] is True
+        await until(lambda: stage.record(100003)["status"] == "resolved")
+        clock.leap(timedelta(minutes=11))
+        assert "mate" not in shown(await command(stage, "ready"))

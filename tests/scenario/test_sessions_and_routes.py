@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bot.demo.producer import DemoProducer
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, RANDOM
 from tests.kit.clocks import LeapClock
@@ -130,3 +132,19 @@ async def test_modal_that_slack_does_not_open_is_said(stage: World) -> None:
         await stage.whisper(FOLAKE, "press the button again")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
         await stage.modal(FOLAKE)
+
+
+async def test_session_with_several_ledgers_is_one_thread_and_its_end_is_the_end_of_all(
+    stage: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.producers.inbox.MOST_QUESTIONS", 2)
+    async with stage.bot():
+        card = await stage.ask("rpl_0", question="Which database?", timeout_seconds=3000)
+        for number in range(1, 4):
+            other = await stage.ask(f"rpl_{number}", question=f"Step {number}?", timeout_seconds=3000)
+            assert other.thread_ts == card.ts
+        assert stage.issues() == [100001, 100002]
+        await stage.says("session.completed")
+        await stage.until(lambda: not any(map(controls, stage.cards())))
+        for issue in stage.issues():
+            assert {each["status"] for each in stage.ledger(issue)["clarifications"]} == {"abandoned"}

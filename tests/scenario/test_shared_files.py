@@ -256,7 +256,7 @@ async def test_records_that_can_be_none_of_their_file_are_listed_and_paged_once_
             keys = [f"ledger:issue-7.json:{name}" for name in names]
             await eventually_paged(bot, keys)
             shell = Project(stage.folder, stage.database)
-            assert "5 cannot be read in issue-7.json" in (await shell.run("list")).err
+            assert "5 records in issue-7.json are unreadable" in (await shell.run("list")).err
             assert (await shell.run("answer", "CLR-7-005", "yes")).code == 3
             assert (await shell.run("answer", "CLR-8-001", "yes")).code == 3
             assert "5 more cannot be read in issue-7.json" in words(await command(stage, "#7"))

@@ -7,12 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FALLBACK, FOLAKE, ONCALL
 from tests.kit.clocks import LeapClock
 from tests.kit.until import until
-from tests.kit.world import World, controls, said, scene
+from tests.kit.world import World, controls, said, scene, url_of
 
 YES_NO: dict[str, Any] = {"accepted_response_kinds": ["yes_no"]}
 
@@ -43,6 +44,29 @@ async def test_p1_post_that_never_arrived_is_posted_once_after_the_landing_margi
         first, second = (call for call in stage.workspace.calls if call.method == "chat.postMessage")
         assert second.time - first.time >= 4  # of five, which count from before the first call
         assert len(stage.cards()) == 1
+        assert stage.calls("conversations.history") >= 1
+
+
+@pytest.mark.parametrize(("fault", "cards"), [("accept_then_drop", 1), ("drop", 0)])
+async def test_p2_post_of_unknown_outcome_is_looked_up_though_its_question_was_withdrawn(
+    tmp_path: Path, fault: str, cards: int
+) -> None:
+    clock = LeapClock(3)
+    async with (
+        scene(tmp_path, clock=clock) as stage,
+        stage.bot() as bot,
+        httpx.AsyncClient(base_url=url_of(bot), timeout=60) as http,
+    ):
+        stage.workspace.faults.add("chat.postMessage", fault)
+        stage.workspace.faults.add("conversations.history", "5xx:503")  # not found at the first look
+        asked = (await http.post("/questions", json={"question": "Still needed?", "kind": "yes_no"})).json()
+        await stage.until(lambda: stage.calls("chat.postMessage", ok=False))
+        assert (await http.delete(f"/questions/{asked['id']}")).status_code == 200
+        await bot.messages.in_flight.settled()
+        await stage.until(lambda: not any(map(controls, stage.cards())))
+        await http.post("/questions", json={"question": "And this?"})
+        await stage.card("And this?")
+        assert len([each for each in stage.cards() if "Still needed?" in said(each)]) == cards
         assert stage.calls("conversations.history") >= 1
 
 

@@ -23,6 +23,7 @@ from core.agents import (
     SessionFact,
     StatusFile,
     Waiting,
+    going_on,
     ready_queue,
     tree,
 )
@@ -624,3 +625,23 @@ async def test_process_that_lost_the_lock_touches_nothing(
     assert "lost" in caplog.text
     assert path.read_bytes() == content
     assert marker.read_bytes() == b'{"agent": "rival"}'
+
+
+@pytest.mark.parametrize(
+    ("direct", "waits", "heard", "over", "stays"),
+    [
+        (True, False, -10, None, False),
+        (True, False, -9, None, True),
+        (True, False, -60, -9, True),
+        (True, False, -60, -10, False),
+        (True, True, -60, -30, True),
+        (False, False, -60, -30, True),
+    ],
+)
+def test_direct_session_goes_ten_minutes_after_its_last_answer_was_taken(
+    *, direct: bool, waits: bool, heard: int, over: int | None, stays: bool
+) -> None:
+    fact = replace(session("captain", minutes=heard), is_direct=direct)
+    key = (fact.producer, fact.session_id)
+    ended = {} if over is None else {key: NOW + over * MINUTE}
+    assert going_on([fact], lambda _: waits, ended, NOW) == ([fact] if stays else [])

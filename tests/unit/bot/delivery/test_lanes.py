@@ -109,18 +109,52 @@ async def test_one_that_has_to_wait_does_not_hold_up_the_lane(
     assert 3 <= wire.sent[2][1] <= 3.6
 
 
-async def test_a_key_waits_once_at_its_best_priority(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+async def test_a_key_waits_once_where_it_was_put_last(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
     lanes.put("C1", "first", post=True, priority=(PAGE, 0.0))
     await clock.advance(0)
-    for priority in ((NOTICE, 0.0), (CARD, 5.0), (NOTICE, 0.0)):
+    for priority in ((NOTICE, 0.0), (CARD, 5.0), None):
         lanes.put("C1", "x", post=True, priority=priority)
+    for priority in ((CARD, 1.0), (NOTICE, 0.0)):
+        lanes.put("C1", "over", post=True, priority=priority)
     lanes.put("C1", "y", post=True, priority=(CARD, 9.0))
-    assert lanes.length == 2
+    assert lanes.length == 3
     await clock.advance(10)
-    assert wire.order == ["first", "x", "y"]
+    assert wire.order == ["first", "x", "y", "over"]
     lanes.put("C1", "x", post=True, priority=(NOTICE, 0.0))
     await clock.advance(10)
     assert wire.order[-1] == "x"
+
+
+async def test_producers_have_turns_however_much_one_of_them_posts(
+    lanes: Lanes, wire: Wire, clock: ManualClock
+) -> None:
+    for number in range(20):
+        lanes.put("C1", f"flood {number:02d}", post=True, priority=(CARD, float(number)), producer="flood")
+    await clock.advance(3)
+    for number in range(3):
+        lanes.put("C1", f"b{number}", post=True, priority=(CARD, 900.0 + number), producer="b")
+    lanes.put("C1", "c0", post=True, priority=(CARD, 800.0), producer="c")
+    lanes.put("C1", "page", post=True, priority=(PAGE, 0.0), producer="flood")
+    await clock.advance(8)
+    assert wire.order[4:11] == ["page", "c0", "b0", "b1", "b2", "flood 04", "flood 05"]
+    await clock.advance(200)  # what was long ago counts no more
+    lanes.put("C1", "later b", post=True, priority=(CARD, 2000.0), producer="b")
+    lanes.put("C1", "later flood", post=True, priority=(CARD, 1000.0), producer="flood")
+    lanes.put("C1", "now", post=True, priority=(CARD, 0.0), producer="d")
+    await clock.advance(8)
+    assert wire.order[-3:] == ["now", "later flood", "later b"]
+
+
+async def test_turn_without_a_post_does_not_count(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:
+    lanes.put("C1", "first", post=True, priority=(PAGE, 0.0))
+    await clock.advance(0)
+    for number in range(5):
+        wire.script[f"over {number}"] = [Done()]
+        lanes.put("C1", f"over {number}", post=True, priority=(CARD, float(number)), producer="a")
+    lanes.put("C1", "a", post=True, priority=(CARD, 7.0), producer="a")
+    lanes.put("C1", "b", post=True, priority=(CARD, 8.0), producer="b")
+    await clock.advance(2)
+    assert wire.order[-2:] == ["a", "b"]
 
 
 async def test_put_while_being_sent_is_sent_again(lanes: Lanes, wire: Wire, clock: ManualClock) -> None:

@@ -114,9 +114,9 @@ def test_what_is_typed_is_a_value_or_an_error_at_its_field(
 @pytest.mark.parametrize(
     ("value", "typed", "read"),
     [
-        (1.0, "1", None),
+        (1.0, "1", 1),
         (1.0, "2", 2),
-        (3, "3.0", None),
+        (3, "3.0", 3.0),
         (3, "4.5", 4.5),
         ("a ", "a", None),
         ("a", "b\n", "b\n"),
