@@ -7,6 +7,7 @@ import pytest
 
 from tests.kit.served import reserved_port
 from tests.kit.world import World, scene
+from tests.unit.bot.cli.conftest import _own_logs  # noqa: F401 - commands that run here, too, send logs elsewhere
 
 
 @pytest.fixture
