@@ -1057,10 +1057,7 @@ class Bot:
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),
         ]
         waiting = questions.Waiting(self.questions, self.permalinks.links, limits.waiting)
-        routers = [
-            health.health_routes(needed, others),
-            health.metrics_routes(sources, callers),
-            push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
+        routers = [  # in the order of /docs
             questions.question_routes(questions=self.questions, callers=self._askers(), waiting=waiting),
             mcp.mcp_routes(
                 questions=self.questions,
@@ -1072,9 +1069,12 @@ class Bot:
             clarifications.clarification_routes(
                 hub=hub, ledger=self.ledger, callers=callers, most_waiting=limits.waiting
             ),
+            push.push_routes(callers=callers, producers=self.producers, clock=self.clock),
+            health.health_routes(needed, others),
+            health.metrics_routes(sources, callers),
         ]
         if self.slack.request_url is not None:
-            routers.insert(0, slack.slack_routes(self.slack.request_url))
+            routers.append(slack.slack_routes(self.slack.request_url))
         return build_app(routers, callers, self.telemetry.requested)
 
     def _askers(self, origins: Sequence[str] = ()) -> Callers:

@@ -172,31 +172,37 @@ class NewQuestion(BaseModel):
         min_length=1,
         max_length=QUESTION_LIMIT,
         pattern=_Seen,
-        description="What is asked; required, but for an approval, which has `action`",
+        description="What you ask; required, except for an approval, which has `action`",
         examples=["Which database?"],
     )
-    kind: DirectKind | None = Field(default=None, description="What kind of answer is wanted")
-    choices: list[_Choice] | None = Field(
-        default=None, min_length=1, max_length=100, examples=[["PostgreSQL", "SQLite"]]
+    kind: DirectKind | None = Field(
+        default=None, description="What kind of answer you need; by default it follows from the other fields"
     )
-    multiple: bool = Field(default=False, description="Several choices may be made")
-    other: bool = Field(default=False, description="Own words are allowed beside the choices")
+    choices: list[_Choice] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=100,
+        examples=[["PostgreSQL", "SQLite"]],
+        description="What people can choose: texts, or objects with `value`, `label` and `description`",
+    )
+    multiple: bool = Field(default=False, description="People may choose several")
+    other: bool = Field(default=False, description="People may also answer in their own words")
     context: str | None = Field(
-        default=None, max_length=CONTEXT_LIMIT, description="What whoever answers should know"
+        default=None, max_length=CONTEXT_LIMIT, description="What the person should know to answer"
     )
     agent: str | None = Field(
         default=None,
         min_length=1,
         max_length=_NAME,
         pattern=_Named,
-        description="Who asks: the producer's name",
+        description="Who asks; by default the producer's name",
     )
     session: str | None = Field(
         default=None,
         min_length=1,
         max_length=_NAME,
         pattern=_Named,
-        description="What belongs in one Slack thread; without it, the question has a thread of its own",
+        description="Questions of one session share a Slack thread; without it, the question gets its own",
     )
     to: str | None = Field(
         default=None,
@@ -209,20 +215,30 @@ class NewQuestion(BaseModel):
         min_length=1,
         max_length=QUESTION_LIMIT,
         pattern=_Seen,
-        description="What the agent is about to do, and waits for approval of",
+        description="An approval: what you are about to do",
     )
-    consequence: str | None = Field(default=None, min_length=1, max_length=QUESTION_LIMIT, pattern=_Seen)
-    risk: Literal["low", "medium", "high"] | None = Field(default=None, description="Default: medium")
-    irreversible: bool = False
-    arguments: dict[str, Any] | None = Field(default=None, description="What the action is done with")
-    editable: bool = Field(
-        default=False, description="Whether a person may change the arguments before accepting"
+    consequence: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=QUESTION_LIMIT,
+        pattern=_Seen,
+        description="What follows from it, and for whom",
     )
+    risk: Literal["low", "medium", "high"] | None = Field(
+        default=None, description="How bad it is if this goes wrong; default: medium"
+    )
+    irreversible: bool = Field(
+        default=False, description="It cannot be undone; then `risk` is medium or high"
+    )
+    arguments: dict[str, Any] | None = Field(
+        default=None, description="What you do it with, up to 256 KB; people see all of it"
+    )
+    editable: bool = Field(default=False, description="People may edit the arguments before they accept")
     approvals: _Whole | None = Field(
         default=None,
         ge=1,
         le=MOST,
-        description="How many different people have to accept: 1, unless its route says more",
+        description="How many different people have to accept; the route may demand more",
     )
     form: dict[str, Any] | None = Field(
         default=None, alias="schema", description=_FORM, json_schema_extra=_of_a_form, examples=[_EXAMPLE]
@@ -232,17 +248,25 @@ class NewQuestion(BaseModel):
         BeforeValidator(_seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)]),
         Field(ge=1, le=LONGEST_TIMEOUT, strict=False),
     ] = Field(default=DEFAULT_TIMEOUT, description="Seconds until the question expires")
-    default: Any = Field(default=None, description="What the agent assumes if nobody answers: a valid answer")
-    escalate: bool = Field(default=True, description="Whether the person on call is paged if nobody answers")
+    default: Any = Field(default=None, description="What you assume if nobody answers: a valid answer")
+    escalate: bool = Field(default=True, description="Page the person on call if nobody answers")
     key: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         pattern=r"^[ -~]+$",
-        description="Asking again with the same key is the same question",
+        description="Asking again with the same key is the same question, and asks nobody twice",
     )
-    issue: _Whole | None = Field(default=None, ge=1, le=_HIGHEST_ISSUE, description="The ledger's number")
-    topic: str | None = Field(default=None, min_length=1, max_length=200, pattern=_Seen)
+    issue: _Whole | None = Field(
+        default=None, ge=1, le=_HIGHEST_ISSUE, description="The number of the ledger that it belongs to"
+    )
+    topic: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        pattern=_Seen,
+        description="What it is about, in a few words",
+    )
 
     @model_validator(mode="wrap")
     @classmethod

@@ -39,11 +39,22 @@ for _number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(_number, lambda *_: None)
 
 
+_WORKERS = 4
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--postgres", action="store_true", help="scenarios run on PostgreSQL")
     parser.addoption(
         "--replicas", action="store_true", help="scenarios run on PostgreSQL, with two bots each"
     )
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Four workers for folders and for the whole suite: tests wait about as long as they compute, so four fit two cores.
+    None for files and single tests, which would be over before the workers have started.
+    """
+    named = [Path(each.partition("::")[0]) for each in config.args]
+    return 0 if all(each.is_file() for each in named) else _WORKERS
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

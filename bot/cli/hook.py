@@ -23,9 +23,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import clarify
+
+if TYPE_CHECKING:
+    import argparse
 
 Agent = Literal["claude-code", "codex"]
 Json = dict[str, Any]
@@ -82,7 +85,7 @@ class Options:
 
 def main(argv: Sequence[str]) -> int:
     """Decide on the event from standard input, or `--install` the hook. Returns the exit code."""
-    arguments = _parsed(argv)
+    arguments = _parser().parse_args(argv)
     if arguments.install:
         from bot.cli import hook_install
 
@@ -98,7 +101,7 @@ def main(argv: Sequence[str]) -> int:
     return _decide(sys.stdin.buffer.read(), options)
 
 
-def _parsed(argv: Sequence[str]) -> Any:
+def _parser() -> argparse.ArgumentParser:
     import argparse
 
     parser = argparse.ArgumentParser(
@@ -126,7 +129,7 @@ def _parsed(argv: Sequence[str]) -> Any:
         "--tools", metavar="MATCHER", help="with --install: ask before these tools, in any mode"
     )
     parser.add_argument("--dry-run", action="store_true", help="with --install: only show the change")
-    return parser.parse_args(argv)
+    return parser
 
 
 def _seconds(text: str) -> float:

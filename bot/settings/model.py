@@ -353,16 +353,28 @@ class Table(BaseModel):
 
 
 class SlackSettings(Table):
+    """How the bot is connected with Slack."""
+
     mode: Literal["socket", "http"] = "socket"
+    """How Slack reaches the bot: "socket" needs `SLACK_BOT_TOKEN` and `SLACK_APP_TOKEN`; "http" needs
+    `SLACK_SIGNING_SECRET` in place of the latter, and an `https://` address that Slack can reach.
+    """
     identity: Literal["slack_id", "email"] = "slack_id"
+    """How agents learn who decided: "slack_id" as `user:slack/TEAM/USER`, "email" as `user:ADDRESS`."""
     fallback_channel: ChannelId | None = None
+    """Where questions go if no route matches or the route's channel fails, and where the bot reports trouble.
+    """
 
 
 class HttpSettings(Table):
-    """`origins`: web pages that may call `/mcp`."""
+    """The HTTP server: `/questions`, `/mcp`, `/clarifications`, `/aaep/v1`, `/livez`, `/readyz`, `/metrics`, `/docs`; with
+    `mode = "http"` also `/slack/events`.
+    """
 
     listen: Annotated[str, AfterValidator(listen_address)] = "127.0.0.1:8787"
+    """Where the HTTP server listens. Port 0 takes any free one."""
     origins: tuple[Annotated[str, AfterValidator(web_origin)], ...] = ()
+    """Web pages that may call `/mcp` without a token."""
 
     @property
     def is_asked_for(self) -> bool:
@@ -379,25 +391,30 @@ class HttpSettings(Table):
 
 
 class LedgerSettings(Table):
-    """`mode`: of new ledgers."""
+    """Where the ledgers are: what was asked and decided."""
 
     directory: ConfigPath = Path(".agentx/state/clarifications")
+    """The folder with the ledgers, one `issue-N.json` each."""
     workflows: ConfigPath = Path(".agentx/workflows")
+    """The folder with the workflow files, which say which agent may ask which."""
     archive_after: Duration = timedelta(days=30)
+    """Ledgers whose clarifications were all closed for this long move to `archive/`."""
     mode: Annotated[int, BeforeValidator(file_mode)] = 0o600
+    """Mode of new ledger files; "0660" where agents of the same group write them. Existing files keep theirs.
+    """
 
 
 class StorageSettings(Table):
-    """`keep`: how long rows of finished things stay; None: for ever. Duplicates are recognized by them.
-
-    `url_env` names the variable with PostgreSQL's address, which then replaces `path` and the folder of the ledgers;
-    `listen_url_env` the one with its direct address, where a pooling proxy stands in between.
-    """
+    """Where the bot keeps what came in and what stands in Slack: a SQLite file, or PostgreSQL."""
 
     path: ConfigPath = Path("clarify.db")
+    """The SQLite file."""
     url_env: EnvironmentName | None = None
+    """The variable with PostgreSQL's address, which then replaces `path` and the ledgers' folder."""
     listen_url_env: EnvironmentName | None = None
+    """The variable with PostgreSQL's direct address, where a pooling proxy stands in between."""
     keep: Duration | None = None
+    """How long rows of finished things are kept. Duplicates are recognized by them."""
 
 
 DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
@@ -419,14 +436,23 @@ _APART = frozenset({"transient", "permanent", "requires_user", "unknown", "netwo
 
 
 class MonitorSettings(Table):
-    """`heartbeat_env` names a variable whose value, a URL, is called every `heartbeat_every` while all is well."""
+    """When people are reminded and paged."""
 
     sla: LongerThanNothing = timedelta(minutes=30)
+    """Time until the answerers are reminded; after as long again, the person on call is paged."""
     alarm: bool = True
+    """Whether the bot wakes at the next due time, also when no message comes."""
     deadlock_order: tuple[str, ...] = DEADLOCK_ORDER
+    """Agents from the most upstream one down: where they wait for each other, the first named goes on waiting.
+    """
     page_errors: tuple[ErrorCategory, ...] = ("requires_user", "permanent", "unknown")
+    """Categories of session errors that page the person on call. Categories that AAEP does not know count as
+    `unknown`.
+    """
     heartbeat_env: EnvironmentName | None = None
+    """The variable with a URL that is called while all is well, for whoever watches the bot."""
     heartbeat_every: LongerThanNothing = timedelta(minutes=1)
+    """How often it is called."""
 
     @field_validator("deadlock_order")
     @classmethod
@@ -443,27 +469,40 @@ class MonitorSettings(Table):
 
 
 class PacingSettings(Table):
+    """How fast the bot posts."""
+
     posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """How fast the bot posts, per channel."""
 
 
 class ShellTable(Table):
-    """`consent`: whether `clarify answer` may accept a confirmation."""
+    """What the `clarify` command may do."""
 
     consent: bool = False
+    """Whether `clarify answer` may accept approvals. Then every program that runs as you can."""
 
 
 class ProducerSettings(Table):
-    """A producer. `max_open`: how many questions may wait that it asked directly; `redact`: what is replaced in those before
-    anything is stored or shown.
-    """
+    """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to."""
 
     name: Name
+    """The producer's name: who asks, where a question names no agent."""
     url: HttpUrl | None = None
+    """The base URL of an AAEP agent that the bot connects to. Leave it out for agents that call the bot."""
     token_env: EnvironmentName | None = None
+    """The variable with the bearer token: sent to `url`, or expected from agents that call the bot."""
     dialect: Literal["auto", "standard", "minimal", "push"] = "auto"
+    """How AAEP is spoken at `url`; see docs/agents/aaep.md."""
     agents: tuple[Annotated[str, AfterValidator(glob)], ...] | None = None
+    """Patterns of the agent names that may come from here; case counts. Its own name is always allowed;
+    without this key, any name.
+    """
     max_open: Annotated[int, Field(ge=1)] = 100
+    """How many of its questions may wait at once. One more is refused with 429."""
     redact: tuple[Annotated[str, AfterValidator(regular_expression)], ...] = ()
+    """Regular expressions. What matches in a question is replaced before anything is stored or shown; a `key`
+    that matches is refused.
+    """
 
     @model_validator(mode="after")
     def _fits_together(self) -> ProducerSettings:
@@ -492,8 +531,11 @@ class ApprovalsSettings(Table):
     """How many different people have to accept an action, by its risk. One of high risk needs no fewer than others."""
 
     low: Annotated[int, Field(ge=1, le=MOST)] = 1
+    """For low risk."""
     medium: Annotated[int, Field(ge=1, le=MOST)] = 1
+    """For medium risk."""
     high: Annotated[int, Field(ge=1, le=MOST)] = 1
+    """For high risk."""
 
     @property
     def by_risk(self) -> dict[Risk, int]:
@@ -510,20 +552,32 @@ def _of_every_risk(value: object) -> object:
 
 
 class RouteSettings(Table):
-    """Where questions of an agent go. `approvals` and `risk_at_least` are lower bounds of what agents say.
-
-    `broadcast`: which questions of a session are shown in the channel, too, beside its thread: all that are open, or
-    only the first, the others once they escalate.
-    """
+    """Where an agent's questions go, who may answer them, and who is paged. The first table that matches wins."""
 
     agent: Annotated[str, AfterValidator(glob)] | None = None
+    """Pattern on the agent's name; case counts. The first route that matches wins; one without `agent` takes
+    the rest.
+    """
     channel: ChannelId
+    """Where its questions are posted. Invite the bot there."""
     answerers: tuple[str, ...] = ("members",)
+    """Who may answer: `members` (full members who are in the channel), users (`U…`), user groups (`S…`).
+    Guests, outsiders and bots only if listed by id.
+    """
     verbosity: Literal["terse", "normal", "detailed"] = "normal"
+    """How much a card says."""
     on_call: str | None = None
+    """The `[[on_call]]` policy that is paged."""
     approvals: Annotated[ApprovalsSettings, BeforeValidator(_of_every_risk)] = ApprovalsSettings()
+    """How many different people have to accept, by risk, or one number for all. Questions may demand more,
+    never fewer.
+    """
     risk_at_least: Risk | None = None
+    """Raises the risk that agents claim."""
     broadcast: Literal["all", "first"] = "all"
+    """Which open questions of a session the channel shows, besides its thread: all, or only the first; the others
+    then show there once they escalate.
+    """
 
     @field_validator("answerers")
     @classmethod
@@ -565,21 +619,29 @@ class PersonalRoute(RouteSettings):
 
 
 class StepSettings(Table):
-    """One step of the escalation policy; `after` counts from the escalation. `hours`: outside of them it is passed over."""
+    """One step of an on-call policy."""
 
     after: Duration
+    """When the step is due, counted from the escalation."""
     notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
+    """Who is told: `thread`, `dm` (whoever is on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
     every: LongerThanNothing | None = None
+    """Repeats the step until someone claims the question."""
     hours: Annotated[str, AfterValidator(hours_of_week)] | None = None
+    """Outside of these hours the step is passed over; several with commas, over midnight too."""
 
 
 class RotationSettings(Table):
-    """Whose turn it is: `users` take turns of `shift` length from `start`, in `timezone`."""
+    """Users who take turns."""
 
     start: datetime
+    """When the first turn begins, on the clock of `timezone`."""
     shift: LongerThanNothing
+    """How long a turn is."""
     users: Annotated[tuple[UserId, ...], Field(min_length=1)]
+    """Who takes turns, in this order."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+    """Handovers stay at their hour through daylight saving."""
 
     @field_validator("start", mode="before")
     @classmethod
@@ -593,11 +655,14 @@ _SOURCES = ("users", "group", "rotation", "ical_env", "pagerduty")
 
 
 class PagerDutySettings(Table):
-    """A schedule there. `token_env` names the variable with a token that may read it; `api_url` is another one in Europe."""
+    """A schedule in PagerDuty."""
 
     schedule: Annotated[str, AfterValidator(pagerduty_id)]
+    """The schedule's id, at the end of its web address."""
     token_env: EnvironmentName
+    """The variable with an API token; a read-only one is enough."""
     api_url: HttpUrl = "https://api.pagerduty.com"
+    """In Europe "https://api.eu.pagerduty.com"."""
 
     @model_validator(mode="after")
     def _token_stays_private(self) -> PagerDutySettings:
@@ -606,27 +671,34 @@ class PagerDutySettings(Table):
 
 
 class OnCallSettings(Table):
-    """Whose turn it is, from exactly one source, and the steps.
-
-    `ical_env` names the variable with the address of an iCalendar feed; with it, or with `pagerduty`, `users` stand in
-    while the source names nobody, and `people` says who in Slack somebody is whom e-mail address and name do not find.
-    `timezone`: of the steps' hours, and of what the source says without one. `pick`: of a group, everybody or the first who is present.
-    `take_timeout`: taken, but neither answered nor handed over for this long, paging resumes.
-    """
+    """An on-call policy: whose turn it is, from exactly one source, and who is told when."""
 
     name: Name
+    """The policy's name, for `on_call` in routes."""
     users: Annotated[tuple[UserId, ...], Field(min_length=1)] | None = None
+    """Whose turn it is: all of them. With `ical_env` or `pagerduty`: who stands in while the source names
+    nobody.
+    """
     group: UserGroupId | None = None
+    """Or a Slack user group."""
     rotation: RotationSettings | None = None
+    """Or users who take turns."""
     ical_env: EnvironmentName | None = None
+    """Or a calendar: the variable with the address of an iCalendar feed, which is a secret."""
     pagerduty: PagerDutySettings | None = None
+    """Or a schedule in PagerDuty."""
     people: dict[Annotated[str, Field(min_length=1)], UserId] = Field(default_factory=dict)
+    """Slack users for names in the feed, where neither e-mail address nor name finds them."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+    """Of the steps' hours, and of times in a feed that have no zone."""
     pick: Literal["all", "first_present"] = "all"
+    """Of a group: all, or the first one who is present."""
     take_timeout: LongerThanNothing = timedelta(minutes=15)
+    """Claimed, but neither answered nor handed over for this long: paging resumes."""
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
+    """Who is told when."""
 
     @field_validator("people")
     @classmethod
@@ -700,31 +772,33 @@ Event = Literal[
 
 
 class WebhookSettings(Table):
-    """One webhook; `secret_env` names the variable with the signing secret. `events`: all five, or some of them."""
+    """Tells another system what happens to clarifications, signed as Standard Webhooks define."""
 
     url: Annotated[str, AfterValidator(hook_url)]
+    """Where events are posted."""
     secret_env: EnvironmentName
+    """The variable with the secret that signs them: `whsec_…` or any text."""
     events: tuple[Event, ...] = ()
+    """Which events; without this key, all five."""
 
 
 class ResponderSettings(Table):
-    """How a role answers: in exactly one of three ways.
-
-    `command`: run for each question, which it gets as JSON on its standard input. `http`: a URL that each question is
-    posted to, with the bearer token of `token_env`. `people`: a channel, user groups and users in Slack; with a channel
-    alone its members answer, without one the question goes to the channel of the agent that asks. `timeout`: of one try
-    of a command or an endpoint.
-    """
+    """How a role answers other agents: in exactly one of three ways."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     command: Argv | None = None
+    """A command that gets the question as JSON on its standard input and prints the answer."""
     http: HttpUrl | None = None
+    """Or an endpoint that gets the same JSON by POST, and returns `{"answer": …}` or text."""
     people: Places | None = None
+    """Or people: one channel, user groups, users. With a channel alone, its members answer."""
     token_env: EnvironmentName | None = None
+    """The variable with the bearer token for `http`."""
     timeout: LongerThanNothing = Field(
         default=timedelta(minutes=2), validation_alias=AliasChoices("timeout", "time_limit")
     )
+    """Of one try. After one failure there is one more try, then the person on call is paged."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ResponderSettings:
@@ -758,18 +832,20 @@ class ResponderSettings(Table):
 
 
 class GithubSettings(Table):
-    """The repository to mirror to. `token_env` names the variable with a token that may write issues of `repo`.
-
-    `mention`: whom to mention in an escalation. `comments_per_second` limits all writes there.
-    """
+    """Mirrors what agents ask about an issue to GitHub, as comments and labels."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     repo: Annotated[str, AfterValidator(_repo)] = Field(validation_alias=AliasChoices("repo", "repository"))
+    """The repository whose issues are mirrored to."""
     token_env: EnvironmentName
+    """The variable with a token that may read and write its issues."""
     api_url: HttpUrl = "https://api.github.com"
+    """GitHub's API."""
     mention: Annotated[str, AfterValidator(_mention)] | None = None
+    """Whom to mention when a question escalates."""
     comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    """Limits all writes there."""
 
     @model_validator(mode="after")
     def _token_stays_private(self) -> GithubSettings:
@@ -778,11 +854,14 @@ class GithubSettings(Table):
 
 
 class DigestSettings(Table):
-    """A digest that is posted once a week, `every` "Mon 09:00" for example."""
+    """Posts the figures of the week to a channel."""
 
     channel: ChannelId
+    """Where the digest is posted."""
     every: Annotated[str, AfterValidator(weekly)] = "Mon 09:00"
+    """Day and time."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
+    """Of `every`, and of the week that is counted."""
 
     def last_due(self, now: datetime) -> datetime:
         """The latest moment, not after `now`, at which it was due; in `timezone`, as its week is that of this zone.

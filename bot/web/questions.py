@@ -25,7 +25,7 @@ _RETRY = {"Retry-After": "5"}
 _LINK_PATIENCE = 0.2  # seconds that an answer waits for the address of its card
 _ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
-_Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait until it is decided")]
+_Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the decision")]
 _Key = Annotated[
     str | None,
     Header(
@@ -33,7 +33,7 @@ _Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[ -~]+$",
-        description="The same as `key`: asking again with it is the same question",
+        description="The same as the field `key`",
     ),
 ]
 LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
@@ -44,27 +44,28 @@ class ListedQuestion(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    id: str
-    kind: DirectKind
-    agent: str
-    session: str | None
-    key: str | None
+    id: str = Field(description="The question's id, for `GET` and `DELETE`")
+    kind: DirectKind = Field(description="What kind of answer was asked for")
+    agent: str = Field(description="Who asked")
+    session: str | None = Field(description="Its session, which is its Slack thread")
+    key: str | None = Field(description="The key that it was asked with")
     status: Status = Field(
-        description="`expired`: assume `default`; `closed`: a person closed it, see `comment`"
+        description="`waiting`; `answered`: see `answer`; `expired`: assume `default`; `withdrawn`: you took it back; "
+        "`closed`: a person closed it, see `comment`"
     )
-    escalated: bool = Field(description="Whether the person on call was told")
-    answer: Any = Field(description="Once answered: as its kind has it; null where there are only own words")
+    escalated: bool = Field(description="Whether the person on call was paged")
+    answer: Any = Field(description="The answer, by kind; null if a person wrote only `other`")
     label: str | None = Field(description="The answer as people read it")
-    other: str | None = Field(description="Own words in place of the choices")
+    other: str | None = Field(description="The person's own words, instead of or beside a choice")
     comment: str | None = Field(description="Why it was rejected or closed")
-    decided_by: str | None
-    decided_at: str | None
+    decided_by: str | None = Field(description="Who decided, such as `user:slack/T0LOCAL/U0ANN`")
+    decided_at: str | None = Field(description="When")
     default: Any = Field(description="What to assume if nobody answers")
-    approved_by: list[str]
-    approvals_needed: int
-    created_at: str
-    expires_at: str | None
-    link: str | None = Field(description="Its card in Slack, once it is there")
+    approved_by: list[str] = Field(description="Who has accepted so far")
+    approvals_needed: int = Field(description="How many different people have to accept")
+    created_at: str = Field(description="When it was asked")
+    expires_at: str | None = Field(description="When it expires")
+    link: str | None = Field(description="Its card in Slack, once it is posted")
 
 
 class QuestionState(ListedQuestion):
@@ -88,18 +89,21 @@ class QuestionList(BaseModel):
 
 _GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
 _ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"model": QuestionState, "description": "How it stands"},
-    404: {"model": ErrorBody, "description": "No question of yours has this id"},
+    200: {"model": QuestionState, "description": "The question's state"},
+    404: {"model": ErrorBody, "description": "You have no question with this id"},
     410: {"model": ErrorBody, "description": _GONE},
 }
 _ASKED: dict[int | str, dict[str, Any]] = {
-    200: {"model": QuestionState, "description": "It was asked before, with this key"},
-    201: {"model": QuestionState, "description": "It is asked"},
-    403: {"model": ErrorBody, "description": "Not as that agent"},
+    200: {"model": QuestionState, "description": "You asked it before, with this key: its state"},
+    201: {"model": QuestionState, "description": "The question is stored and will be posted: its state"},
+    403: {"model": ErrorBody, "description": "You may not ask as that agent"},
     409: {"model": ErrorBody, "description": "The key was used for a different question"},
     410: {"model": ErrorBody, "description": _GONE},
-    422: {"model": ErrorBody, "description": "A field is wrong: which, and what was expected"},
-    429: {"model": ErrorBody, "description": "Too many of yours wait already"},
+    422: {
+        "model": ErrorBody,
+        "description": "A field is wrong: `field` says which, `message` what was expected",
+    },
+    429: {"model": ErrorBody, "description": "Too many of your questions wait: see `Retry-After`"},
 }
 
 
@@ -159,8 +163,8 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     async def ask(
         body: NewQuestion, request: Request, wait: _Wait = 0, key: _Key = None, who: Speaker = caller
     ) -> Response:
-        """Ask a person in Slack. Returns once the question is stored for good; with `wait`, once it is decided, or as it
-        stands then. The same `key` again is the same question.
+        """Ask a person in Slack. Returns the question's state once it is stored; with `wait`, once someone has decided, at
+        the latest after that many seconds. Asking again with the same `key` is the same question.
         """
         if key is not None and body.key not in {None, key}:
             raise BadField(
@@ -172,22 +176,24 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
 
     @router.get("/{question_id}", response_class=Response, responses=_ANSWERS)
     async def look(question_id: _Id, request: Request, wait: _Wait = 0, who: Speaker = caller) -> Response:
-        """How it stands; with `wait`, once it is decided, or as it stands then. An answer that was sent counts as
-        picked up.
+        """Return the question's state; with `wait`, once someone has decided, at the latest after that many seconds. An
+        answer that was sent counts as picked up.
         """
         return await settled(await questions.find(question_id, who.producer), who, wait, request)
 
     @router.get("", responses={404: _ANSWERS[404]})
     async def listed(
-        status: Status | None = None,
-        session: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+        status: Annotated[Status | None, Query(description="Only these")] = None,
+        session: Annotated[
+            str | None, Query(min_length=1, max_length=256, description="Only of this session")
+        ] = None,
         after: Annotated[
             str | None, Query(pattern=_ID_PATTERN, description="`next` of the page before")
         ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """One's own questions, for an agent that was started again, page by page, until `next` is null. It picks up no
-        answer, and shows no arguments: `GET` the question does.
+        """List your own questions, for an agent that was restarted: page by page, until `next` is null. Listing picks up no
+        answer and shows no arguments; `GET` the question for those.
         """
         found, following = await questions.listed(who.producer, session=session, status=status, after=after)
         states = [_brief(each) for each in await waiting.states(found)]
@@ -201,8 +207,8 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         comment: Annotated[str | None, Query(max_length=500, description="Why, for people")] = None,
         who: Speaker = caller,
     ) -> Response:
-        """Take a question back: its card loses its controls and says so. One that is over already stays as it is; of one
-        that was answered first, the answer is returned (409).
+        """Withdraw a question: its card loses its controls and says so. A question that is over stays as it is. If an
+        answer came first, you get it (409).
         """
         is_withdrawn = True
         try:

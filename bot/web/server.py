@@ -42,10 +42,11 @@ _WHY = {
     errno.EACCES: "not permitted; expected a port from 1024 on, or the right to use this one",
     errno.EADDRNOTAVAIL: "no address of this machine",
 }
-_ABOUT = """Agents that push their events, agents that ask agents, Slack's requests, and what those who run it look at.
+_ABOUT = """Ask people in Slack with `POST /questions`; MCP clients connect to `/mcp`. Below: agents that ask agents, agents that
+push their events, and health and metrics for operators.
 
-A bearer token per producer; without one, from this machine only. Every error is JSON: `error`, `message`, and `field`
-where one is at fault. A body may have 1 MiB.
+Send the bearer token of your producer; processes on this machine may call without one. Every error is JSON: `error`,
+`message`, and `field` if one is at fault. A body may have 1 MiB.
 """
 _DESCRIPTORS = 4096
 _MOST = 2048  # connections

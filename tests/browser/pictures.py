@@ -10,15 +10,25 @@ import sys
 import tempfile
 from pathlib import Path
 
+import httpx
 from playwright.async_api import Page, ViewportSize, async_playwright
 
+from bot.app import Bot
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL
 from tests.browser.chromium import HOW_TO, chromium, launch
 from tests.browser.visitor import PHONE, WIDE, Visit, card
-from tests.kit.world import World, scene
+from tests.kit.world import World, scene, url_of
 
 SHOP = "sess_shop"
 CARD: ViewportSize = {"width": 860, "height": 640}
+MAIL = {
+    "action": "Send the newsletter",
+    "consequence": "Mail cannot be called back.",
+    "risk": "high",
+    "approvals": 2,
+    "editable": True,
+    "arguments": {"list": "customers", "subject": "June: what is new in 4.1", "recipients": 12040},
+}
 CHOICES = [
     {"value": "staging", "label": "Staging"},
     {"value": "canary", "label": "Canary"},
@@ -79,23 +89,35 @@ async def consent(stage: World) -> None:
     await stage.card("Mail the announcement")
 
 
+async def approval(stage: World, bot: Bot) -> None:
+    """An action for two people, of whom one has changed an argument."""
+    async with httpx.AsyncClient(base_url=url_of(bot), timeout=60, trust_env=False) as http:
+        await http.post("/questions", json=MAIL)
+    shown = await stage.card("Send the newsletter")
+    await stage.workspace.click(ADE, AGENTS, shown.ts, label="Answer…")
+    await stage.modal(ADE)
+    entered = {"Your decision": "Accept", "recipients": "1204"}
+    await stage.workspace.submit_view(ADE, entered)
+    await stage.now_says(shown, "1 of 2")
+
+
 async def take(folder: Path) -> None:
     """All pictures, into `folder`."""
     with tempfile.TemporaryDirectory() as place:
-        async with async_playwright() as playwright, scene(Path(place)) as stage, stage.bot():
+        async with async_playwright() as playwright, scene(Path(place)) as stage, stage.bot() as bot:
             path = chromium(playwright)
             if path is None:
                 raise SystemExit(HOW_TO)
             browser = await launch(playwright, path)
             visit = Visit(stage, await browser.new_context(device_scale_factor=1))
             stage.producer._watch = stage.workspace.traffic.aaep
-            await pictures(stage, visit, folder)
+            await pictures(stage, bot, visit, folder)
             await visit.close()
             await browser.close()
 
 
-async def pictures(stage: World, visit: Visit, folder: Path) -> None:
-    """`folder/*.png`: the workspace, a card, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
+async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
+    """`folder/*.png`: the workspace, a card, an approval, a page to on-call, App Home, a modal, the confirm dialog, a phone."""
     await story(stage)
     for scheme in ("light", "dark"):
         page = await visit.page(FOLAKE, scheme=scheme, size=WIDE)
@@ -128,6 +150,10 @@ async def pictures(stage: World, visit: Visit, folder: Path) -> None:
     page = await visit.page(FOLAKE, size={"width": 1180, "height": 610}, home="1")
     await page.get_by_role("heading", name="My inbox").wait_for()
     await save(page, folder / "app-home.png")
+
+    await approval(stage, bot)
+    page = await visit.page(FOLAKE, size={"width": 860, "height": 900})
+    await card(page, "Send the newsletter").screenshot(path=folder / "approval.png")
 
 
 async def save(page: Page, file: Path) -> None:

@@ -13,7 +13,7 @@ from bot.workspace.seed import AGENTS, FOLAKE
 from bot.workspace.state import Message
 from tests.kit.world import World
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/agents/frameworks.md"
 Turn = str | list[tuple[str, dict[str, Any]]]  # what a model says at last, or the tools that it calls
 SENDS: list[Turn] = [[("send_newsletter", {"subject": "June", "recipients": 1204})], "Done."]
 
@@ -50,13 +50,13 @@ async def accepted(stage: World, work: Coroutine[Any, Any, Any], *texts: str) ->
     return await task
 
 
-def of_readme(module: str, **names: Any) -> Coroutine[Any, Any, dict[str, Any]]:
-    """Runs README's program that imports `module`; returns its variables."""
-    programs = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+def of_the_page(module: str, **names: Any) -> Coroutine[Any, Any, dict[str, Any]]:
+    """Runs the page's program that imports `module`; returns its variables."""
+    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     (program,) = (text for text in programs if f"from {module} import" in text)
 
     async def run() -> dict[str, Any]:
-        code = compile(program, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        code = compile(program, PAGE.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         await eval(code, names)  # noqa: S307 - our own
         return names
 

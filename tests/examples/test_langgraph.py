@@ -14,7 +14,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import interrupt
 
 from bot.workspace.seed import AGENTS
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_readme, press
+from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
 from tests.kit.world import World
 
 pytestmark = pytest.mark.examples
@@ -133,9 +133,9 @@ async def test_tool_that_nobody_accepts_does_not_run(stage: World) -> None:
     assert card.thread_ts is None
 
 
-async def test_readmes_program(stage: World) -> None:
+async def test_program_of_the_page(stage: World) -> None:
     mailing = Mailing()
     names = {"model": scripted(SENDS), "send_newsletter": mailing.send_newsletter}
-    found = await accepted(stage, of_readme("langgraph_in_slack", **names), "send_newsletter")
+    found = await accepted(stage, of_the_page("langgraph_in_slack", **names), "send_newsletter")
     assert found["state"]["messages"][-1].content == "Done."
     assert mailing.sent == [("June", 1204)]

@@ -14,7 +14,7 @@ from agents import Agent, Model, ModelResponse, Usage, function_tool
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from tests.examples.conftest import FOLDER
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_readme, press
+from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
 from tests.kit.world import World, controls
 
 pytestmark = pytest.mark.examples
@@ -135,10 +135,10 @@ async def test_killed_process_goes_on_where_it_was(stage: World, tmp_path: Path)
     assert len(stage.cards()) == 1
 
 
-async def test_readmes_program(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_program_of_the_page(stage: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     mailing = Mailing()
     names = {"model": Scripted(SENDS), "send_newsletter": mailing.send_newsletter}
-    found = await accepted(stage, of_readme("openai_agents_in_slack", **names), "send_newsletter")
+    found = await accepted(stage, of_the_page("openai_agents_in_slack", **names), "send_newsletter")
     assert found["output"] == "Done."
     assert mailing.sent == [("June", 1204)]

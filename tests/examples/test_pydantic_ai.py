@@ -9,7 +9,7 @@ from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_readme, press
+from tests.examples.mailing import SENDS, Mailing, Turn, accepted, answer, of_the_page, press
 from tests.kit.world import World, said
 
 pytestmark = pytest.mark.examples
@@ -66,9 +66,9 @@ async def test_calls_are_accepted_edited_rejected_and_answered(stage: World) -> 
     assert len({each.thread_ts or each.ts for each in stage.cards()}) == 1  # one session
 
 
-async def test_readmes_program(stage: World) -> None:
+async def test_program_of_the_page(stage: World) -> None:
     mailing = Mailing()
     names = {"model": scripted(SENDS), "send_newsletter": mailing.send_newsletter}
-    found = await accepted(stage, of_readme("pydantic_ai_in_slack", **names), "send_newsletter")
+    found = await accepted(stage, of_the_page("pydantic_ai_in_slack", **names), "send_newsletter")
     assert found["result"].output == "Done."
     assert mailing.sent == [("June", 1204)]

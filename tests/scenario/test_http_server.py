@@ -155,6 +155,13 @@ async def test_names_are_bound_to_the_producers_that_may_use_them(stage: World) 
         assert len(stage.cards()) == 3
 
 
+async def test_description_begins_with_how_people_are_asked(stage: World) -> None:
+    async with stage.bot() as bot, httpx.AsyncClient(base_url=url_of(bot), trust_env=False) as client:
+        paths = [*(await client.get("/openapi.json")).json()["paths"]]
+    assert paths[0] == "/questions"
+    assert paths[-1] == "/metrics"
+
+
 async def test_agent_that_a_stream_may_not_speak_for_is_paged(stage: World) -> None:
     bound = config(stage.producer.url).replace('dialect = "auto"', 'dialect = "auto"\nagents = ["planner-*"]')
     async with stage.bot(bound):

@@ -7,7 +7,6 @@ import fcntl
 import os
 import pty
 import re
-import shlex
 import signal
 import struct
 import termios
@@ -18,6 +17,7 @@ import psutil
 import pytest
 
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
+from tests.docs.snippets import snippets
 from tests.kit import world
 from tests.kit.processes import ended
 from tests.kit.until import until
@@ -223,18 +223,17 @@ async def test_shell_that_waits_beside_a_bot_leaves_the_responder_to_it(stage: W
     assert said.err == "Asked architect: CLR-42-001, round 1.\n"
 
 
-def readme_commands(of: str) -> list[list[str]]:
-    """The commands of README's shell examples that name `of`, as a shell would split them."""
-    readme = Path(__file__).parents[2].joinpath("README.md").read_text()
-    blocks = re.findall(r"```sh\n(.*?)```", readme, re.DOTALL)
-    return [shlex.split(block) for block in blocks if of in block]
+def commands_of_the_page(of: str) -> list[list[str]]:
+    """The commands of the page on agents that ask agents that name `of`, as a shell would split them."""
+    page = [each for each in snippets() if each.page.name == "agent-to-agent.md" and of in each.text]
+    return [words for each in page for words in each.commands]
 
 
-async def test_readmes_ways_to_ask_are_two_questions(stage: World) -> None:
-    """One after the other, as somebody who follows README does: neither follows up on the other."""
+async def test_ways_to_ask_of_the_page_are_two_questions(stage: World) -> None:
+    """One after the other, as somebody who follows the page does: neither follows up on the other."""
     project = beside(stage)
-    (over_http,) = readme_commands("/clarifications -d")
-    (in_a_shell,) = readme_commands("clarify request")
+    (over_http,) = commands_of_the_page("/clarifications -d")
+    (in_a_shell,) = commands_of_the_page("clarify request")
     headers = dict(over_http[at + 1].split(": ") for at, word in enumerate(over_http) if word == "-H")
     asked = over_http[over_http.index("-d") + 1]
     async with stage.bot() as bot:
@@ -243,9 +242,8 @@ async def test_readmes_ways_to_ask_are_two_questions(stage: World) -> None:
             again = await client.post("/clarifications", content=asked)
         assert (first.status_code, again.json()["id"]) == (201, first.json()["id"])
         await stage.card("Which database?")
-        words = [word for word in in_a_shell[1:] if word != "--wait"]
-        second = (await project.fine(*words)).strip()
-        await stage.card(in_a_shell[-2])
+        second = (await project.fine(*in_a_shell[1:])).strip()
+        await stage.card(in_a_shell[-1])
     assert second != first.json()["id"]
     kept = [project.records(int(name.split("-")[1])) for name in (first.json()["id"], second)]
     assert [(each["round"], each["status"]) for records in kept for each in records] == [(1, "pending")] * 2

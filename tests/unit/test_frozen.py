@@ -23,14 +23,12 @@ import aiohttp
 import pytest
 
 from bot.github import comment_of, entries_of, key_in
-from bot.settings.load import parse_settings
 from bot.storage.store import Store
 from bot.views.codec import ListPress, PagePress, Press
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, ONCALL
 from bot.workspace.state import Channel, Message
 from core.clarification import Clarification, Direct, answered
 from core.records import Seals, decode, dump, encode, parse
-from core.workflow import Scopes
 from tests.kit.builders import ADE as ADA
 from tests.kit.builders import NOW, YES, record
 from tests.kit.processes import command
@@ -189,7 +187,7 @@ SAID_SOMEWHERE = [
     # webhooks
     "webhook-id", "webhook-timestamp", "webhook-signature", "clarification-requested", "clarification-answered",
     "clarification-stale", "clarification-resolved", "clarification-escalated",
-    # log events and trouble that docs/operations.md names
+    # log events and trouble that docs/troubleshooting.md and docs/operate name
     "ANOTHER BOT is connected with this Slack app", "too many connections; idle ones are closed", "ready for clicks",
 ]  # fmt: skip
 
@@ -465,48 +463,3 @@ def test_records_of_the_backup_are_written_as_they_were_read(tmp_path: Path) -> 
             assert dump(record) == item
         assert decode(path.read_bytes()) == ledger
         assert encode(ledger) == path.read_bytes()
-
-
-# -- README ------------------------------------------------------------------------------------------------------------
-
-
-def snippets(kind: str, file: str = "README.md") -> list[str]:
-    return re.findall(rf"^ *```{kind}\n(.*?)^ *```", (ROOT / file).read_text(), re.MULTILINE | re.DOTALL)
-
-
-def test_configuration_of_readme_and_operations_loads(tmp_path: Path) -> None:
-    workflow, *tables = sorted(snippets("toml"), key=lambda text: "[[steps]]" not in text)
-    retention, digest = snippets("toml", "docs/operations.md")
-    start = '[slack]\nfallback_channel = "C9"\n[[routes]]\nchannel = "C1"'
-    environ = dict.fromkeys(
-        ("SLACK_BOT_TOKEN", "PLANNER_TOKEN", "MAILER_TOKEN", "HOOK_SECRET"), "xoxb-of-a-test"
-    )
-    environ |= {"SLACK_APP_TOKEN": "xapp-of-a-test", "PAGER_URL": "json://127.0.0.1:9/key"}
-    environ |= {"DATA_ICAL": "webcal://calendar.example.com/secret/basic.ics"}
-    settings = parse_settings(
-        "\n".join([start, *tables, retention, digest]), file=tmp_path / "clarify.toml", environ=environ
-    )
-    assert [each.name for each in settings.producers] == ["planner", "mailer"]
-    assert sorted(settings.responders) == ["architect", "product-manager"]
-    assert [each.name for each in settings.on_call] == ["platform", "data"]
-    assert settings.digest is not None
-    assert [list(each.events) for each in settings.webhooks] == [["clarification-escalated"]]
-    (tmp_path / "feature.toml").write_text(workflow)
-    assert Scopes(tmp_path).allowed("engineer") == ("architect", "product-manager")
-
-
-def test_programs_of_readme_use_what_there_is() -> None:
-    others = ("_in_slack import", "clarify.ask(")  # these are run
-    agent, responder = (text for text in snippets("python") if not any(each in text for each in others))
-    compile(responder, "README.md", "exec")
-    tree = ast.parse(agent)
-    imports: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names: dict[str, Any] = {}
-    exec(compile(ast.Module(imports, []), "README.md", "exec"), names)  # noqa: S102 - our own
-    used = {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "agent"
-    }
-    assert used == {"start", "wait_for_subscriber", "emit", "wait_for_reply"}
-    assert all(hasattr(names["DemoProducer"], name) for name in used)

@@ -114,7 +114,7 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     text = (Path(__file__).parents[4] / "clarify.example.toml").read_text()
     head, _, rest = text.partition("[slack]")
     # Of the ways to say whose turn it is, a policy has one.
-    source = "[slack]" + re.sub(r"\n# (?!pick|rotation|ical_env|pagerduty|people = \{)", "\n", rest)
+    source = "[slack]" + re.sub(r"\n# (?!group|pick|rotation|ical_env|pagerduty|people = \{)", "\n", rest)
     others = {
         "PLANNER_TOKEN": "a",
         "PAGER_URL": "json://localhost",
@@ -122,6 +122,8 @@ def test_example_is_accepted_with_all_that_is_commented_out() -> None:
         "REVIEWER_TOKEN": "b",
         "GITHUB_TOKEN": "c",
         "HOOK_SECRET": "d",
+        "CLARIFY_DATABASE_URL": "postgresql://localhost/clarify",
+        "CLARIFY_DATABASE_DIRECT": "postgresql://localhost/clarify",
     }
     settings = parse_settings(source, file=Path("clarify.toml"), environ=TOKENS | others)
     assert [route.agent for route in settings.routes] == ["retirement-*", None]

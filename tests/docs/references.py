@@ -1,0 +1,502 @@
+"""Writes the generated parts of the documentation: `python -m tests.docs.references`.
+
+Each is between `<!-- generated: NAME -->` and `<!-- end -->` in its page, and comes from the code that it describes.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import yaml  # type: ignore[import-untyped]
+from fastapi import FastAPI
+from pydantic_core import PydanticUndefined
+from typer.main import get_command
+
+from bot.cli import hook, mcp, setup
+from bot.cli.app import app as shell
+from bot.cli.running import EXIT_CODES
+from bot.commands import grammar
+from bot.producers.inbox import Backlog
+from bot.producers.questions import QuestionRefused
+from bot.settings import model
+from bot.settings.model import Configuration, Table
+from bot.telemetry import Telemetry
+from bot.tools import tools
+from bot.web import callers, guard, health
+from bot.web.callers import Callers
+from bot.web.questions import question_routes
+from bot.web.server import build_app
+from core import errors
+from core.clock import SystemClock
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "bot/settings/example.toml"
+_PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_TYPES: dict[Any, str] = {
+    model.Duration: "duration",
+    model.LongerThanNothing: "duration",
+    model.ConfigPath: "path",
+    model.ChannelId: "channel id `C…`",
+    model.UserId: "user id `U…`",
+    model.UserGroupId: "user group id `S…`",
+    model.EnvironmentName: "variable's name",
+    model.HttpUrl: "URL",
+    model.Name: "name",
+    model.Argv: "command, as a list of words",
+    model.Places: "list of ids `C…`, `S…`, `U…`",
+    bool: "true or false",
+    int: "number",
+    float: "number",
+    str: "text",
+    Path: "path",
+    datetime: "date and time",
+}
+
+
+def pages() -> list[Path]:
+    """README and every page of docs/."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def written(text: str) -> str:
+    """A page's text with its generated parts as they should be."""
+    return _PART.sub(lambda match: f"{match[1]}\n{PARTS[match[2]]().strip()}\n\n{match[3]}", text)
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = [list(heads), ["---"] * len(list(heads)), *map(list, rows)]
+    return "\n".join("| " + " | ".join(_cell(each) for each in line) + " |" for line in lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+# -- configuration.md
+
+
+def settings() -> str:
+    """Every table of clarify.toml, with its keys."""
+    return "\n".join(_tables(Configuration, ""))
+
+
+def _tables(above: type[Table], path: str) -> Iterator[str]:
+    for name, hint in get_type_hints(above, include_extras=True).items():
+        if name not in above.model_fields:
+            continue
+        inner = _inner(hint)
+        if name == "identities":
+            yield '### `[identities]`\n\nWhat agents are told instead of a Slack user\'s id: `U0ANN = "user:ann"`.\n'
+        elif inner is not None:
+            title = f"{path}{name}"
+            shown = {tuple: f"[[{title}]]", dict: f"[{title}.ROLE]"}.get(_outer(hint), f"[{title}]")
+            yield f"### `{shown if not path else title}`\n\n{inspect.cleandoc(inner.__doc__ or '')}\n"
+            yield _keys(inner, title)
+            yield from _tables(inner, f"{title}.")
+
+
+def _inner(hint: Any) -> type[Table] | None:
+    """The table that a field holds, or holds several of."""
+    if isinstance(hint, type) and issubclass(hint, Table):
+        return hint
+    return next((found for each in get_args(hint) if (found := _inner(each)) is not None), None)
+
+
+def _outer(hint: Any) -> Any:
+    origin = get_origin(hint)
+    return _outer(get_args(hint)[0]) if origin is Annotated else origin
+
+
+def _keys(table: type[Table], title: str) -> str:
+    about, given = _meanings(table), examples().get(title, {})
+    rows = []
+    for name, hint in get_type_hints(table, include_extras=True).items():
+        if (field := table.model_fields.get(name)) is None:
+            continue
+        default = field.get_default(call_default_factory=True)
+        shown = "required" if default is PydanticUndefined else _default(default)
+        rows.append((_code(name), _type(hint), shown, about[name], _code(given.get(name, ""))))
+    return _table(("key", "type", "default", "meaning", "example"), rows)
+
+
+@cache
+def _meanings(table: type[Table]) -> Mapping[str, str]:
+    """The string below each field."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(table))).body
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for node, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            assert isinstance(below, ast.Expr), f"{table.__name__}.{node.target.id} has no string below it"
+            assert isinstance(below.value, ast.Constant)
+            found[node.target.id] = inspect.cleandoc(str(below.value.value))
+    return found
+
+
+def _type(hint: Any) -> str:
+    known = next((words for each, words in _TYPES.items() if hint == each), None)
+    if known is not None:
+        return known
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        is_mode = any(getattr(each, "func", None) is model.file_mode for each in inner)
+        words = "text" if is_mode else _type(inner[0])
+    elif origin is Literal:
+        words = ", ".join(_code(str(each)) for each in inner)
+    elif origin is tuple:
+        words = f"list of {_plural(_type(inner[0]))}"
+    elif origin is dict:
+        words = "table"
+    elif isinstance(hint, type) and issubclass(hint, Table):
+        words = "table, see below"
+    else:
+        words = " or ".join(_type(each) for each in inner if each is not type(None))
+    return words
+
+
+def _plural(words: str) -> str:
+    if words.startswith("`"):
+        return words
+    if words.startswith("table"):
+        return "tables, see below"
+    first, _, rest = words.partition(" `")
+    return f"{first}s" + (f" `{rest}" if rest else "") if words != "text" else "texts"
+
+
+def _default(value: Any) -> str:
+    if value is None or value == {}:
+        return ""
+    first = value[0] if isinstance(value, tuple) and value else value
+    return "see below" if isinstance(first, Table) else _code(_toml(value))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, tuple):
+        text = "[" + ", ".join(map(_toml, value)) + "]"
+    elif isinstance(value, timedelta):
+        text = f'"{_span(value)}"'
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, int | float):
+        text = '"0600"' if value == 0o600 else str(value)
+    else:
+        text = f'"{value}"'
+    return text
+
+
+def _span(value: timedelta) -> str:
+    seconds = int(value.total_seconds())
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds and seconds % length == 0:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"
+
+
+@cache
+def examples() -> Mapping[str, Mapping[str, str]]:
+    """Table → key → value, as example.toml has them, commented out or not."""
+    found: dict[str, dict[str, str]] = {}
+    table = ""
+    for line in EXAMPLE.read_text().splitlines():
+        bare = re.sub(r"^(# *)+", "", line.strip())
+        if header := re.match(r"\[+([a-z_]+)[\w.-]*\]+", bare):
+            table = header[1]
+        for place in _DEEPER.get(table, ()):
+            for name, value in _PAIR.findall(bare.partition(" # ")[0]):
+                if place.partition(".")[2] in bare or place.endswith(".steps"):
+                    found.setdefault(place, {}).setdefault(name, value)
+        if pair := re.match(r"([a-z_]+) = (.*)", bare):
+            value = re.sub(r"\s+#.*", "", pair[2]).strip()
+            found.setdefault(table, {}).setdefault(pair[1], "" if value == "[" else value)
+    return found
+
+
+_PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+)')
+_DEEPER = {
+    "on_call": ("on_call.steps", "on_call.rotation", "on_call.pagerduty"),
+    "routes": ("routes.approvals",),
+}
+
+
+# -- agents/http.md
+
+
+@cache
+def _document() -> dict[str, Any]:
+    """The OpenAPI document of what agents ask with."""
+    nobody: Any = None
+    routes = question_routes(questions=nobody, callers=Callers({}), waiting=nobody)
+    served: FastAPI = build_app([routes], Callers({}))
+    return served.openapi()
+
+
+def http_requests() -> str:
+    parts = []
+    for path, item in _document()["paths"].items():
+        for method, operation in item.items():
+            parts.append(f"#### `{method.upper()} {path}`\n\n{' '.join(operation['description'].split())}\n")
+            given = operation.get("parameters", [])
+            if given:
+                rows = [
+                    (_code(each["name"]), each["in"], _schema(each["schema"]), each.get("description", ""))
+                    for each in given
+                ]
+                parts.append(_table(("parameter", "in", "type", "meaning"), rows))
+            statuses = [(code, each["description"]) for code, each in sorted(operation["responses"].items())]
+            parts.append(_table(("status", "meaning"), statuses))
+    return "\n".join(parts)
+
+
+def _fields(name: str) -> str:
+    schema = _document()["components"]["schemas"][name]
+    rows = [
+        (_code(field), _schema(inner), _json(inner.get("default")), inner.get("description", ""))
+        for field, inner in schema["properties"].items()
+    ]
+    return _table(("field", "type", "default", "meaning"), rows)
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else _code(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _schema(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(
+            dict.fromkeys(_schema(each) for each in schema["anyOf"] if each.get("type") != "null")
+        )
+    if "$ref" in schema:
+        return _schema(_document()["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    if "enum" in schema:
+        return ", ".join(_code(each) for each in schema["enum"])
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        return f"list of {_schema(schema['items'])}"
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if low is not None and high is not None:
+        return f"{kind}, {low:g} to {high:.0f}"
+    most = schema.get("maxLength")
+    return f"{kind}, up to {most:,} characters" if most else str(kind)
+
+
+def http_errors() -> str:
+    """Codes, statuses and why: of exceptions, and of what the routes refuse themselves."""
+    rows: dict[tuple[str, int], str] = {}
+    for module in (callers, guard):
+        for node in ast.walk(ast.parse(Path(inspect.getfile(module)).read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"problem", "_body"}:
+                status, code, *words = (getattr(each, "value", None) for each in node.args)
+                if isinstance(status, int) and isinstance(code, str):
+                    rows.setdefault((code, status), _words(node.args[2]) if words else "")
+    for kind in QuestionRefused.__subclasses__():
+        rows[kind.code, kind.status] = inspect.cleandoc(kind.__doc__ or "")
+    for error in (errors.NotFound, errors.LockTimeout, errors.LedgerUnreadable, errors.LedgerUnwritable):
+        answered = next(status for each, status in guard._STATUSES if issubclass(error, each))
+        rows[error.code, answered] = _ABOUT[error]
+    rows["UNAUTHORIZED", 401] = "A bearer token is required, or the one sent is not that of any producer."
+    rows["NOT_LOCAL", 403] = (
+        "Without a token, only processes of the bot's machine may call, not through a proxy."
+    )
+    rows["BAD_INPUT", 422] = "A field is wrong: `field` says which, `message` what was expected."
+    rows["STORAGE_UNAVAILABLE", 503] = "The storage cannot be used now. Nothing was stored: try again."
+    rows["TOO_LARGE", 413] = f"The body has more than {guard.BODY_LIMIT:,} bytes."
+    ordered = sorted(rows.items(), key=lambda row: (row[0][1], row[0][0]))
+    return _table(
+        ("status", "error", "meaning"), [(str(status), _code(code), why) for (code, status), why in ordered]
+    )
+
+
+_ABOUT: dict[type[errors.ClarifyError], str] = {
+    errors.NotFound: "You have no question of this id.",
+    errors.LockTimeout: "The ledger is busy: try again.",
+    errors.LedgerUnreadable: "The ledger was not JSON and was renamed; someone was paged.",
+    errors.LedgerUnwritable: "The ledger cannot be written. Nothing was changed: try again.",
+}
+
+
+def _words(node: ast.expr) -> str:
+    """The constant parts of a message."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    if isinstance(node, ast.BinOp):
+        return f"{_words(node.left)}{_words(node.right)}"
+    return "".join(str(each.value) if isinstance(each, ast.Constant) else "…" for each in parts)
+
+
+# -- agents/mcp.md
+
+
+def mcp_tools() -> str:
+    parts = []
+    for tool in tools():
+        parts.append(f"#### `{tool.name}`\n\n{' '.join((tool.description or '').split())}\n")
+        schema = tool.input_schema
+        required = schema.get("required", [])
+        rows = [
+            (
+                _code(name) + (", required" if name in required else ""),
+                _schema(inner),
+                inner.get("description", ""),
+            )
+            for name, inner in schema["properties"].items()
+        ]
+        parts.append(_table(("argument", "type", "meaning"), rows))
+    return "\n".join(parts)
+
+
+# -- people/commands.md
+
+
+def slack_commands() -> str:
+    short = _table(("words", "what they do"), [(_code(form), about) for form, about in grammar._FORMS])
+    more = "\n".join(f"* **{word}**: {text}" for word, text in grammar._HELP.items())
+    return f"{short}\nMore on each, as `/clarify help WORD` says it:\n\n{more}"
+
+
+def exit_codes() -> str:
+    by_code: dict[int, list[str]] = {0: [], 1: []}
+    for name, code in EXIT_CODES.items():
+        by_code.setdefault(code, []).append(_code(name))
+    rows = [(str(code), _EXITS[code], ", ".join(by_code[code])) for code in sorted(by_code)]
+    return _table(("code", "meaning", "errors"), rows)
+
+
+_EXITS = {
+    0: "fine",
+    1: "trouble, and every error that is not listed here",
+    2: "usage, configuration or input",
+    3: "there is no such clarification",
+    4: "not allowed",
+    5: "answered or closed already",
+    6: "busy, or not writable now: try again",
+    7: "a responder gave no usable answer",
+    8: "not answered within `--timeout`",
+}
+
+
+def shell_commands() -> str:
+    root: Any = get_command(shell)
+    parts = []
+    for name, command in root.commands.items():
+        parser = _PARSERS.get(name)
+        parts.append(f"#### `clarify {name}`\n" + "".join(f"\n{each}\n" for each in _about(command, parser)))
+    return "\n".join(parts)
+
+
+_PARSERS: dict[str, Callable[[], ArgumentParser]] = {"hook": hook._parser, "mcp": mcp._parser}
+
+
+def _about(command: Any, parser: Callable[[], ArgumentParser] | None) -> Iterator[str]:
+    if parser is not None:
+        made = parser()
+        yield made.description or ""
+        rows = [
+            (_code(" ".join([*each.option_strings[-1:], _value(each)]).strip()), each.help or "")
+            for each in made._actions
+            if each.dest != "help"
+        ]
+    else:
+        yield "\n\n".join(" ".join(each.split()) for each in command.help.split("\n\n"))
+        rows = [
+            _parameter(each) for each in command.params if not getattr(each, "hidden", False) and each.help
+        ]
+    if rows:
+        yield _table(("option or argument", "meaning"), rows).strip()
+
+
+def _value(action: Any) -> str:
+    """What follows an option of argparse's."""
+    if action.nargs == 0:
+        return ""
+    return str(action.metavar or "|".join(action.choices or ()) or action.dest.upper())
+
+
+def _parameter(parameter: Any) -> tuple[str, str]:
+    if parameter.param_type_name == "argument":
+        return _code((parameter.metavar or parameter.name).strip("[]").upper()), parameter.help
+    metavar = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.strip('_').upper()}"
+    return _code(", ".join(parameter.opts) + metavar), parameter.help
+
+
+# -- operate/monitoring.md
+
+
+def metrics() -> str:
+    clock = SystemClock()
+    nobody: Any = SimpleNamespace(names=["*"], shows=bool)
+    sources = health.Sources(
+        telemetry=Telemetry(clock),
+        index=(),
+        audiences=nobody,
+        clock=clock,
+        leads=lambda: True,
+        backlog=nobody,
+        producers=dict,
+        slack_connected=lambda: True,
+        queues={},
+        webhooks=None,
+    )
+    rows = []
+    for family in [*health._figures(sources), *health._lags(sources, 0.0, Backlog(0, timedelta()), {})]:
+        suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
+        labels = getattr(family, "_labelnames", ())
+        named = f"{family.name}{suffix}" + (
+            f"{{{', '.join(labels)}}}" if labels and family.type != "info" else ""
+        )
+        rows.append((_code(named), family.type, family.documentation))
+    return _table(("metric", "type", "what it counts"), sorted(rows))
+
+
+def rules() -> list[dict[str, Any]]:
+    whole = yaml.safe_load((ROOT / "deploy/alerts.yml").read_text())
+    return [rule for group in whole["groups"] for rule in group["rules"]]
+
+
+def alerts() -> str:
+    rows = [
+        (_code(rule["alert"]), rule["labels"]["severity"], rule["annotations"]["action"]) for rule in rules()
+    ]
+    return _table(("alert", "severity", "what to do"), rows)
+
+
+# -- README.md, quickstart.md
+
+
+def app_link() -> str:
+    return f"[create-app]: {setup.link(setup.manifest(None))}\n"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "app-link": app_link,
+    "settings": settings,
+    "http-requests": http_requests,
+    "http-question": lambda: _fields("NewQuestion"),
+    "http-state": lambda: _fields("QuestionState"),
+    "http-errors": http_errors,
+    "mcp-tools": mcp_tools,
+    "slack-commands": slack_commands,
+    "exit-codes": exit_codes,
+    "shell-commands": shell_commands,
+    "metrics": metrics,
+    "alerts": alerts,
+}
+
+
+if __name__ == "__main__":
+    for page in pages():
+        page.write_text(written(page.read_text()))
