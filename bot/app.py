@@ -147,14 +147,14 @@ async def run(settings: Settings) -> None:
             await bot.until(stop)
         except LeaseLost as error:
             # Whatever this one is about to do, the other one does. Nothing stops as fast as this; it begins anew, waiting.
-            _log.error("starting again, to wait for its lease to end", reason=str(error))
+            _log.error("restarting; this replica lost its lease", reason=str(error))
             _begin_anew()
         finally:
             await bot.stop()
     except _AWAY as error:
         if not waits or stop.is_set():
             raise
-        _log.error("starting again, until the database can be had", reason=str(error))
+        _log.error("restarting; the database is unavailable", reason=str(error))
         await asyncio.sleep(_DATABASE_RETRY)
         _begin_anew()
     finally:
@@ -262,7 +262,7 @@ class Bot:
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
-            _log.info("follows", open=len(found.summaries))
+            _log.info("following", open=len(found.summaries))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Have it done beside all else; its end is the bot's."""
@@ -311,7 +311,7 @@ class Bot:
             await self._lead(found)
         except _AWAY as error:
             # What was taken up so far is begun anew, here or by another bot, once there is something to begin with.
-            _log.warning("what the bot that led left cannot be taken up", reason=str(error))
+            _log.warning("cannot take over from the last leader", reason=str(error))
             while await self.store.trouble() is not None:
                 await self.clock.sleep(_DATABASE_RETRY)
             raise LeaseLost("the database was away") from error
@@ -359,7 +359,7 @@ class Bot:
         await self.producers.start()
         self._begin("producers", self.producers.failed())
         for trouble in found.troubles:
-            _log.error("a ledger cannot be read", reason=str(trouble))
+            _log.error("cannot read a ledger", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
                 await self.notices.ledger_unreadable(trouble)
         for summary in found.summaries:
@@ -851,7 +851,7 @@ class Bot:
         try:
             await self.store.note_connections(others, self.clock.now())
         except StorageUnavailable as error:
-            _log.warning("how many are connected with the Slack app is not stored", reason=str(error))
+            _log.warning("cannot store the number of Slack connections", reason=str(error))
 
     def _handlers(self, commands: Commands) -> Handlers:
         """What answers people in Slack."""
@@ -960,7 +960,7 @@ class Bot:
             self.messenger.pause_posting(pages=False)
         await self._introduced.wait()
         if not await within(self.clock, _POSTS_WAIT, self.slack.ready.wait()):
-            _log.warning("no connection for clicks yet; posting all the same")
+            _log.warning("posting without a connection for clicks")
         self.messenger.resume_posting()
         self._posting.set()
 
@@ -968,7 +968,7 @@ class Bot:
         """Catch up, then have new clicks taken, where they are not taken yet."""
         await self._introduced.wait()
         if not await within(self.clock, _CATCH_UP, self._catch_up()):
-            _log.warning("what was missed is still being read; taking clicks all the same")
+            _log.warning("accepting clicks before missed messages are read")
             self.slack.look_back()
         self._caught_up.set()
         overdue = asyncio.create_task(self.monitoring.catch_up(), name="timers that ran out")
@@ -1003,7 +1003,7 @@ class Bot:
             async with asyncio.timeout(_SLACK_HEAD_START):
                 await self._caught_up.wait()
         except TimeoutError:
-            _log.warning("timers do not wait for Slack any longer")
+            _log.warning("starting timers before Slack is ready")
         await self.monitoring.run()
 
     async def _run_home(self) -> None:
@@ -1127,7 +1127,7 @@ class Bot:
             if ours and not summary.needs_something:
                 # It may have been settled before: the bot that leads follows it no longer then, and takes it for no news.
                 tell = partial(self.store.tell, "card", summary.id, leader_only=True)
-                told = until_stored(tell, self.clock, _log, "the bot that leads has to be told later")
+                told = until_stored(tell, self.clock, _log, "telling the leader later")
                 self.later.run(told, "tell of what is settled")
             self.delivery.know(summary)
             self.questions.record_changed(record)
@@ -1158,7 +1158,7 @@ class Bot:
         except LockTimeout as error:
             raise StorageUnavailable(str(error)) from error
         except (NotFound, LedgerUnreadable) as error:
-            _log.warning("nobody outside is told", id=clarification, reason=str(error))
+            _log.warning("webhook event skipped", id=clarification, reason=str(error))
             return
         summary = summarize(record)
         if self.index.get(summary.id, summary.issue) is None and not summary.needs_something:

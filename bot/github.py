@@ -116,7 +116,7 @@ class GithubSync:
         try:
             written = await self._ledger.live()
         except LedgersAway as error:
-            _log.warning("what others wrote meanwhile is not looked for", reason=str(error))
+            _log.warning("cannot check the ledgers for new entries", reason=str(error))
             return
         for issue in written:
             self._add(issue)
@@ -158,9 +158,9 @@ class GithubSync:
         except (StorageUnavailable, LockTimeout) as error:
             self._again(issue, _STORAGE_RETRY, str(error))
         except LedgerUnreadable as error:
-            _log.error("not mirrored", issue=issue, reason=str(error))
+            _log.error("not mirrored to GitHub", issue=issue, reason=str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the other issues go on
-            _log.exception("an issue could not be mirrored", issue=issue, error=type(error).__name__)
+            _log.exception("cannot mirror an issue to GitHub", issue=issue, error=type(error).__name__)
             self._due[issue] = self._clock.steady() + _AFTER_A_DEFECT
         else:
             self._failures.pop(issue, None)
@@ -179,7 +179,7 @@ class GithubSync:
         return max(wait, SETTLED_AFTER) if trouble.unsure else wait
 
     def _again(self, issue: int, seconds: float, reason: str) -> None:
-        _log.warning("an issue on GitHub has to wait", issue=issue, reason=reason, seconds=round(seconds, 1))
+        _log.warning("GitHub issue delayed", issue=issue, reason=reason, seconds=round(seconds, 1))
         self._due[issue] = self._clock.steady() + seconds
 
 
@@ -272,7 +272,7 @@ class _Reconciler:
             raise
         await self._memory.posted(issue, due.key, made, now)
         self._listed.add(issue)
-        _log.info("mirrored", issue=issue, entry=due.key, comment=made)
+        _log.info("mirrored to GitHub", issue=issue, entry=due.key, comment=made)
 
     async def _begin(self, issue: int, key: str) -> None:
         await self._memory.begin_post(issue, key, self._clock.now().timestamp())
@@ -305,14 +305,14 @@ class _Reconciler:
         try:
             await self._api.create_label(LABELS[name])
         except Refused as refused:
-            _log.warning("a label cannot be created on GitHub", label=name, reason=str(refused))
+            _log.warning("cannot create a label on GitHub", label=name, reason=str(refused))
         self._created.add(name)
 
     def _report(self, issue: int, reason: str) -> None:
         """Once per issue: it changes often, its trouble seldom."""
         if self._reported.get(issue) != reason:
             self._reported[issue] = reason
-            _log.error("an issue on GitHub is left alone until it changes", issue=issue, reason=reason)
+            _log.error("GitHub issue skipped until it changes", issue=issue, reason=reason)
 
 
 def _is_there(shown: _Shown, key: str) -> bool:

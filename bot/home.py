@@ -150,13 +150,15 @@ class Gathering:
                 try:
                     items = await self._ledger.read(issue)
                 except ClarifyError as error:
-                    _log.warning("answers of a ledger are left out", issue=issue, reason=str(error))
+                    _log.warning(
+                        "a ledger's answers left out of the Home tab", issue=issue, reason=str(error)
+                    )
                     continue
                 for record in map(parse, items):
                     if record is not None and not await self._ledger.is_tampered(record):
                         self.record_changed(record)
         except LedgersAway as error:
-            _log.warning("answers are left out", reason=str(error))
+            _log.warning("answers left out of the Home tab", reason=str(error))
 
     async def words(self, summaries: Iterable[Summary]) -> dict[str, str]:
         """The question of each, looked up once for each change; one whose ledger cannot be read is left out."""
@@ -167,7 +169,7 @@ class Gathering:
                 try:
                     question = (await self._ledger.find(each.id, each.issue)).question
                 except ClarifyError as error:
-                    _log.warning("a question cannot be read for a Home tab", id=each.id, reason=str(error))
+                    _log.warning("cannot read a question for a Home tab", id=each.id, reason=str(error))
                     continue
                 self._questions[key] = question[:_KEPT_WORDS]
             self._questions.move_to_end(key)
@@ -183,7 +185,7 @@ class Gathering:
         try:
             self._fleet = await to_thread(_fleet, known, await self._sessions())
         except StorageUnavailable as error:  # the questions do not wait for it
-            _log.warning("the agents' sessions cannot be read", reason=str(error))
+            _log.warning("cannot read the agents' sessions", reason=str(error))
         agents, ready = self._fleet
         questions = await to_thread(self._for_people, known)
         paged = {}
@@ -290,7 +292,7 @@ class KeptAccess:
         try:
             may = await self._access.refusal_on(person, route) is None
         except SlackError as error:
-            _log.warning("Slack does not tell what somebody may answer", user=person.user, reason=str(error))
+            _log.warning("Slack did not say who may answer", user=person.user, reason=str(error))
             keep = _ACCESS_AGAIN
         if len(self._kept) >= _MOST_DECISIONS:
             self._kept.clear()
@@ -603,7 +605,7 @@ class HomeTabs:
             view, digest, unsure = await self._tab(seat, snapshot)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
             seat.not_before, seat.seen = self._clock.steady() + _APART, -1
-            _log.exception("a Home tab could not be made", user=seat.viewer.user, error=type(error).__name__)
+            _log.exception("cannot build a Home tab", user=seat.viewer.user, error=type(error).__name__)
             return
         now = self._clock.steady()
         if unsure:
@@ -664,7 +666,7 @@ class HomeTabs:
             await self._settle(seat, outcome, digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
             seat.not_before, seat.seen = self._clock.steady() + _APART, -1
-            _log.exception("a Home tab could not be published", user=user, error=type(error).__name__)
+            _log.exception("cannot publish a Home tab", user=user, error=type(error).__name__)
         finally:
             seat.busy = False
             self._wake.set()
@@ -685,16 +687,16 @@ class HomeTabs:
                 seconds = backoff(failures, first=2.0, longest=_LONGEST)
                 self._repeat(seat, seconds, failures + 1, everybody=False)
             case Never(what=what, code=code) if what == "place" or code in _REFUSED_PERSON:
-                _log.info("Slack shows somebody no Home tab", user=user)
+                _log.info("Slack shows this person no Home tab", user=user)
                 await self._forget([user])
             case Never():
-                _log.error("Slack does not take a Home tab", user=user)
+                _log.error("Slack rejected a Home tab", user=user)
                 seat.digest = digest  # as if it was there: it is not tried again
 
     def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
         """Publish again after `seconds` (None: as the pace's backoff says); `everybody` waits so long."""
         now = self._clock.steady()
-        _log.warning("a Home tab has to wait", user=seat.viewer.user, seconds=seconds)
+        _log.warning("Home tab delayed", user=seat.viewer.user, seconds=seconds)
         seat.seen, seat.failures = -1, failures
         if everybody:
             self._pace.refused(now, seconds)
@@ -708,4 +710,4 @@ class HomeTabs:
             if users:
                 await self._viewers.forget(users)
         except StorageUnavailable as error:
-            _log.warning("viewers of Home tabs are not forgotten", count=len(users), reason=str(error))
+            _log.warning("cannot forget viewers of Home tabs", count=len(users), reason=str(error))

@@ -138,13 +138,13 @@ class Monitoring:
                 # Beside the event loop: a session can have hundreds of records to compare.
                 found += await asyncio.to_thread(_repetitions_in, items)
             except LockTimeout as error:
-                _log.warning("a changed ledger is looked at later", issue=issue, reason=str(error))
+                _log.warning("checking a changed ledger later", issue=issue, reason=str(error))
                 self._dirty.add(issue)
             except LedgerUnreadable as error:
                 # It is paged for where it is noticed; nothing in it can be found to repeat itself.
-                _log.warning("a changed ledger cannot be looked at", issue=issue, reason=str(error))
+                _log.warning("cannot check a changed ledger", issue=issue, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd ledger must not stop the watch over the others
-                _log.exception("a changed ledger cannot be compared", issue=issue)
+                _log.exception("cannot compare a changed ledger", issue=issue)
         return found
 
     async def _in_turn(self, finding: Finding) -> None:
@@ -152,41 +152,43 @@ class Monitoring:
             try:
                 await self._act(finding)
             except (LockTimeout, LedgerUnwritable) as error:
-                _log.warning("a finding has to wait", id=finding.clarification, reason=str(error))
+                _log.warning("due step delayed", id=finding.clarification, reason=str(error))
                 if finding.kind != "due":
                     self._left.append(finding)
                 self._again(finding, timedelta(seconds=_RETRY))
             except NotOpen:
-                _log.info("answered or closed meanwhile", id=finding.clarification, kind=finding.kind)
+                _log.info("already answered or closed", id=finding.clarification, kind=finding.kind)
             except (LedgerUnreadable, NotFound) as error:
-                _log.error("a finding has no ledger", id=finding.clarification, reason=str(error))
+                _log.error("due step has no ledger", id=finding.clarification, reason=str(error))
                 if finding.kind == "due":
                     self._again(finding, _PUT_BACK)
             except ClarifyError as error:
-                _log.error("a finding cannot be acted on", id=finding.clarification, reason=str(error))
+                _log.error("cannot apply a due step", id=finding.clarification, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd record must not stop the watch over the others
-                _log.exception("a finding cannot be acted on", id=finding.clarification)
+                _log.exception("cannot apply a due step", id=finding.clarification)
 
     def _again(self, finding: Finding, after: timedelta) -> None:
         self._monitor.again(finding.clarification, finding.issue, self._clock.now() + after)
 
     async def _act(self, finding: Finding) -> None:
         if finding.kind != "due":
-            _log.warning("found", id=finding.clarification, kind=finding.kind, others=list(finding.others))
+            _log.warning(
+                "found a problem", id=finding.clarification, kind=finding.kind, others=list(finding.others)
+            )
             record = await self._ledger.find(finding.clarification, finding.issue)
             words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
             await self._router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
             return
         call = await self._router.apply_due(finding.clarification)
         if call == "held":
-            _log.info("its end waits until its thread was read", id=finding.clarification)
+            _log.info("expiry delayed until the thread is read", id=finding.clarification)
             self._holding[finding.clarification] = finding.issue
             # What held it under the ledger's lock may hold it no longer, and nobody else comes back to it.
             now = self._clock.now()
             until = self._held(finding.clarification) or now
             self._again(finding, min(until - now, _RECHECK_HELD))
         elif call is not None:
-            _log.warning("attended", id=finding.clarification, call=call.kind)
+            _log.warning("applied a due step", id=finding.clarification, call=call.kind)
 
     async def _others(self, ids: Sequence[str]) -> list[Clarification]:
         """The other sides, for the summary that people get."""
@@ -195,7 +197,7 @@ class Monitoring:
             try:
                 found.append(await self._ledger.find(each, parse_id(each)[0]))
             except (NotFound, LedgerUnreadable) as error:
-                _log.warning("a summary does without one side", id=each, reason=str(error))
+                _log.warning("summary leaves out a question", id=each, reason=str(error))
         return found
 
 
@@ -256,13 +258,13 @@ class LedgerWatch:
     async def look_for_deleted(self, names: Collection[str]) -> None:
         """Compare the ledgers that lacked on a start what people were shown. `names`: the records that were there."""
         shown = await until_stored(
-            partial(self._shown, None), self._clock, _log, "a look for deleted records has to wait"
+            partial(self._shown, None), self._clock, _log, "looking for deleted records later"
         )
         suspects = {parse_id(each)[0] for each in shown.difference(names)}
         try:
             live = set(await self._ledger.live())
         except LedgersAway as error:  # nothing can be missed in them
-            _log.warning("there is no look for deleted records", reason=str(error))
+            _log.warning("cannot look for deleted records", reason=str(error))
             return
         for issue in sorted(suspects & live):
             self._ledger.forget(issue)
@@ -279,10 +281,10 @@ class LedgerWatch:
         try:
             items = await self._ledger.news(issue)
         except LockTimeout as error:
-            _log.warning("a changed ledger has to wait", issue=issue, reason=str(error))
+            _log.warning("changed ledger delayed", issue=issue, reason=str(error))
             return False
         except LedgerUnreadable as error:
-            _log.error("a ledger cannot be read", issue=issue, reason=str(error))
+            _log.error("cannot read a ledger", issue=issue, reason=str(error))
             await self._notify(partial(self._notices.ledger_unreadable, error))
             return True
         return await self._compare(issue, items) if items is not None else True
@@ -316,7 +318,7 @@ class LedgerWatch:
         known = self._index.get(record.id, record.issue_number)
         forged = known is not None and not await self._ledger.vouches(record)
         if (known.digest != summary.digest) if known is not None else summary.needs_something:
-            _log.info("a ledger was changed by another process", id=record.id, status=record.status)
+            _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # what names a person who said nothing is shown to nobody
                 self._changed(record)
         if (summary.adoptable or forged) and self._acts():
@@ -332,7 +334,7 @@ class LedgerWatch:
         """What is known of an issue and was removed from its ledger; None: look again later."""
         known = {each.id for each in self._index.of_issue(issue)}
         known |= await until_stored(
-            partial(self._shown, issue), self._clock, _log, "a look for deleted records has to wait"
+            partial(self._shown, issue), self._clock, _log, "looking for deleted records later"
         )
         if known <= {identity(item) for item in items}:
             return []
@@ -340,10 +342,10 @@ class LedgerWatch:
             # It may have been written since, or be missing only while somebody writes the file anew.
             there = await self._ledger.transact(issue, _names)
         except (LockTimeout, LedgerUnwritable) as error:
-            _log.warning("a look for deleted records has to wait", issue=issue, reason=str(error))
+            _log.warning("looking for deleted records later", issue=issue, reason=str(error))
             return None
         except LedgerUnreadable as error:
-            _log.error("a ledger cannot be read", issue=issue, reason=str(error))
+            _log.error("cannot read a ledger", issue=issue, reason=str(error))
             return []  # that is told when it is looked at again
         return sorted(known - there)
 
@@ -355,10 +357,10 @@ class LedgerWatch:
             await self._notify_first(clarification)
             await self._router.adopt(clarification)
         except (LockTimeout, LedgerUnwritable) as error:
-            _log.warning("another process's answer has to wait", id=clarification, reason=str(error))
+            _log.warning("another process's answer delayed", id=clarification, reason=str(error))
             return False
         except (LedgerUnreadable, NotFound) as error:
-            _log.error("another process's answer cannot be used", id=clarification, reason=str(error))
+            _log.error("cannot use another process's answer", id=clarification, reason=str(error))
         return True
 
     async def _notify_first(self, clarification: str) -> None:
@@ -380,4 +382,4 @@ class LedgerWatch:
     async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         if not self._acts():
             return
-        await until_stored(notice, self._clock, _log, "a notice has to wait")
+        await until_stored(notice, self._clock, _log, "notice delayed")

@@ -146,7 +146,7 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
         case _:
             text, recorded = phrases.STORAGE_FAILED, False
     if not recorded:
-        _log.warning("nothing was recorded for %s: %s", clarification_id, error)
+        _log.warning("nothing recorded for %s: %s", clarification_id, error)
     return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))
 
 
@@ -371,7 +371,7 @@ class People:
         except (SlackError, TimeoutError) as error:
             if kept is None or not stands_in or getattr(error, "code", None) in _FACTS:
                 raise
-            _log.debug("as last known, since Slack does not tell: %s", key)
+            _log.debug("using the last known value, Slack did not return it: %s", key)
             found = kept.value
         return found
 
@@ -395,13 +395,13 @@ class People:
             value = await fetch()
         except SlackRefusedError as error:
             if self._refused.get(key) != error.code:
-                _log.warning("Slack does not tell of the %s %s: %s", *key, error.code)
+                _log.warning("Slack does not return the %s %s: %s", *key, error.code)
             self._refused[key] = error.code or "no"
             if error.code in UNKNOWN_USER | NO_GROUP:
                 self._keep_fact(key, error)
             raise
         if self._refused.pop(key, None) is not None:
-            _log.info("Slack tells of the %s %s again", *key)
+            _log.info("Slack returns the %s %s again", *key)
         self._keep_fact(key, value)
         return value
 
@@ -588,7 +588,7 @@ async def check_answerers(
         try:
             somebody = await _somebody_behind(entry, channel, people, home) or somebody
         except SlackUnreachableError as error:
-            _log.warning("%s: not known yet whether somebody is there: %s", _what(entry, channel), error)
+            _log.warning("%s: cannot check for answerers yet: %s", _what(entry, channel), error)
             somebody = True
         except SlackRefusedError as error:
             if entry == MEMBERS and error.code in _CHANNEL_GONE:
@@ -891,7 +891,7 @@ class AccessControl:
                     for each in wrong:
                         _log.warning("%s: %s", dotted(place), each)
         except TimeoutError:
-            _log.warning("Slack did not tell in time whether somebody could answer everywhere")
+            _log.warning("could not check all answerers in time")
         if problems:
             raise ConfigurationError(problems)
 

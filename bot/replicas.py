@@ -96,10 +96,10 @@ class Replicas:
                 if others - known and self._store.leads:
                     await self._twins.watch_again()
             except StorageUnavailable as error:
-                _log.warning("which other bots are alive is not known", reason=str(error))
+                _log.warning("cannot tell which other replicas are alive", reason=str(error))
             else:
                 if gone := known - others:
-                    _log.info("another bot ended", others=len(others), gone=len(gone))
+                    _log.info("another replica ended", others=len(others), gone=len(gone))
                     if self._store.leads:
                         self._catch_up()
                 known = others
@@ -112,7 +112,7 @@ class Replicas:
         async with aclosing(self._store.news()) as told:
             async for news in told:
                 act = partial(self._act, news)
-                await until_stored(act, self._clock, _log, "what other bots tell has to wait")
+                await until_stored(act, self._clock, _log, "reading other replicas' messages later")
 
     async def tell(self) -> None:
         """While another bot leads: have it bring the messages about incidents up to date, of which somebody here saw
@@ -124,7 +124,7 @@ class Replicas:
             touched, self._incidents.touched = self._incidents.touched, set()
             if touched:
                 tell = partial(self._store.write, partial(_tell, touched))
-                await until_stored(tell, self._clock, _log, "the bot that leads has to be told later")
+                await until_stored(tell, self._clock, _log, "telling the leader later")
 
     async def _act(self, news: Sequence[News] | None) -> None:
         if news is None:

@@ -104,7 +104,9 @@ class CommandResponder:
             gone = await run.close()
             seconds = round(time.monotonic() - began, 3)
             log = _log.bind(id=inquiry.record.id, role=inquiry.role, seconds=seconds, code=code)
-            log.info("a command ended") if gone else log.error("a command that was killed does not end")
+            log.info("responder command ended") if gone else log.error(
+                "killed responder command still running"
+            )
         return _output_as_answer(who, code, bytes(run.said))
 
     async def _start(self, who: str, inquiry: Inquiry) -> _Run:
@@ -245,7 +247,7 @@ class HttpResponder:
             raise AgentError(f"{who} cannot be asked: {words(error)}") from None
         finally:
             seconds = round(time.monotonic() - began, 3)
-            _log.info("an endpoint was asked", id=inquiry.record.id, role=inquiry.role, seconds=seconds)
+            _log.info("responder endpoint asked", id=inquiry.record.id, role=inquiry.role, seconds=seconds)
         return _body_as_answer(who, media_type, body, inquiry)
 
     async def _exchange(self, client: httpx.AsyncClient, who: str, inquiry: Inquiry) -> tuple[str, bytes]:

@@ -422,7 +422,9 @@ class Gateway:
             )
         except Exception as error:  # noqa: BLE001 - as above
             outcome = failure(error)
-            _log.warning("could not be told", user=user, channel=place.channel, outcome=repr(outcome))
+            _log.warning(
+                "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(outcome)
+            )
         self._telemetry.tried_once("whisper", outcome.word)  # what fails is not tried again
         return isinstance(outcome, Sent)
 

@@ -144,7 +144,7 @@ class Webhooks:
         """
         self._since, dropped = await self._outbox.begin(self._clock.now())
         if dropped:
-            _log.warning("events for endpoints that are not configured any more were dropped", events=dropped)
+            _log.warning("dropped events for endpoints no longer configured", events=dropped)
 
     async def run(self) -> None:
         """Queue what changes, compare the ledgers once with what was sent, send."""
@@ -160,7 +160,9 @@ class Webhooks:
             while self._looks:
                 await self._queue_some()
         except StorageUnavailable as error:
-            _log.warning("events are queued on the next start", events=len(self._looks), reason=str(error))
+            _log.warning(
+                "webhook events will be queued on the next start", events=len(self._looks), reason=str(error)
+            )
 
     async def waiting(self) -> Mapping[str, int]:
         """How many events are queued, by the host of the endpoint."""
@@ -174,7 +176,7 @@ class Webhooks:
             try:
                 await self._queue_some()
             except StorageUnavailable as error:
-                _log.warning("events have to wait", events=len(self._looks), reason=str(error))
+                _log.warning("webhook events delayed", events=len(self._looks), reason=str(error))
                 await self._clock.sleep(_STORAGE_RETRY)
 
     async def _queue_some(self) -> None:
@@ -209,7 +211,7 @@ class Webhooks:
             try:
                 return await self._ledger.live()
             except LedgersAway as error:
-                _log.warning("the ledgers are compared later", reason=str(error))
+                _log.warning("comparing the ledgers for webhooks later", reason=str(error))
                 await self._clock.sleep(_LEDGERS_RETRY)
 
     async def _compared(self, issue: int) -> bool:
@@ -219,7 +221,7 @@ class Webhooks:
         except LockTimeout:
             return False
         except LedgerUnreadable as error:
-            _log.error("a ledger cannot be compared", issue=issue, reason=str(error))
+            _log.error("cannot compare a ledger for webhooks", issue=issue, reason=str(error))
             return True
         now, newer = self._clock.now(), self._changed or set()
         for record in [record for item in items if (record := parse(item)) is not None]:
@@ -506,7 +508,7 @@ class _Sender:
                 try:
                     wait = await self._step(http)
                 except StorageUnavailable as error:
-                    _log.warning("webhooks have to wait", endpoint=self._endpoint.label, reason=str(error))
+                    _log.warning("webhooks delayed", endpoint=self._endpoint.label, reason=str(error))
                     wait = _STORAGE_RETRY
                 if wait > 0:
                     self.resting = not self._queued.is_set()
@@ -536,7 +538,7 @@ class _Sender:
         for _ in range(dropped):
             self._on_outcome("never")
         if dropped:
-            _log.error("events were given up", endpoint=self._endpoint.label, events=dropped)
+            _log.error("gave up webhook events", endpoint=self._endpoint.label, events=dropped)
 
     async def _try(self, http: httpx.AsyncClient, queued: _Queued) -> _Outcome:
         """One try. What the answer says is read as far as the connection can be used again, and not looked at."""
@@ -568,7 +570,7 @@ class _Sender:
         elif outcome.kind == "gone":
             self._gone = True
             label = self._endpoint.label
-            _log.error("an endpoint wants no more events, until the next start", endpoint=label)
+            _log.error("endpoint answered 410 Gone; no events until the next start", endpoint=label)
         else:
             await self._retry_later(queued, outcome)
 
@@ -579,7 +581,7 @@ class _Sender:
         due = max(self._not_before, now + self._wait(queued.failures + 1))
         self._on_outcome("later")
         _log.warning(
-            "an event has to wait",
+            "webhook event delayed",
             endpoint=self._endpoint.label,
             id=queued.clarification,
             type=queued.type,
@@ -598,4 +600,4 @@ async def _drain(response: httpx.Response) -> None:
     try:
         await bounded_body(response)
     except NETWORK as error:
-        _log.debug("an answer broke off", reason=words(error))
+        _log.debug("webhook response ended early", reason=words(error))

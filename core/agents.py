@@ -341,7 +341,7 @@ class StatusFile:
                 await self._write()
             except StatusUnavailable as error:
                 if not failures:
-                    _log.warning("what agents do is written later: %s", error)
+                    _log.warning("agent status delayed: %s", error)
                 await self._clock.sleep(backoff(failures, first=_FIRST_RETRY, longest=_LONGEST_RETRY))
                 failures += 1
             else:
@@ -354,7 +354,7 @@ class StatusFile:
         try:
             await self._write()
         except StatusUnavailable as error:
-            _log.warning("what agents do is not written: %s", error)
+            _log.warning("agent status not written: %s", error)
 
     def close(self) -> None:
         """Nothing may be under way any more."""
@@ -462,7 +462,7 @@ class StatusFile:
         quarantined = quarantine(self.path)
         if quarantined is None:
             raise StatusUnavailable(self.path.name, "it is no JSON object, and cannot be set aside")
-        _log.error("%s is no JSON object; it was set aside as %s", self.path.name, quarantined.name)
+        _log.error("%s is not a JSON object; quarantined as %s", self.path.name, quarantined.name)
         return {}
 
     def _encode(self, entries: Entries) -> bytes:

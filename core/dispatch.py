@@ -230,14 +230,14 @@ class Dispatcher:
         except asyncio.CancelledError:
             if not job.stopped:
                 raise
-            _log.info("%s: its responder was stopped: it waits for none any more", job.summary.id)
+            _log.info("%s: responder stopped, answer no longer needed", job.summary.id)
         except (_Over, NotOpen):
-            _log.info("%s: answered or closed meanwhile", job.summary.id)
+            _log.info("%s: already answered or closed", job.summary.id)
         except (NotFound, LedgerUnreadable) as error:
             job.lost = True
-            _log.error("%s: a responder's work has no ledger: %s", job.summary.id, error)
+            _log.error("%s: cannot read the ledger for a responder: %s", job.summary.id, error)
         except Exception:  # noqa: BLE001 - one odd record must not stop the work on the others: it is chased as ever
-            _log.exception("%s: no responder can be asked", job.summary.id)
+            _log.exception("%s: cannot ask a responder", job.summary.id)
 
     async def _have_answered(self, job: _Job) -> None:
         """Ask, at most twice; then pass it on."""
@@ -317,7 +317,7 @@ class Dispatcher:
             try:
                 record = await self._ledger.find(summary.id, summary.issue)
             except LockTimeout as error:
-                _log.warning("%s: its responder has to wait: %s", summary.id, error)
+                _log.warning("%s: responder delayed: %s", summary.id, error)
                 await self._clock.sleep(_PAUSE)
             else:
                 if not _still_waits(record, summary.round) or has_expired(record, self._clock.now()):
@@ -331,7 +331,9 @@ class Dispatcher:
             try:
                 await write()
             except (LockTimeout, LedgerUnwritable) as error:
-                _log.warning("%s: a responder's outcome has to wait: %s", job.summary.id, error)
+                _log.warning(
+                    "%s: responder's outcome not recorded yet, will retry: %s", job.summary.id, error
+                )
             else:
                 return
             finally:
@@ -344,7 +346,7 @@ class Dispatcher:
         try:
             self._working(job.summary, begun)
         except Exception:  # noqa: BLE001 - a failing callback must not cost an answer
-            _log.exception("%s: a responder's work could not be told", job.summary.id)
+            _log.exception("%s: cannot report a responder's work", job.summary.id)
 
 
 async def _asked(responder: Responder, inquiry: Inquiry) -> str:
@@ -354,7 +356,7 @@ async def _asked(responder: Responder, inquiry: Inquiry) -> str:
     except AgentError:
         raise
     except Exception as error:
-        _log.exception("%s: the responder of %s broke", inquiry.record.id, inquiry.role)
+        _log.exception("%s: responder of %s failed", inquiry.record.id, inquiry.role)
         raise AgentError(f"{inquiry.role} could not be asked ({type(error).__name__})") from error
 
 

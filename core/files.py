@@ -93,7 +93,7 @@ def _share(handle: int, path: Path, mode: int) -> None:
         try:
             os.fchown(handle, -1, group)
         except OSError as error:
-            _log.warning("%s loses its group %d: %s", path, group, error.strerror)
+            _log.warning("%s: cannot keep its group %d: %s", path, group, error.strerror)
     os.fchmod(handle, mode)
 
 
@@ -140,7 +140,7 @@ def make_private(path: Path) -> None:
         except FileNotFoundError:
             continue
         except PermissionError as error:
-            _log.warning("%s is somebody else's, and can be read by others: %s", each, error.strerror)
+            _log.warning("%s belongs to another user, and others can read it: %s", each, error.strerror)
 
 
 def quarantine(path: Path) -> Path | None:
@@ -149,7 +149,7 @@ def quarantine(path: Path) -> Path | None:
     try:
         path.rename(quarantined)
     except OSError as error:
-        _log.error("%s cannot be set aside: %s", path.name, error.strerror)
+        _log.error("cannot quarantine %s: %s", path.name, error.strerror)
         return None
     return quarantined
 
@@ -222,7 +222,7 @@ class Changes:
                     if name in names:
                         woken.set()
         except (OSError, RuntimeError) as error:  # too many watches on this machine, for one
-            _log.warning("the ledgers' folder cannot be watched, so answers are seen later: %s", error)
+            _log.warning("cannot watch the ledger folder; answers will be seen later: %s", error)
 
     async def _stop(self) -> None:
         watcher, self._watcher = self._watcher, None

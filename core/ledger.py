@@ -502,7 +502,7 @@ class FileLedger:
             async with aclosing(self._changes_while(watched)) as changes:
                 async for written in changes:
                     yield written
-            _log.warning("the folder with the ledgers is gone, or another one")
+            _log.warning("the ledger folder is missing or was replaced")
 
     def _identity(self) -> tuple[int, int] | None:
         """The folder's device and inode; None: it is not there."""
@@ -749,7 +749,7 @@ def ended(issue: int, change: asyncio.Future[Any]) -> None:
     answers.
     """
     if not change.cancelled() and (error := change.exception()) is not None:
-        _log.warning("issue %d: what nobody waits for any more is not done: %s", issue, type(error).__name__)
+        _log.warning("issue %d: abandoned transaction failed: %s", issue, type(error).__name__)
 
 
 def _check(held: Held, issue: int, timeout: float) -> None:
@@ -806,7 +806,7 @@ class Archive:
         except FileNotFoundError:
             return
         except OSError as error:
-            _log.error("the archive %s cannot be read: %s", self.folder, error.strerror)
+            _log.error("cannot read the archive %s: %s", self.folder, error.strerror)
 
     def read(self, issue: int) -> Raw | None:
         """An archived ledger; None: there is none that could come back.
@@ -850,7 +850,7 @@ class Archive:
                 self.path(issue).unlink(missing_ok=True)
         except OSError as error:
             _log.warning(
-                "%s came back and stays in the archive, too: %s", self.path(issue).name, error.strerror
+                "%s was restored but stays in the archive: %s", self.path(issue).name, error.strerror
             )
 
     def _beside(self, issue: int) -> Path:
@@ -1037,7 +1037,7 @@ class Numbers:
             finally:
                 os.close(handle)
         except OSError as error:
-            _log.warning("number %d of issue %d cannot be noted: %s", number, issue, error.strerror)
+            _log.warning("cannot store number %d of issue %d: %s", number, issue, error.strerror)
 
     def note_all(self, issue: int, content: bytes) -> None:
         """Record the highest number that some bytes contain, if it is higher than the recorded one."""

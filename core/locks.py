@@ -127,7 +127,7 @@ class Locks:
                     try:
                         os.utime(held.handle)
                     except OSError as error:
-                        _log.warning("%s cannot be refreshed: %s", held.marker, error.strerror)
+                        _log.warning("cannot refresh %s: %s", held.marker, error.strerror)
 
     def close(self) -> None:
         """Stop refreshing; nothing may be held any more."""

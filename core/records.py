@@ -517,11 +517,13 @@ class Seals:
             return None
         except OSError as error:
             self._cannot_use(
-                f"cannot be read: {error.strerror}; people's answers cannot be told from others'"
+                f"cannot be read: {error.strerror}; without it, people's answers cannot be verified"
             )
             return None
         if len(key) != KEY_LENGTH or state.st_uid != os.geteuid() or stat.S_IMODE(state.st_mode) & 0o077:
-            self._cannot_use(f"is not ours alone: expected {KEY_LENGTH} bytes with mode 0600; it is not used")
+            self._cannot_use(
+                f"is not used: expected {KEY_LENGTH} bytes, readable by the bot's user only (mode 0600)"
+            )
             return None
         self._key = key
         return key
@@ -546,7 +548,7 @@ class Seals:
                 with suppress(FileExistsError):
                     os.link(draft, self._path)  # whole or not at all; the first one counts
             except OSError as error:
-                _log.error("%s cannot be made: %s", self._path, error.strerror)
+                _log.error("cannot create %s: %s", self._path, error.strerror)
             finally:
                 draft.unlink(missing_ok=True)
         return self._read()

@@ -177,11 +177,11 @@ def _read(path: Path, known: _File | None) -> _File | None:
         counts = "as it was before counts" if known and known.steps else "it is left out"
         problem = f"{role_name(path.name)}: {_why(error)}; {counts}."
         if known is None or problem not in known.problems:
-            _log.warning("a workflow file: %s", problem)
+            _log.warning("invalid workflow file: %s", problem)
         return _File(None, known.steps if known else (), (problem,))
     steps, problems = _steps(path.name, raw)
     for problem in problems if known is None or known.problems != problems else ():
-        _log.warning("a workflow file: %s", problem)
+        _log.warning("invalid workflow file: %s", problem)
     # Written while or just before it was read, it may change again without a sign: it is read again.
     settled = seen == after and time.time_ns() - seen[0] > _YOUNG
     return _File(seen if settled else None, steps, problems)

@@ -108,7 +108,7 @@ class Commands:
         try:
             answer = await work
         except IllegalTransition as error:
-            _log.warning("a step that the protocol does not know: %s", error)
+            _log.warning("unknown escalation step: %s", error)
             name = _clean(clarification_id, 40)
             answer = said(f"{name} cannot be changed like that as it stands now. Nothing was changed.")
         except (ClarifyError, SlackError, StorageUnavailable) as error:
@@ -291,7 +291,7 @@ class OnCallTurns:
             key = f"oncall:{about}:{user}:{self._clock.now().isoformat()}"
             await self._delivery.say(Place(user), key, words)
         except StorageUnavailable as error:
-            _log.warning("nobody tells %s that they are on call: %s", user, error)
+            _log.warning("cannot tell %s that they are on call: %s", user, error)
             return ", but could not be told: please tell them."
         return ", and is told so."
 

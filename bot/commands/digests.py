@@ -168,7 +168,7 @@ class Digests:
         try:
             return [each for item in await self._ledger.read(issue) if (each := parse(item)) is not None]
         except ClarifyError as error:
-            _log.warning("a ledger is left out of a digest: %s", error)
+            _log.warning("digest leaves out a ledger: %s", error)
             return None
 
     async def _send(self, drawing: Drawing, person: Person, place: Place) -> None:
@@ -228,7 +228,7 @@ class WeeklyDigest:
                 due = self._settings.last_due(self._clock.now()) + _WEEK
                 wait = min((due - self._clock.now()).total_seconds(), _LONGEST_SLEEP)
             except (StorageUnavailable, SlackError, ClarifyError) as error:
-                _log.warning("the week's digest has to wait: %s", error)
+                _log.warning("weekly digest delayed: %s", error)
                 wait = _RETRY
             await self._clock.sleep(wait)
 
@@ -250,7 +250,7 @@ class WeeklyDigest:
                 wanted="digest",
             )
         )
-        _log.info("the week's digest is posted: %s", key)
+        _log.info("weekly digest posted: %s", key)
 
 
 def described(drawing: Drawing) -> tuple[str, str]:

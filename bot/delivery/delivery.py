@@ -115,7 +115,7 @@ class Delivery:
                     await self._enqueue(batch.values())
                     break
                 except StorageUnavailable as error:
-                    _log.warning("delivery has to wait", reason=str(error))
+                    _log.warning("delivery delayed", reason=str(error))
                     await self._clock.sleep(_STORAGE_RETRY)
 
     async def _show_again(self, clarification: str) -> None:

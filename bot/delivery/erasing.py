@@ -65,7 +65,7 @@ class Erasing:
                 left = await self._store.read("select channel, ts from erasures where state = 'wanted'")
                 waits = [await self._erase(row["channel"], row["ts"]) for row in left]
             except StorageUnavailable as error:
-                _log.warning("erasing has to wait", reason=str(error))
+                _log.warning("erasing delayed", reason=str(error))
                 waits = [_RETRY]
             again = [seconds for seconds in waits if seconds is not None]
             if not again:
@@ -104,7 +104,7 @@ class Erasing:
             channel=channel,
             ts=ts,
         )
-        _log.info("a forgotten message was settled", channel=channel, state=state, reason=note)
+        _log.info("forgotten message erased or given up", channel=channel, state=state, reason=note)
 
 
 async def _tried(call: Awaitable[object], channel: str, ts: str) -> Sent | Later | Unknown | Never:

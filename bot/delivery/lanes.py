@@ -275,7 +275,7 @@ class Lanes:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is None:
             return
-        _log.error("a lane died", lane=task.get_name(), error=repr(task.exception()))
+        _log.error("delivery lane failed", lane=task.get_name(), error=repr(task.exception()))
         if not self.failed.done():
             self.failed.set_exception(task.exception() or RuntimeError(task.get_name()))
 

@@ -687,7 +687,7 @@ class Permalinks:
         try:
             cards = await self._messages.cards_of(clarifications)
         except StorageError as error:
-            _log.warning("lists go without links", reason=str(error))
+            _log.warning("showing lists without links", reason=str(error))
             return {}
         places = {
             card.clarification: (card.channel, card.ts)
@@ -705,7 +705,7 @@ class Permalinks:
             async with asyncio.timeout(_PATIENCE):
                 link = await self._fetch(channel, ts)
         except (SlackError, TimeoutError) as error:
-            _log.info("a message goes without its link", reason=str(error) or type(error).__name__)
+            _log.info("sending a message without its link", reason=str(error) or type(error).__name__)
             return None
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()

@@ -116,7 +116,7 @@ class Messenger:
         try:
             await self._messages.adopt(row, ts, _ADOPTED)
         except StorageUnavailable as error:
-            _log.warning("where a post is could not be noted", key=row.key, reason=str(error))
+            _log.warning("cannot store where a post is", key=row.key, reason=str(error))
         else:
             self.lanes.put(row.channel or row.target, row.key, post=False)
 
@@ -148,14 +148,14 @@ class Messenger:
             async with self._turn(f"thread:{row.producer}:{row.session_id}"):
                 return await self._bring(row)
         except (StorageUnavailable, LockTimeout) as error:
-            _log.warning("delivery has to wait", key=key, reason=str(error))
+            _log.warning("delivery delayed", key=key, reason=str(error))
             return Again(_AWAY_RETRY if isinstance(error, LedgersAway) else _STORAGE_RETRY)
         except LedgerUnreadable as error:
-            _log.error("a card cannot be built", key=key, reason=str(error))
+            _log.error("cannot build a card", key=key, reason=str(error))
             return Done()
         except Exception:  # noqa: BLE001 - logged with its key, and paged
             # A fault of ours with this one message: it must not stop the others, and somebody has to know.
-            _log.exception("a message could not be built", key=key)
+            _log.exception("cannot build a message", key=key)
             return await self._give_up(row) if row is not None else Done()
 
     async def _give_up(self, row: Row) -> Done | Again:
@@ -163,7 +163,7 @@ class Messenger:
             await self._messages.give_up(row, "could not be built", self._now())
             await self._unplaceable(row, _NOT_BUILT)
         except StorageUnavailable as error:
-            _log.warning("delivery has to wait", key=row.key, reason=str(error))
+            _log.warning("delivery delayed", key=row.key, reason=str(error))
             return Again(_STORAGE_RETRY)
         return Done()
 
@@ -232,7 +232,7 @@ class Messenger:
             taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)
             found = await self._gateway.find(row.channel or "", row.thread_ts, desired.matches, taken)
         if isinstance(found, Sent):
-            _log.info("found a post whose outcome was unknown", key=row.key)
+            _log.info("found a post of unknown outcome", key=row.key)
             await self._landed(row, desired, found, thread_ts=found.thread_ts or row.thread_ts, certain=False)
             current = await self._messages.get(row.key)
             return await self._bring(current) if current is not None else Done()
@@ -350,7 +350,7 @@ class Messenger:
             await self._on_outcome(row, "failed", code)
             return False
         if row.kind in {"word", "more", "digest"}:  # of a digest others may not see what its channel may
-            _log.error("cannot be shown", key=row.key, reason=code)
+            _log.error("cannot show a question", key=row.key, reason=code)
             return False
         place, elsewhere = row.channel or row.target, self._fallback
         if code == _NOT_BUILT or elsewhere in {place, row.target}:
@@ -378,7 +378,7 @@ class Messenger:
                 record = await self._ledger.find(row.clarification, parse_id(row.clarification)[0])
                 incident = NewIncident.about(record, key, reason, title)
             except ClarifyError as error:
-                _log.warning("a page goes without its clarification", key=row.key, reason=str(error))
+                _log.warning("paging without the question's details", key=row.key, reason=str(error))
                 incident = NewIncident(key, reason, f"{title} ({row.clarification})")
         await self._raise(incident)
 
@@ -493,7 +493,7 @@ class Pictures:
             trouble = _words(error, failure(error))
         else:
             return None
-        _log.warning("a picture was not sent", reason=trouble)
+        _log.warning("picture not sent", reason=trouble)
         return trouble
 
     async def _share(self, channel: str, picture: Picture) -> None:

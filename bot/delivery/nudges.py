@@ -104,13 +104,13 @@ class Nudges:
             else:
                 await self._say(owed)
         except (StorageUnavailable, LockTimeout) as error:
-            _log.warning("a nudge has to wait", id=owed.clarification, reason=str(error))
+            _log.warning("reminder delayed", id=owed.clarification, reason=str(error))
             return False
         except ClarifyError as error:
-            _log.error("not nudged", id=owed.clarification, reason=str(error))
+            _log.error("reminder failed", id=owed.clarification, reason=str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback
             # A fault of ours with this one must not stop the others; unanswered, it is escalated all the same.
-            _log.exception("not nudged", id=owed.clarification)
+            _log.exception("reminder failed", id=owed.clarification)
         return True
 
     async def _say(self, owed: _Owed) -> None:

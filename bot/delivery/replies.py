@@ -146,7 +146,7 @@ class Replies:
                 try:
                     await self._page_refused(summary.id)
                 except ClarifyError as error:
-                    _log.warning("a page goes without its clarification", id=summary.id, reason=str(error))
+                    _log.warning("paging without the question's details", id=summary.id, reason=str(error))
 
     def _put(self, clarification: str, answered: Clarification | None = None, *, ours: bool = True) -> None:
         if clarification in self._tasks:
@@ -191,10 +191,10 @@ class Replies:
             try:
                 wait = await self._try(clarification)
             except _NOT_NOW as error:
-                _log.warning("a reply has to wait", clarification=clarification, reason=str(error))
+                _log.warning("reply delayed", clarification=clarification, reason=str(error))
                 wait = (_RETRY, None)
             except (NotFound, LedgerUnreadable) as error:
-                _log.error("a reply cannot be sent", clarification=clarification, reason=str(error))
+                _log.error("cannot send a reply", clarification=clarification, reason=str(error))
                 return
             if wait is None or self._closing.is_set():
                 return
@@ -210,7 +210,7 @@ class Replies:
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
         if not ours and not (await self._ledger.is_as_asked(record) and await self._ledger.vouches(record)):
-            _log.warning("another program changed a question or who answered it", clarification=clarification)
+            _log.warning("another program changed a question or its answer", clarification=clarification)
             await self._on_foreign(clarification)
             return None
         self._tried.add((clarification, token))
@@ -304,12 +304,12 @@ class Replies:
         settle = partial(
             self._router.settle_reply, record.id, token, step.state, step.note, resolve=step.resolve
         )
-        await self._until_kept(settle, record.id, "a reply's outcome has to wait")
+        await self._until_kept(settle, record.id, "reply outcome not stored yet, will retry")
         self._tried.discard((record.id, token))
         self._blocked.pop((record.id, token), None)
         _log.info("reply settled", clarification=record.id, state=step.state)
         if step.state == "refused":
-            await self._until_kept(partial(self._page_refused, record.id), record.id, "a page has to wait")
+            await self._until_kept(partial(self._page_refused, record.id), record.id, "page delayed")
 
     async def _until_kept(
         self, work: Callable[[], Awaitable[object]], clarification: str, waits: str
@@ -340,7 +340,7 @@ class Replies:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            _log.error("a reply's task died", clarification=clarification, error=repr(error))
+            _log.error("reply task failed", clarification=clarification, error=repr(error))
             if not self.failed.done():
                 self.failed.set_exception(error)
         elif clarification in self._again and not self._closing.is_set():

@@ -50,7 +50,7 @@ class Twins:
 
     async def run(self) -> None:
         """Watch, at first for what whoever led before had begun, until cancelled."""
-        await until_stored(self.watch_again, self._clock, _log, "what comes late is watched for later")
+        await until_stored(self.watch_again, self._clock, _log, "watching for duplicate messages later")
         while True:
             await self._messages.late.wait()
             await self._clock.sleep(_EVERY)
@@ -58,7 +58,7 @@ class Twins:
             try:
                 await self._look()
             except StorageUnavailable as error:
-                _log.warning("what comes late is looked for later", reason=str(error))
+                _log.warning("looking for duplicate messages later", reason=str(error))
                 self._messages.late.set()
 
     def _now(self) -> float:
@@ -88,7 +88,7 @@ class Twins:
             if not all(settled):
                 return None
         else:
-            _log.warning("what comes late could not be looked for", channel=channel, outcome=repr(found))
+            _log.warning("cannot look for duplicate messages", channel=channel, outcome=repr(found))
             if not isinstance(found, Never):
                 return found.after if isinstance(found, Later) else None
         await self._messages.watched(channel, thread_ts, began)
@@ -107,7 +107,7 @@ class Twins:
         if any(row.key in keys for row in unknown):
             return True  # none stands there twice; once it is posted it is watched for again
         outcome = await self._gateway.remove(channel, ts, _INSTEAD)
-        _log.warning("a message stood there twice", key=rows[0].key, channel=channel, removed=outcome.word)
+        _log.warning("removed a duplicate message", key=rows[0].key, channel=channel, removed=outcome.word)
         if not isinstance(outcome, Sent | Never):
             return False
         self._settled.add((channel, ts))

@@ -135,7 +135,7 @@ class Intake:
         self._tasks.discard(task)
         if task.cancelled() or (error := task.exception()) is None:
             return
-        _log.error("intake died", task=task.get_name(), error=repr(error))
+        _log.error("intake failed", task=task.get_name(), error=repr(error))
         if not self.failed.done():
             self.failed.set_exception(error)
 
@@ -173,11 +173,11 @@ class Intake:
                         await self._process(run)
                     return [item.id for item in run]
                 except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
-                    _log.warning("an event has to wait", event_id=run[0].event.event_id, reason=str(error))
+                    _log.warning("event delayed", event_id=run[0].event.event_id, reason=str(error))
                     if not isinstance(error, StorageUnavailable):
                         self._outage.waits(queue, str(error))
                 except LedgerUnreadable as error:
-                    _log.error("a ledger cannot be read", issue=error.issue, reason=str(error))
+                    _log.error("cannot read a ledger", issue=error.issue, reason=str(error))
                     page = partial(self._notices.ledger_unreadable, error, run[0].event.agent_id)
                     await self._stored(page, "a page has to wait")
                     if error.quarantined is not None:
@@ -186,7 +186,7 @@ class Intake:
                     # A fault of ours with one event: it must neither stop the others nor come back on every start.
                     if len(run) > 1:
                         return [number for item in run for number in await self._until_done([item], queue)]
-                    _log.exception("an event could not be worked off", event_id=run[0].event.event_id)
+                    _log.exception("cannot process an event", event_id=run[0].event.event_id)
                     await self._stored(partial(self._give_up, run[0]), "a failed event has to wait")
                     return []
                 await self._clock.sleep(_RETRY)
@@ -232,7 +232,7 @@ class Intake:
                 opened = await self._router.open(item.issue, self._bounded(_ask(item)))
                 _log.info("clarification", id=opened.record.id, how=opened.how, event_id=token)
         except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
-            _log.warning("a question waits for the bot that leads", event_id=token, reason=str(error))
+            _log.warning("question left to the leader", event_id=token, reason=str(error))
 
     def _bounded(self, ask: Ask) -> Ask:
         """A confirmation with its route's bounds: they are people's, as the question is."""

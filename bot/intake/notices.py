@@ -133,7 +133,7 @@ class Notices:
         key = f"ledger:{file}:{odd.name}"
         if self._logged.get(key) == odd.digest:
             return
-        _log.warning("a ledger record cannot be read", file=file, id=odd.name, fields=fields)
+        _log.warning("cannot read a ledger record", file=file, id=odd.name, fields=fields)
         if not odd.is_over:
             reason = f"Record {odd.name} of {file} cannot be read, so that its question waits unseen. At fault: {fields}"
             title = f"A record of issue {odd.issue} cannot be read"
@@ -143,7 +143,7 @@ class Notices:
     async def question_changed(self, record: Clarification) -> None:
         """Another program changed what an agent asked: paged once a round."""
         file = f"issue-{record.issue_number}.json"
-        _log.error("a question was changed by another program; it is closed", file=file, id=record.id)
+        _log.error("another program changed a question; closing it", file=file, id=record.id)
         key = f"ledger:{file}:{record.id}:changed:{record.round}"
         reason = f"What {file} says is not what the agent asked. It is closed, and the agent gets no reply"
         title = f"{record.id} was changed by another program"
@@ -160,9 +160,7 @@ class Notices:
             news = [each for each in ids if await self._messages.get(f"notice:{kind}:{each}") is None]
             if not news:
                 continue
-            _log.error(
-                "another program touched what was decided", issue=issue, ids=news[:_SEPARATELY], did=kind
-            )
+            _log.error("another program changed a decision", issue=issue, ids=news[:_SEPARATELY], did=kind)
             parts = [[each] for each in news] if len(news) <= _SEPARATELY else [news]
             for part in parts:
                 many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
@@ -380,7 +378,7 @@ class LedgerOutage:
                 try:
                     await self._notify(is_drained=backlog.done())
                 except StorageUnavailable as error:
-                    _log.warning("people cannot be notified of the ledgers yet", reason=str(error))
+                    _log.warning("cannot tell people about the ledgers yet", reason=str(error))
                 counted = list(self._waiting.values())
                 await self._clock.sleep(_EVERY)
                 for each in counted:
@@ -397,9 +395,9 @@ class LedgerOutage:
         if before is None:
             self._folder_seconds = 0.0
         if self._folder not in {None, before}:
-            _log.error("no ledger can be written", reason=self._folder)
+            _log.error("cannot write ledgers", reason=self._folder)
         if before is not None and self._folder is None:
-            _log.info("the ledgers can be written again")
+            _log.info("ledgers are writable again")
 
     async def _notify(self, *, is_drained: bool) -> None:
         late = [each for each in self._late() if each.item.event.critical]
@@ -413,7 +411,7 @@ class LedgerOutage:
             outage = int(self._clock.now().timestamp())
             await set_counter(self._store, _OUTAGE, outage)
             self._outage = outage
-            _log.error("people are notified that ledgers cannot be written", reason=reason, waiting=len(late))
+            _log.error("told people that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
         await self._say(outage, "began", ledgers_refuse(reason))
         for each in late:
@@ -453,7 +451,7 @@ class LedgerOutage:
         await set_counter(self._store, _OUTAGE, None)
         self._outage = None
         self._paged.clear()
-        _log.info("people are notified that ledgers can be written again")
+        _log.info("told people that ledgers are writable again")
 
     async def _say(self, outage: int, name: str, draft: Draft, head: Row | None = None) -> None:
         target = self._settings.slack.fallback_channel or self._settings.route_for("").channel

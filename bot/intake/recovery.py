@@ -60,7 +60,7 @@ async def recover(
             if sessions:
                 count = sum(summary.is_open for summary in needed)
                 _log.warning(
-                    "the storage is new, beside ledgers of earlier questions; what is open is taken up again",
+                    "new storage beside existing ledgers; recovering open questions",
                     storage=str(settings.storage.path),
                     sessions=len(sessions),
                     open=count,
@@ -73,7 +73,7 @@ async def recover(
             await _fill(store, sessions, delivery.in_doubt(needed), notices, former)
         await asyncio.to_thread(_keep_id, ledger, store.installation)
     except LedgersAway as error:
-        _log.warning("nothing is taken up from the ledgers", reason=str(error))
+        _log.warning("cannot recover from the ledgers", reason=str(error))
 
 
 async def _is_empty(store: Store) -> bool:
@@ -126,7 +126,7 @@ def _keep_id(ledger: FileLedger, installation: str) -> None:
         with replacing(ledger.private / _ID, installation.encode(), ledger.private):
             pass
     except OSError as error:
-        _log.warning("our id cannot be kept beside the ledgers", reason=reason(error))
+        _log.warning("cannot store the installation's id beside the ledgers", reason=reason(error))
 
 
 def _sessions(ledger: FileLedger) -> list[Session]:
@@ -137,7 +137,7 @@ def _sessions(ledger: FileLedger) -> list[Session]:
         try:
             items = ledger.read_now(issue)
         except ClarifyError as error:
-            _log.warning("a ledger is left out", issue=issue, reason=str(error))
+            _log.warning("ledger skipped", issue=issue, reason=str(error))
             continue
         for item in items:
             if (record := parse(item)) is not None and (session := _session(record)) is not None:
@@ -167,16 +167,12 @@ async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterabl
             try:
                 await router.trust_questions(issue)
             except ClarifyError as error:
-                _log.warning(
-                    "questions of an earlier release are not trusted", issue=issue, reason=str(error)
-                )
+                _log.warning("cannot seal an earlier release's questions", issue=issue, reason=str(error))
         await inbox.note_marks("questions")
     for summary in known if trusts_answers else ():
         if not summary.is_open:
             try:
                 await router.trust(summary.id)
             except ClarifyError as error:
-                _log.warning(
-                    "an answer of an earlier release is not trusted", id=summary.id, reason=str(error)
-                )
+                _log.warning("cannot seal an earlier release's answer", id=summary.id, reason=str(error))
     await inbox.note_marks("answers")

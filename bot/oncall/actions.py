@@ -145,7 +145,7 @@ class Announcer:
                 key = f"{verb}:{mine[0].id}:{int(at.timestamp() * 1000)}"
                 await self._delivery.say(place, key, words(many(mine)))
         except StorageUnavailable as error:
-            _log.warning("a word about a page was not said", what=verb, reason=str(error))
+            _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
     async def _thread(self, incident: Incident) -> Place | None:
         """The session's thread: of a question by its session, of a handoff by where its card stands."""
@@ -237,7 +237,11 @@ class PageActions:
         mine, refusal = await self._admission.filter(still_open, person)
         if not mine and refusal is not None:
             _log.warning(
-                "refused: page %d, team %s, user %s: %s", press.page, person.team, person.user, refusal.why
+                "refused a click: page %d, team %s, user %s: %s",
+                press.page,
+                person.team,
+                person.user,
+                refusal.why,
             )
             return [], Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
         return mine, None
@@ -383,7 +387,7 @@ class PageActions:
     def _ended(self, task: asyncio.Task[Clarification]) -> None:
         self._later.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.warning("a page was not taken: %s", error)
+            _log.warning("page not claimed: %s", error)
 
     async def close(self) -> None:
         """Let what is being written finish."""

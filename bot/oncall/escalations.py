@@ -73,7 +73,7 @@ class Escalations:
             except StorageUnavailable:
                 raise
             except Exception:  # noqa: BLE001 - one odd record must not stop everybody's pages
-                _log.exception("a clarification cannot be followed", id=clarification)
+                _log.exception("cannot follow a question", id=clarification)
             if self._changed.get(clarification) is summary:
                 del self._changed[clarification]
         if self._changed or self._gone:  # in the next round: the first pages go out meanwhile
@@ -87,7 +87,7 @@ class Escalations:
         try:
             record = await self._ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
-            _log.warning("a page stays without its question", id=clarification, reason=str(error))
+            _log.warning("cannot read a page's question", id=clarification, reason=str(error))
         else:
             self._changed.setdefault(clarification, summarize(record))
 
@@ -116,7 +116,7 @@ class Escalations:
         try:
             record = await self._ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
-            _log.warning("whether it is escalated is not known", id=summary.id, reason=str(error))
+            _log.warning("cannot tell whether a question is escalated", id=summary.id, reason=str(error))
             return
         if key_of(summarize(record)) == key:
             await self._incidents.raise_(new, anew=True)
@@ -132,7 +132,7 @@ class Escalations:
         try:
             record = await self._ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
-            _log.warning("who has it in hand is not known", id=summary.id, reason=str(error))
+            _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
             return None
         return again(record, each, self._clock.now())
 

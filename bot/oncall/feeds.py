@@ -122,7 +122,7 @@ class Copies:
         try:
             row = await self._store.read_one("select * from feeds where policy = :policy", policy=policy)
         except StorageError as error:
-            _log.error("who is on call cannot be read from the storage", policy=policy, reason=str(error))
+            _log.error("cannot read who is on call from the storage", policy=policy, reason=str(error))
             return self._known.get(policy)
         copy = None
         if row is not None and row["origin"] == self._origins[policy]:
@@ -170,7 +170,7 @@ class Matching:
                 before = known.get(shift.person)
                 why = "Slack does not tell now who that is"
                 found[shift.person] = (None, why) if before is None else (before.user, before.why)
-                _log.warning("who is on call is not known", reason=str(error))
+                _log.warning("cannot tell who is on call", reason=str(error))
         matched = []
         for shift in listed:
             user, why = found[shift.person]
@@ -215,7 +215,7 @@ class Matching:
             return await self._people.by_email(email)
         except SlackRefusedError as error:
             if error.code not in UNKNOWN_USER:
-                _log.warning("Slack does not tell who has an e-mail address", reason=error.code)
+                _log.warning("cannot look up an e-mail address in Slack", reason=error.code)
             return None
 
     async def _directory(self) -> _Found:
@@ -311,7 +311,7 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
     if "refused" in told:
         raise NoFeed(clean(told["refused"]))
     if told["undated"]:
-        _log.warning("events of a calendar without a time that can be read", count=told["undated"])
+        _log.warning("calendar events without a readable time", count=told["undated"])
     return tuple(map(Shift.from_json, told["shifts"]))
 
 
@@ -433,7 +433,7 @@ class Feeds:
                     is_well = await self.look(policy, matching, client)
                     seconds = EVERY if is_well else _AGAIN
                 except StorageUnavailable as error:
-                    _log.warning("who is on call cannot be kept", policy=policy.name, reason=str(error))
+                    _log.warning("cannot store who is on call", policy=policy.name, reason=str(error))
                     seconds = _STORAGE_RETRY
                 await self._clock.sleep(seconds)
 
@@ -451,7 +451,7 @@ class Feeds:
             await self._away(policy, kept, str(error))
             return False
         if self._failed.pop(policy.name, 0):
-            _log.info("who is on call can be read again", policy=policy.name)
+            _log.info("on-call source works again", policy=policy.name)
         new = kept is None or reading.shifts is not None
         shifts = reading.shifts if reading.shifts is not None else kept.shifts if kept is not None else ()
         known = {each.person: each for each in kept.shifts} if kept is not None else {}
@@ -467,7 +467,7 @@ class Feeds:
         )
         trouble, said = _trouble_of(policy, copy, now) if told else (copy.trouble, "")
         if trouble is not None and trouble != copy.trouble:
-            _log.warning("nobody is on call by what the source says", policy=policy.name, reason=trouble)
+            _log.warning("the on-call source names nobody", policy=policy.name, reason=trouble)
         if trouble != copy.trouble:
             said = said or _works_again(policy, copy, now)
             await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)
@@ -480,7 +480,7 @@ class Feeds:
         self._failed[policy.name] += 1
         tries = self._failed[policy.name]
         if tries == 1:
-            _log.warning("who is on call cannot be read", policy=policy.name, reason=reason)
+            _log.warning("cannot read the on-call source", policy=policy.name, reason=reason)
         trouble, now = "away", self._clock.now()
         holds = kept is not None and now - kept.read_at <= TOO_OLD
         if (holds and tries < TRIES) or (kept is not None and kept.trouble == trouble):

@@ -317,7 +317,7 @@ class Incidents:
             try:
                 kept.append(_happening(row))
             except (ValueError, TypeError) as error:  # one entry must not keep the bot from starting
-                _log.error("an entry in the log of pages cannot be read", id=row["id"], reason=str(error))
+                _log.error("cannot read an entry in the page log", id=row["id"], reason=str(error))
         return found
 
     def schedule(self, each: OpenIncident, at: datetime | None) -> None:

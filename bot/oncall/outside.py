@@ -226,7 +226,7 @@ class SlackOutageAlert:
     async def _recovered(self) -> None:
         """Send the all-clear to those who got the alert; once, since an alarm that stays on is looked into anyway."""
         told, self._told, self._raised = sorted(self._told), set(), False
-        _log.info("Slack is back", targets=told)
+        _log.info("Slack is reachable again", targets=told)
         for target in told:
             await self._send(
                 target, "clarify-bot reaches Slack again", "What waited meanwhile is being delivered."
@@ -236,9 +236,9 @@ class SlackOutageAlert:
         try:
             await self._send_outside(target, title, body)
         except PagerError as error:
-            _log.error("a pager outside was not told", target=target, reason=str(error))
+            _log.error("cannot tell the outside pager", target=target, reason=str(error))
             return False
-        _log.info("a pager outside was told", target=target, page=title)
+        _log.info("outside pager told", target=target, page=title)
         return True
 
 
@@ -290,6 +290,6 @@ class Heartbeat:
             return
         self._trouble = trouble
         if trouble is None:
-            _heartbeat_log.info("the heartbeat arrives again")
+            _heartbeat_log.info("heartbeat works again")
         else:
-            _heartbeat_log.warning("the heartbeat does not arrive", reason=trouble)
+            _heartbeat_log.warning("heartbeat failed", reason=trouble)

@@ -111,7 +111,7 @@ class Pager:
                     await self._round()
                     seconds = self._seconds_left()
                 except StorageUnavailable as error:
-                    _log.warning("pages have to wait", reason=str(error))
+                    _log.warning("pages delayed", reason=str(error))
                     self._incidents.awake.clear()
                     seconds = _STORAGE_RETRY
                 if seconds:  # none are left: what is due is worked off first
@@ -184,7 +184,7 @@ class Pager:
         try:
             return self._policies.wants_of(each)
         except Exception:  # noqa: BLE001 - one broken incident must not stop the others
-            _log.exception("an incident cannot be handled", incident=each.incident.id)
+            _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
 
     def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
@@ -251,7 +251,7 @@ class Pager:
         return True
 
     def _postpone(self, each: OpenIncident) -> None:
-        _log.exception("an incident cannot be paged", incident=each.incident.id)
+        _log.exception("cannot page for an incident", incident=each.incident.id)
         self._incidents.schedule(each, self._clock.now() + _POSTPONED)
 
     async def _send_page(
@@ -292,15 +292,13 @@ class Pager:
                     await self._send_outside(variable, *words)
             state, note = ("sent" if words else "dropped"), None
         except Exception as error:  # noqa: BLE001 - whatever a sender does: the next step is due
-            _log.warning(
-                "a page was not sent", page=sending.page, through=variable, error=type(error).__name__
-            )
+            _log.warning("page not sent", page=sending.page, through=variable, error=type(error).__name__)
             state, note = "failed", type(error).__name__
         while True:
             try:
                 return await self._pages.settle(sending, state, note)
             except StorageUnavailable as error:
-                _log.warning("the outcome of a page has to wait", page=sending.page, reason=str(error))
+                _log.warning("page outcome not stored yet, will retry", page=sending.page, reason=str(error))
                 await self._clock.sleep(_STORAGE_RETRY)
 
 

@@ -262,7 +262,7 @@ class Pages:
         if found is None:
             return
         failed, incidents = found
-        _log.warning("a page did not arrive", page=page, step=failed.step, through=to.via, reason=note)
+        _log.warning("page not delivered", page=page, step=failed.step, through=to.via, reason=note)
         for incident in incidents:
             if (each := self._incidents.open(incident)) is not None:
                 each.note(failed)

@@ -125,7 +125,7 @@ class PageView:
         try:
             return self._renderer.message(page_card(content))
         except Exception:  # noqa: BLE001 - a page that cannot be laid out still has to tell that there is one
-            _log.exception("a page could not be laid out", page=content.page)
+            _log.exception("cannot lay out a page", page=content.page)
             return self._renderer.message(page_card(content.bare()))
 
     def _standing(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
@@ -169,7 +169,7 @@ class PageView:
         try:
             return await self._ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
-            _log.warning("a page goes without its question", id=clarification, reason=str(error))
+            _log.warning("showing a page without its question", id=clarification, reason=str(error))
             return None
 
     async def _link(self, key: str) -> str | None:

@@ -63,8 +63,8 @@ class Quorum:
             may = await self._access.how_many(audience_of(record), record.asked.needed)
             await self._router.too_few(record.id, may)
         except (SlackError, LockTimeout, LedgerUnwritable) as error:
-            _log.warning("how many may answer is not known yet", id=look.clarification, reason=str(error))
+            _log.warning("cannot count possible approvers yet", id=look.clarification, reason=str(error))
             return False
         except ClarifyError as error:
-            _log.error("how many may answer is not looked at", id=look.clarification, reason=str(error))
+            _log.error("cannot count possible approvers", id=look.clarification, reason=str(error))
         return True

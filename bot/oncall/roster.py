@@ -197,7 +197,7 @@ class Roster:
             self._groups[group] = found
         except (SlackError, TimeoutError) as error:
             gone = isinstance(error, SlackRefusedError) and error.code in NO_GROUP
-            _log.warning("a user group's members are not known", group=group, reason=self._why(error))
+            _log.warning("cannot read a user group's members", group=group, reason=self._why(error))
             found = () if gone else self._groups.get(group, ())
         return await self.pageable(found, listed)
 
@@ -227,7 +227,7 @@ class Roster:
             if isinstance(error, SlackRefusedError) and error.code in UNKNOWN_USER:
                 self._barred[user] = "deactivated"
             else:
-                _log.warning("a person's profile is not known", user=user, reason=self._why(error))
+                _log.warning("cannot read a person's profile", user=user, reason=self._why(error))
         return self._barred.get(user)
 
     def _limit(self) -> asyncio.Timeout:
@@ -251,7 +251,7 @@ class Roster:
                 "select * from overrides where policy = :policy order by id", policy=policy
             )
         except StorageError as error:
-            _log.error("overrides of on call cannot be read", policy=policy, reason=str(error))
+            _log.error("cannot read on-call overrides", policy=policy, reason=str(error))
             return ()
         return [_override(row) for row in rows]
 
@@ -302,7 +302,7 @@ class Roster:
                     if await self._people.present(user):
                         return (user,)
         except (SlackError, TimeoutError) as error:
-            _log.warning("who is present is not known", reason=self._why(error))
+            _log.warning("cannot tell who is active", reason=self._why(error))
         return members
 
 

@@ -173,7 +173,7 @@ class Producers:
         if self._stopping or self._failure is None or self._failure.done():
             return
         error = None if task.cancelled() else task.exception()
-        log.error("background task died", task=task.get_name(), exc_info=error)
+        log.error("background task failed", task=task.get_name(), exc_info=error)
         died = TaskDiedError(f"The background task {task.get_name()!r} ended, which it must not.")
         died.__cause__ = error
         self._failure.set_exception(died)

@@ -372,7 +372,7 @@ class Push:
         reader = Reader(self, stream.epoch, position)
         self._readers.add(reader)
         self.since = self.since or now
-        log.info("producer reads its replies", producer=self.producer, readers=len(self._readers))
+        log.info("producer connected to its replies", producer=self.producer, readers=len(self._readers))
         self._on_connected(self.producer)
         await self._kept.opened(self.producer)
         return reader
@@ -408,7 +408,7 @@ class Push:
         if self._readers:
             return
         self.since = None
-        log.info("producer reads no replies", producer=self.producer)
+        log.info("producer disconnected from its replies", producer=self.producer)
         for number in list(self._waiting):
             self._settle(number, taken=False)
 
@@ -474,7 +474,7 @@ class Push:
         try:
             await self._kept.went_on(self.producer, event.event_id, event.session_id, event.timestamp)
         except StorageError as error:  # all that is lost: a reader may get that reply once more
-            log.info("progress not noted", producer=self.producer, reason=str(error))
+            log.info("cannot store how far a producer has read", producer=self.producer, reason=str(error))
 
 
 class Reader:

@@ -430,7 +430,7 @@ class Questions:
                     record.id, record.asked.reply_token, "confirmed", resolve=True
                 )
             except (LockTimeout, LedgerUnwritable) as error:
-                _log.warning("that an answer was picked up has to wait", id=record.id, reason=str(error))
+                _log.warning("pickup not recorded yet, will retry", id=record.id, reason=str(error))
                 await self._clock.sleep(_RETRY)
             else:
                 return

@@ -272,7 +272,7 @@ class Receiver:
         if missing:
             self.counters.missing += missing
             self._log.warning(
-                "events are missing",
+                "events missing",
                 session_id=event.session_id,
                 before=event.sequence_number,
                 missing=missing,
@@ -291,7 +291,7 @@ class Receiver:
 
     async def _not_stored(self, event: Event, error: Exception) -> None:
         self._log.error(
-            "event could not be taken in",
+            "cannot accept an event",
             error=_place(error),
             type=event.type,
             event_id=event.event_id,
@@ -309,7 +309,7 @@ class Receiver:
         kind = head_field(frame.head, "type") or "unknown type"
         session_id = head_field(frame.head, "session_id")
         agent_id = head_field(frame.head, "agent_id")
-        self._log.error("event larger than 1 MiB skipped", type=kind, session_id=session_id)
+        self._log.error("skipped an event larger than 1 MiB", type=kind, session_id=session_id)
         await self._report(
             f"oversize:{session_id}",
             f"An event ({kind}) was larger than 1 MiB and was not taken in.",
@@ -371,7 +371,7 @@ class Receiver:
                 chance = self._rng.random()
                 delay = backoff(attempt, first=0.5, longest=_LONGEST_STORAGE_WAIT, spread=1.0, chance=chance)
                 attempt += 1
-                self._log.error("storage refuses; waiting with it", reason=str(error), attempt=attempt)
+                self._log.error("cannot store an event, will retry", reason=str(error), attempt=attempt)
                 await self._clock.sleep(delay)
 
 

@@ -180,7 +180,7 @@ class Subscriber:
                 async with asyncio.timeout(_DRAIN):
                     await self._buffer.drained()
             except TimeoutError:
-                self._log.warning("stopped with events unstored", count=len(self._buffer))
+                self._log.warning("stopped before storing all events", count=len(self._buffer))
         for task in self._tasks[1:]:
             await _cancelled(task)
         if close:
@@ -199,7 +199,7 @@ class Subscriber:
         except NETWORK as error:
             self._log.info("subscription not closed", reason=words(error))
         except StorageError as error:
-            self._log.info("closed subscription not forgotten", reason=str(error))
+            self._log.info("cannot delete a closed subscription", reason=str(error))
 
     def status(self) -> dict[str, Any]:
         return {
@@ -382,7 +382,7 @@ class Subscriber:
         self._counters.connections += 1
         self._log.info("producer connected", dialect=subscription.dialect, less_than_asked=subscription.less)
         if not subscription.takes_replies:
-            self._log.warning("producer says that it takes no clarification replies")
+            self._log.warning("producer does not accept clarification replies")
         self._contacted.set()
         self._on_connected(self.name)
 

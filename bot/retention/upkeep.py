@@ -83,7 +83,7 @@ class Upkeep:
         try:
             there = await self._ledger.live()
         except LedgersAway as error:
-            _log.warning("nothing is archived", reason=str(error))
+            _log.warning("cannot archive ledgers", reason=str(error))
             return
         waiting = {each.issue for each in self._index if each.is_open}
         for issue in there:
@@ -92,9 +92,9 @@ class Upkeep:
             try:
                 moved += await self._shelve(issue, now)
             except ClarifyError as error:
-                _log.warning("a ledger stays where it is", issue=issue, reason=str(error))
+                _log.warning("cannot archive a ledger", issue=issue, reason=str(error))
         if moved:
-            _log.info("archived", ledgers=moved)
+            _log.info("ledgers archived", ledgers=moved)
 
     async def _shelve(self, issue: int, now: datetime) -> bool:
         """Looked at without the lock first: most are not over, and nobody waits for them."""
@@ -110,10 +110,10 @@ class Upkeep:
         try:
             gone = await sweep_all(self._store, needed, horizon, now.timestamp(), self._sweeps)
         except StorageUnavailable as error:
-            _log.warning("the storage keeps what is over", reason=str(error))
+            _log.warning("cannot delete old rows", reason=str(error))
             return
         if gone:
-            _log.info("rows that nobody needs went", **gone)
+            _log.info("deleted old rows", **gone)
 
 
 async def sweep_all(

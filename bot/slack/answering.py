@@ -105,7 +105,7 @@ class Answering:
         try:
             return await self._pressed(press, person, place)
         except BadPress as error:
-            _answers_log.warning("a control that cannot be read: %s", error)
+            _answers_log.warning("cannot read a control: %s", error)
             return Reaction(phrases.UNREADABLE_PRESS)
         except NotOpen as error:
             self._refresh(press.clarification)
@@ -222,7 +222,7 @@ class Answering:
         if refusal is None:
             return None
         _answers_log.warning(
-            "refused: %s, team %s, user %s: %s", seen.id, person.team, person.user, refusal.why
+            "refused a click: %s, team %s, user %s: %s", seen.id, person.team, person.user, refusal.why
         )
         return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
 
@@ -487,10 +487,10 @@ class Interactions:
         try:
             response = await client.send_dict(body)
         except NETWORK_ERRORS as error:
-            _log.warning("an answer did not reach the person: %s", type(error).__name__)
+            _log.warning("response not delivered: %s", type(error).__name__)
             return False
         if response.status_code != 200:
-            _log.warning("an answer was refused by Slack: status %d", response.status_code)
+            _log.warning("Slack rejected a response: status %d", response.status_code)
         return response.status_code == 200
 
     async def _follow(
@@ -513,5 +513,5 @@ class Interactions:
             else:
                 await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
-            _log.warning("a modal could not be shown: %s", error)
+            _log.warning("cannot open a modal: %s", error)
             await self._say(click, Reaction(MODAL_FAILED))

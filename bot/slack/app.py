@@ -156,7 +156,7 @@ class SlackApp:
                 await self._access.check()
                 break
             except SlackUnreachableError as error:
-                _log.warning("Slack does not answer", reason=str(error))
+                _log.warning("Slack does not respond", reason=str(error))
                 if isinstance(error, SlackBusyError):
                     await self._clock.sleep(error.after)
                     continue
@@ -279,9 +279,9 @@ async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
     """Not acknowledged: Slack repeats an event, and shows an error to the person who clicked."""
     envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
     if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
-        _bolt_log.warning("a listener gave up: %s %s", error, envelope)
+        _bolt_log.warning("listener gave up: %s %s", error, envelope)
     else:
-        _bolt_log.error("a listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
+        _bolt_log.error("listener failed: %s %s", type(error).__name__, envelope, exc_info=error)
     return BoltResponse(status=500, body="")
 
 

@@ -206,13 +206,13 @@ class Backfill:
             found = await self._look_or_tell()
             await self._conversation.idle()
         except StorageUnavailable as error:
-            _log.warning("what was missed has to wait: %s", error)
+            _log.warning("looking for missed messages later: %s", error)
             return False
         except Exception:  # noqa: BLE001 - whatever it is, clicks go on, and the look is repeated
-            _log.exception("what was missed is not known yet")
+            _log.exception("cannot read missed messages yet")
             return False
         if found:
-            _log.info("found what was missed: %d", found)
+            _log.info("found missed messages: %d", found)
         return not self._conversation.left
 
     async def _look_or_tell(self) -> int:
@@ -268,14 +268,14 @@ class Backfill:
                 return found
             found += await self._take(root.channel, channel, await self._replies(root, channel.since))
         except SlackRefusedError as error:
-            _log.warning("what was missed in %s is not known: %s", root.channel, error)
+            _log.warning("cannot read missed messages in %s: %s", root.channel, error)
             del self._channels[root.channel]
             self._unread.read(channel.order)
             return found
         except SlackUnreachableError as error:
             channel.failures += 1
             wait = backoff(channel.failures, first=0.5, longest=_LONGEST_WAIT)
-            _log.warning("what was missed in %s is looked for in %.1f s: %s", root.channel, wait, error)
+            _log.warning("looking for missed messages in %s in %.1f s: %s", root.channel, wait, error)
             await self._pulse.rest(wait)
             return found
         channel.failures = 0

@@ -60,7 +60,11 @@ class Binding:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
         if spot.installation == self._installation:
             return None
-        _log.warning("a press was not ours", installation=spot.installation or "none", channel=spot.channel)
+        _log.warning(
+            "ignored a click on another installation's message",
+            installation=spot.installation or "none",
+            channel=spot.channel,
+        )
         if not spot.installation:
             return phrases.OPEN_AGAIN
         self._foreign()
@@ -81,7 +85,7 @@ class Binding:
             )
         if row is not None and await self._shows(row, press):
             return None
-        _log.warning("a press on a message that is not known, or shows something else", channel=spot.channel)
+        _log.warning("ignored a click on an unknown or changed message", channel=spot.channel)
         return phrases.UNKNOWN_CARD
 
     async def _row(self, press: AnyPress, spot: Spot) -> Row | None:
@@ -100,7 +104,7 @@ class Binding:
                 self._located.clear()
             self._located[spot.channel, spot.ts] = meant[0]
             self._adopt(meant[0], spot.ts)
-            _log.info("a press told where a post is", key=meant[0].key, channel=spot.channel)
+            _log.info("a click confirmed a post of unknown outcome", key=meant[0].key, channel=spot.channel)
         # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
         return meant[0] if meant else await self._messages.at(spot.channel, spot.ts)
 

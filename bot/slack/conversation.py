@@ -136,11 +136,11 @@ class Conversation:
         try:
             await self._handle(message)
         except StorageUnavailable as error:
-            _log.warning("a reply in %s is kept for later: %s (%s)", message.channel, message.ts, error)
+            _log.warning("keeping a reply in %s for later: %s (%s)", message.channel, message.ts, error)
             self._left.add(message.key)
             self._catch_up()
         except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
-            _log.exception("a reply in %s was not handled: %s", message.channel, message.ts)
+            _log.exception("cannot handle a reply in %s: %s", message.channel, message.ts)
         finally:
             self._in_work.discard(message.key)
 
@@ -165,7 +165,7 @@ class Conversation:
             elif await self._typed.may_answer(message):
                 await self._gateway.tell(message.user, message.place, phrases.NOT_KEPT)
         except (StorageUnavailable, ClarifyError) as error:
-            _log.warning("whether somebody has to be told is not known: %s", error)
+            _log.warning("cannot tell whether a writer needs a notice: %s", error)
 
     async def _given_up(self, message: MessageEvent) -> TypedResponse | None:
         """The refusal that was sent, or about to be sent, when the process ended."""
@@ -183,7 +183,7 @@ class Conversation:
             except StorageUnavailable as error:
                 if delay is None:
                     raise
-                _log.warning("a reply in %s waits %.1f s: %s", message.channel, delay, error)
+                _log.warning("reply in %s delayed %.1f s: %s", message.channel, delay, error)
                 await self._clock.sleep(delay)
         raise StorageUnavailable
 

@@ -110,7 +110,7 @@ def _buttons(
         try:
             packed = unpack(click.value)
         except BadPress as error:
-            _log.warning("a control that cannot be read: %s", error)
+            _log.warning("cannot read a control: %s", error)
             await ack()
             to.interactions.react(click, Reaction(phrases.UNREADABLE_PRESS))
             return
@@ -136,7 +136,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
         try:
             press = HomePress.unpack(click.value)
         except BadPress as error:
-            _log.warning("a control of a Home tab that cannot be read: %s", error)
+            _log.warning("cannot read a control of a Home tab: %s", error)
             await to.home.opened(user, shown=False)  # it is of another release: shown anew
             await ack()
             return
@@ -169,7 +169,7 @@ def _modal(
         try:
             press = unpack(sent.value)
         except BadPress as error:
-            _log.warning("a submitted modal that cannot be read: %s", error)
+            _log.warning("cannot read a submitted modal: %s", error)
             await ack(response_action="update", view=to.answering.notice(phrases.UNREADABLE_PRESS))
             return
         reaction = to.interactions.unbound_modal(sent) or await submit(press, sent)

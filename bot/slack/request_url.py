@@ -186,12 +186,12 @@ class RequestUrl:
         if TIMESTAMP not in headers and SIGNATURE not in headers and _is_ssl_check(body):
             return UrlAnswer(200)  # Slack looks at the certificate; that is all it gets to see
         if (why := signature_refusal(self._secret, headers, body, self._clock.now())) is not None:
-            _log.warning("a request to Slack's URL was refused", reason=why)
+            _log.warning("refused a request to /slack/events", reason=why)
             return UrlAnswer.trouble(401, "NOT_FROM_SLACK", why)
         try:
             envelope = _envelope(headers, body)
         except (ValueError, RecursionError):
-            _log.warning("a signed request cannot be read", characters=len(body))
+            _log.warning("cannot read a signed request", characters=len(body))
             return UrlAnswer.trouble(400, "BAD_INPUT", "neither a JSON object nor a form that Slack sends")
         if envelope.payload.get("type") == "url_verification":
             return UrlAnswer(200, str(envelope.payload.get("challenge") or ""))
@@ -201,7 +201,7 @@ class RequestUrl:
 
     async def _admitted(self, envelope: Envelope) -> UrlAnswer:
         if not self._open:
-            _log.warning("not ready for what Slack sent", type=_kind(envelope.payload))
+            _log.warning("not ready for a request from Slack", type=_kind(envelope.payload))
             self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
             return UrlAnswer.trouble(503, "NOT_READY", "not ready to take events and clicks")
         dropped = envelope.payload.get("type") == "app_rate_limited"
@@ -209,7 +209,7 @@ class RequestUrl:
             _log.info("events may have been missed; looking for them")
             self._on_gap()
         if dropped:
-            _log.warning("Slack leaves out events: there were too many")
+            _log.warning("Slack dropped events: rate limit reached")
             return UrlAnswer(200)
         # On its own: the end of the connection, or of the server, does not tear a listener in two.
         task = self._handling.run(self._answered(envelope), _kind(envelope.payload))
@@ -224,7 +224,7 @@ class RequestUrl:
         try:
             return await self._handle(envelope)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
-            _log.exception("a request from Slack was not handled", type=_kind(envelope.payload))
+            _log.exception("cannot handle a request from Slack", type=_kind(envelope.payload))
             return UrlAnswer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
 
 

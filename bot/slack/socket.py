@@ -86,7 +86,7 @@ class Background:
             return
         _, late = await asyncio.wait(self._tasks, timeout=seconds)
         for task in late:
-            _log.warning("not finished %g s after the stop: %s", seconds, task.get_name())
+            _log.warning("not finished %g s after stopping: %s", seconds, task.get_name())
             task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
 
@@ -152,7 +152,7 @@ class Connection:
         finally:
             hello.cancel()
         if not self._hello.is_set() and not self._socket.closed:
-            _log.warning("no hello within %g s; taking the open connection as it is", patience)
+            _log.warning("no hello within %g s; using the open connection", patience)
             self._hello.set()
         if self._why == _TOO_MANY:
             raise TooManyConnections("the Slack app has as many connections as it may have")
@@ -192,7 +192,7 @@ class Connection:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            _log.warning("Slack sent %d characters that are no JSON object", len(text))
+            _log.warning("Slack sent %d characters that are not a JSON object", len(text))
         elif message.get("type") == "hello":
             count = message.get("num_connections")
             self.count = count if isinstance(count, int) else None
@@ -431,7 +431,7 @@ class SlackSocket:
         now = self._clock.now()
         if others <= 0:
             if self._others:
-                _log.warning("no other bot is connected with this Slack app any more")
+                _log.warning("no other bot is connected to this Slack app any more")
             self._others, self._suspected = 0, None
         elif self._suspected is None:
             self._suspected = now
@@ -463,7 +463,7 @@ class SlackSocket:
         try:
             await self._open()
         except (*NETWORK_ERRORS, HelloMissing) as error:
-            _log.warning("the app's connections could not be counted (%s)", reason(error))
+            _log.warning("cannot count the app's connections (%s)", reason(error))
             self._count_in(max(seconds, retry_after(error) or 0.0))
             return
         for connection in before:
@@ -472,7 +472,7 @@ class SlackSocket:
         await asyncio.gather(*(connection.close() for connection in before))
 
     def _leaving(self, connection: Connection, why: str) -> None:
-        _log.info("Slack is going to close a connection: %s", why)
+        _log.info("Slack will close a connection: %s", why)
         self._update_connected()
         self._background.run(self._retire(connection), "an old connection")
 
@@ -516,7 +516,7 @@ class SlackSocket:
 
     async def _acknowledge(self, text: str, until: float) -> None:
         if not await self._send(text, until):
-            _log.warning("no connection to acknowledge over in time")
+            _log.warning("cannot acknowledge in time: no connection")
 
     async def _send(self, text: str, until: float) -> bool:
         """Send over any connection; where there is none, wait for the next one while Slack still listens."""

@@ -118,13 +118,13 @@ class Lease:
                 if not wait:
                     return
                 if not waits:
-                    _log.info("another bot leads; this one takes its place when it ends")
+                    _log.info("another replica leads; standing by")
                 waits = True
             except psycopg.Error as error:
-                _log.warning("whether another bot leads is not known", reason=words(error))
+                _log.warning("cannot tell whether another replica leads", reason=words(error))
             await self._clock.sleep(self._terms.ask)
         self._held = Held(said.epoch, said.time.sent, self._terms)
-        _log.info("leads", epoch=said.epoch)
+        _log.info("leading", epoch=said.epoch)
         self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
 
     @asynccontextmanager
@@ -159,10 +159,10 @@ class Lease:
             try:
                 said = self._heard(await self._session.run(partial(self._renewal, held.epoch)))
             except psycopg.Error as error:
-                _log.warning("the lease could not be renewed", reason=words(error))
+                _log.warning("cannot renew the lease", reason=words(error))
                 if self.left <= 0 and not self._over:
                     self._over = True
-                    _log.error("the lease is over: nothing is done as the leader until it can be renewed")
+                    _log.error("lease expired; pausing work as the leader until it is renewed")
                 await self._clock.sleep(self._terms.ask)
                 continue
             if said.epoch is None:
@@ -171,9 +171,9 @@ class Lease:
             self._postpone()
             if self._over:
                 self._over = False
-                _log.info("still leads", epoch=held.epoch)
+                _log.info("still leading", epoch=held.epoch)
             await self._clock.sleep(self._terms.renew)
-        _log.error("another bot leads")
+        _log.error("another replica leads")
         self.lost.set()
         for limit in self._acting:
             limit.reschedule(asyncio.get_running_loop().time())

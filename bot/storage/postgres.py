@@ -191,7 +191,7 @@ class PostgreSQL:
                 try:
                     rows, since = await self._told(since)
                 except StorageUnavailable as error:
-                    _log.warning("what other bots tell is not known", reason=str(error))
+                    _log.warning("cannot read other replicas' messages", reason=str(error))
                     continue
                 # Where notices come, quiet minutes were quiet; after a new connection, anything may have been missed.
                 if heard is None and began - looked > _NEWS_KEPT / 2:
@@ -511,7 +511,7 @@ async def notices(
         except psycopg.Error as error:
             if words(error) != why:  # told once: it is tried again and again
                 why = words(error)
-                _log.warning("notices of the database are not heard", reason=why)
+                _log.warning("cannot listen for database notifications", reason=why)
             polls(True)  # noqa: FBT003 - as `_note_polls`
         yield None
         await asyncio.sleep(_POLL)
@@ -532,7 +532,7 @@ async def _heard(
     polls = not [each async for each in db.notifies(timeout=_LISTEN, stop_after=1)]
     found(polls)
     if polls:
-        _log.warning("the database's notices do not get through, so it is asked twice a second")
+        _log.warning("database notifications do not arrive; polling twice a second")
     yield None
     while True:
         heard = [each.payload async for each in db.notifies(timeout=_POLL if polls else _ALIVE, stop_after=1)]

@@ -86,7 +86,7 @@ class Renderer:
                 )
             )
         except Exception:  # noqa: BLE001 - told with where
-            _log.exception("a card cannot be laid out; it is shown as plain text", clarification=record.id)
+            _log.exception("cannot lay out a card; showing plain text", clarification=record.id)
         return self.message(card.plain_card(record, round))
 
     def answer_modal(self, record: Clarification) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Renderer:
         try:
             return self.view(forms.answer_modal(record))
         except (RenderError, BadPress):
-            _log.exception("a question cannot be laid out as a form", clarification=record.id)
+            _log.exception("cannot lay out a question as a form", clarification=record.id)
         return self.view(forms.plain_answer_modal(record))
 
     def accept_modal(self, record: Clarification, page: int) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class Renderer:
         try:
             return self.view(forms.accept_modal(record, page))
         except (RenderError, BadPress):
-            _log.exception("an action cannot be laid out to be accepted", clarification=record.id)
+            _log.exception("cannot lay out an action for approval", clarification=record.id)
         return self.view(forms.message_modal("Not accepted", _NOT_WHOLE))
 
     def message(self, draft: Draft) -> Message:

@@ -237,7 +237,7 @@ class Guard:
         try:
             await self._app(scope, limited(receive, _declared_length(scope)), answer)
         except ClientDisconnect:
-            _log.debug("a caller left before its request was read")
+            _log.debug("caller disconnected before its request was read")
         except asyncio.CancelledError:
             # The end of the server cancels a request that outlasts the time it has left.
             if not self._stopping.is_set():
@@ -246,7 +246,7 @@ class Guard:
                 ending = problem(503, "STOPPING", "clarify-bot is stopping.", headers={"Retry-After": "5"})
                 await answer_to(ending)(scope, receive, answer)
         except Exception as error:  # noqa: BLE001 - told with where; the caller gets a 500
-            _log.exception("a request failed", method=scope["method"], path=_path(scope))
+            _log.exception("request failed", method=scope["method"], path=_path(scope))
             if answer.status is None:
                 await answer_to(error)(scope, receive, answer)
         self._counted(_route_path(scope), str(answer.status or "none"))

@@ -157,7 +157,7 @@ async def _why(check: Check) -> str | None:
         if inspect.isawaitable(why):
             why = await why
     except Exception as error:  # noqa: BLE001 - a check that fails is an answer to what it checks
-        _log.exception("a check failed", check=check.name)
+        _log.exception("health check failed", check=check.name)
         why = f"it could not be looked at ({type(error).__name__})"
     return inert.clip(without_secrets(why), _LONGEST) if why else None
 
@@ -219,7 +219,7 @@ async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]
         waiting = await sources.backlog()
         queued = await sources.webhooks() if sources.webhooks is not None else {}
     except StorageUnavailable as error:
-        _log.warning("figures without the inbox", reason=str(error))
+        _log.warning("metrics leave out the inbox", reason=str(error))
         return None, {}
     return waiting, queued
 

@@ -236,7 +236,7 @@ class _Replies(Response):
             await send(_part(_OPENING))
             await self._stream(send, left)
         except StorageError as error:
-            _log.warning("a stream of replies ends", reason=str(error))
+            _log.warning("reply stream ended", reason=str(error))
         finally:
             left.cancel()
             stopping.cancel()

@@ -96,7 +96,7 @@ async def listen(app: FastAPI, settings: Settings, limits: Limits) -> HttpServer
         return server
     if settings.must_listen:
         raise trouble
-    _log.warning("no HTTP server: change http.listen", reason=str(trouble))
+    _log.warning("cannot start the HTTP server; change http.listen", reason=str(trouble))
     return None
 
 
@@ -464,7 +464,7 @@ class Connection(H11Protocol):
             else:
                 self.abort()
             return
-        _log.info("a connection took too long", client=self.address, waited_for=self._phase)
+        _log.info("connection timed out", client=self.address, waited_for=self._phase)
         if self._began and self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             for event in _too_slow():
                 self.transport.write(self.conn.send(event) or b"")

@@ -107,7 +107,7 @@ class Call:
             answer = _body_of(error)
             failed = answer["error"] == "INTERNAL_ERROR"
             if failed:
-                _log.exception("a tool failed", tool=name)
+                _log.exception("tool failed", tool=name)
             return mistaken(answer), "failed" if failed else "refused"
         self._handed = record
         return told(state), "done"

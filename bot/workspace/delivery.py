@@ -77,7 +77,7 @@ class Connection:
         try:
             await self.socket.send_str(json.dumps(message))
         except ConnectionError:
-            log.debug("connection %s went away while sending to it", self.id)
+            log.debug("connection %s closed while sending", self.id)
 
 
 class Link:
@@ -191,7 +191,7 @@ class Link:
         try:
             message = json.loads(text)
         except ValueError:
-            log.warning("a Socket Mode message that is not JSON was ignored")
+            log.warning("ignored a Socket Mode message that is not JSON")
             return
         if not isinstance(message, dict):
             return

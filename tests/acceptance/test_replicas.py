@@ -102,7 +102,7 @@ async def leads(life: Life, times: int = 1, within: float = 60.0) -> None:
 
 
 async def follows(life: Life, times: int = 1) -> None:
-    await until(lambda: len(when(life, "follows")) == times or life.ended)
+    await until(lambda: len(when(life, "following")) == times or life.ended)
     assert not life.ended, life.last_words()
     await takes_clicks(life, len(when(life, "ready for clicks")) or 1)
 
@@ -126,7 +126,7 @@ async def test_orderly_stop_hands_over(replicas: Replicas) -> None:
     first, second = await replicas.two()
     assert await first.stop() == 0
     await leads(second)
-    (stopped,), (began,) = when(first, "stopped"), when(second, "leads")
+    (stopped,), (began,) = when(first, "stopped"), when(second, "leading")
     assert began - stopped < timedelta(seconds=TAKEOVER / 2), "it did not wait for the lease to end"
 
 
@@ -177,7 +177,7 @@ async def test_leader_that_stood_still_begins_anew_behind_the_other(stage: World
     second = await replicas.add()
     await leads(second, within=TAKEOVER + 60)
     first.process.send_signal(signal.SIGCONT)
-    await until(lambda: "starting again, to wait for its lease to end" in first.words())
+    await until(lambda: "restarting; this replica lost its lease" in first.words())
     await follows(first)
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="No")).ok
     assert (await stage.reply())["response"] is False
@@ -213,7 +213,7 @@ async def test_post_of_a_killed_leader_that_slack_takes_after_the_takeover_is_re
     assert len(stage.cards()) == 2
     await stage.until(lambda: len(stage.cards()) == 1)
     assert stage.cards() == [card]
-    await until(lambda: when(second, "a message stood there twice"))
+    await until(lambda: when(second, "removed a duplicate message"))
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
     assert (await stage.reply())["response"] is True
     assert not controls(await stage.now_says(card, f"<@{ADE}>"))
@@ -257,12 +257,12 @@ async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
         await follows(second)
         wire.blocked, wire.cut_at = True, b"from messages where final = 0"
         first.kill()
-        await until(lambda: "what the bot that led left cannot be taken up" in second.words())
+        await until(lambda: "cannot take over from the last leader" in second.words())
         wire.blocked = False
-        await until(lambda: "starting again, to wait for its lease to end" in second.words())
+        await until(lambda: "restarting; this replica lost its lease" in second.words())
         wire.blocked = True  # before the program that begins anew has asked for it
         wire.cut()
-        await until(lambda: second.ended or "starting again, until the database can be had" in second.words())
+        await until(lambda: second.ended or "restarting; the database is unavailable" in second.words())
         assert not second.ended, second.last_words()
         wire.blocked = False
         await leads(second)
@@ -356,7 +356,7 @@ async def test_whoever_is_left_takes_clicks_before_it_leads(stage: World, replic
     first.kill()
     await stage.until(lambda: len(stage.workspace.link.connections) == 1)
     assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
-    assert not when(second, "leads"), "it was answered where it came in"
+    assert not when(second, "leading"), "it was answered where it came in"
     assert (await stage.reply())["decided_by"].endswith(ADE)
     await stage.now_says(card, f"<@{ADE}>")
     assert len(stage.cards()) == 1
@@ -371,7 +371,7 @@ async def test_question_is_taken_before_another_leads_and_shown_once_after(
     async with httpx.AsyncClient(base_url=listening, timeout=30) as agent:
         asked = await agent.post("/questions", json={"question": "Which port?", "choices": ["80", "81"]})
         assert asked.status_code == 201
-        assert not when(second, "leads"), "it was written down where it came in"
+        assert not when(second, "leading"), "it was written down where it came in"
         card = await stage.card("Which port?")
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="81")).ok
         state = await agent.get(asked.headers["Location"], params={"wait": 20})

@@ -140,7 +140,7 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
             assert "you are not a member of this workspace" in told.text
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
-    told_of = [line for line in caplog.messages if "Slack does not tell of the user U000HIDDEN" in line]
+    told_of = [line for line in caplog.messages if "Slack does not return the user U000HIDDEN" in line]
     assert 1 <= len(told_of) <= len(bots)  # each says so once
 
 

@@ -23,7 +23,7 @@ from tests.kit.until import until
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 """Sets a process's clock; where it is not installed (`apt-get install faketime`) all clocks are right."""
 SKEWS = (0, 0, -150, 90, 240)  # seconds that a replica's clock is ahead, from start to start
-_BEGINS_ANEW = "starting again, to wait for its lease to end"
+_BEGINS_ANEW = "restarting; this replica lost its lease"
 _LOOK = 0.03
 _STOPPED = (12.0, 16.0)  # seconds: longer than the lease
 _PAUSED = (0.5, 5.0)
@@ -208,7 +208,7 @@ class Fleet:
             self.note("begins anew", replica)
         elif event == "stopped" and replica is self.leader and self._asked_at is not None:
             self._silent = time.time(), "stopped in order"
-        elif event == "leads":
+        elif event == "leading":
             since, how = self._silent or (None, None)
             now, asked = time.time(), self._asked_at
             if asked is not None and how is None:

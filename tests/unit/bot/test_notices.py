@@ -49,7 +49,7 @@ async def test_record_unreadable_is_paged_once_and_logged_once_per_content(world
     (page,) = await world.paged(1)
     for part in ("issue-300.json", "CLR-300-002", "thread"):
         assert part in page.text
-    named = [line for line in logs if line["event"] == "a ledger record cannot be read"]
+    named = [line for line in logs if line["event"] == "cannot read a ledger record"]
     assert [(line["file"], line["id"]) for line in named] == [("issue-300.json", "CLR-300-002")] * 2
     assert "s3cret" not in said(page) + repr(logs)
 

@@ -36,7 +36,7 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
         await until(lambda: bot.others == 1)
         await leading
         await other.close()
-        await until(lambda: any(each["event"] == "another bot ended" for each in logs))
+        await until(lambda: any(each["event"] == "another replica ended" for each in logs))
     assert bot.others == 1
     await clock.advance(601)
     assert bot.others == 0

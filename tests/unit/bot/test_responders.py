@@ -281,7 +281,7 @@ async def test_command_logs_an_envelope_only(tmp_path: Path, inquiry: Inquiry) -
     (line,) = logs
     assert line.pop("seconds") >= 0
     assert line == {
-        "event": "a command ended", "log_level": "info", "id": "CLR-42-001", "role": "architect", "code": 3,
+        "event": "responder command ended", "log_level": "info", "id": "CLR-42-001", "role": "architect", "code": 3,
     }  # fmt: skip
 
 

@@ -354,8 +354,8 @@ async def test_dispatch_a_fault_in_one_does_not_stop_others(
         await at.ask()
         await at.until("answered", "CLR-7-001")
         await at.until("answered")
-    assert "could not be told" in caplog.text
-    assert "CLR-9-001: a responder's work has no ledger" in caplog.text
+    assert "cannot report a responder's work" in caplog.text
+    assert "CLR-9-001: cannot read the ledger for a responder" in caplog.text
 
 
 async def test_dispatch_a_busy_ledger_costs_no_second_question(tmp_path: Path) -> None:

@@ -402,8 +402,8 @@ async def test_heartbeat_trouble_is_logged_once_without_the_address(
         await next_beat(clock)
 
     assert [(entry["event"], entry.get("reason")) for entry in logs] == [
-        ("the heartbeat does not arrive", "HTTP 500"),
-        ("the heartbeat arrives again", None),
+        ("heartbeat failed", "HTTP 500"),
+        ("heartbeat works again", None),
     ]
     assert KEY not in str(logs)
     assert len(receiver.paths) == 5

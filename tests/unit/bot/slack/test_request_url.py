@@ -331,7 +331,7 @@ async def test_stop_does_not_wait_for_ever(
     request = asyncio.create_task(send(url, EVENT))
     await asyncio.wait_for(app.entered.wait(), 60)
     await asyncio.wait_for(url.stop(), 60)
-    assert "not finished 0.01 s after the stop: message" in caplog.text
+    assert "not finished 0.01 s after stopping: message" in caplog.text
     assert (await request).status == 503
 
 

@@ -110,7 +110,7 @@ async def test_ready_says_all_that_is_wrong_and_whether_it_can_work(
             "degraded": [{"name": name, "why": why} for name, why in degraded.items()],
         },
     )
-    assert ("a check failed" in {each["event"] for each in log}) == (broken in needed.values())
+    assert ("health check failed" in {each["event"] for each in log}) == (broken in needed.values())
 
 
 async def test_reason_holds_no_secrets_and_ends() -> None:
@@ -376,4 +376,4 @@ async def test_storage_that_cannot_be_read_leaves_the_other_figures(world: World
     assert figures[of("clarify_storage_readable")] == 0
     assert figures[of("clarify_slack_connected")] == 1
     assert of("clarify_inbox_oldest_seconds") not in figures
-    assert "figures without the inbox" in {each["event"] for each in log}
+    assert "metrics leave out the inbox" in {each["event"] for each in log}
