@@ -1,4 +1,4 @@
-"""Asks people in Slack, through clarify-bot, and waits for what they say.
+"""Asks people in Slack through clarify-bot and waits for their answers.
 
     import clarify
 
@@ -6,13 +6,13 @@
     print(answer.value, answer.decided_by)
     if clarify.approve("Send the newsletter to 1,204 customers", risk="high", irreversible=True):
         ...
-    answer = await clarify.aio.ask("Which one?")  # the same for asyncio
+    answer = await clarify.aio.ask("Which one?")  # the same, for asyncio
 
-One file that needs the standard library only (Python 3.11 or newer): copy it into any project.
+One file, standard library only (Python 3.11 or newer): copy it into any project.
 
-`CLARIFY_URL` says where the bot is (default: http://127.0.0.1:8787), `CLARIFY_TOKEN` is the token of its `[[producers]]`
-table, and `CLARIFY_PRODUCER` that table's name, where there are several without a token. A question lives through
-restarts of the bot. Ctrl-C and the cancellation of a task withdraw it.
+Set `CLARIFY_URL` to the bot's address (default: http://127.0.0.1:8787) and `CLARIFY_TOKEN` to the token of your
+`[[producers]]` table. If several producers have no token, set `CLARIFY_PRODUCER` to the name of yours. Questions survive
+restarts of the bot. Ctrl-C, or cancelling the task, withdraws the question.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _MOST = 16 * 1024 * 1024  # bytes of one response
 
 
 class ClarifyError(Exception):
-    """What went wrong when somebody was asked."""
+    """Base class of this module's exceptions."""
 
 
 class Refused(ClarifyError):
-    """The bot does not take the question. `code`: stable, for programs; `field`: which is at fault, if one is."""
+    """The bot rejected the question. `code`: stable, for programs; `field`: the field that is wrong, if it is one field."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -74,13 +74,13 @@ class Refused(ClarifyError):
 
 
 class _Decision:
-    """How a question stands. `state`: all that the bot says of it."""
+    """A question's outcome. `state`: everything the bot returned about it."""
 
     state: Mapping[str, Any]
 
     @property
     def id(self) -> str | None:
-        """The clarification's, such as CLR-100001-001; None if the bot was never reached."""
+        """The question's id, such as CLR-100001-001; None if the bot was never reached."""
         found: str | None = self.state.get("id")
         return found
 
@@ -97,37 +97,37 @@ class _Decision:
 
     @property
     def other(self) -> str | None:
-        """Own words in place of, or beside, the choices."""
+        """What the person wrote instead of, or besides, a choice."""
         found: str | None = self.state.get("other")
         return found
 
     @property
     def comment(self) -> str | None:
-        """Why it was rejected, or closed."""
+        """Why the question was rejected or closed."""
         found: str | None = self.state.get("comment")
         return found
 
     @property
     def decided_by(self) -> str | None:
-        """Who decided, such as user:slack/T1/U1; not a name that its owner can change at will."""
+        """Who decided, such as user:slack/T1/U1: an id, not a display name."""
         found: str | None = self.state.get("decided_by")
         return found
 
     @property
     def decided_at(self) -> str | None:
-        """RFC 3339."""
+        """When the person decided, as RFC 3339."""
         found: str | None = self.state.get("decided_at")
         return found
 
     @property
     def link(self) -> str | None:
-        """The question's card in Slack."""
+        """The link to the question's card in Slack."""
         found: str | None = self.state.get("link")
         return found
 
 
 class NotAnswered(ClarifyError, _Decision):
-    """The question is over, and nobody answered."""
+    """The question ended without an answer."""
 
     def __init__(self, message: str, state: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -135,15 +135,15 @@ class NotAnswered(ClarifyError, _Decision):
 
 
 class Expired(NotAnswered):
-    """Nobody answered in time."""
+    """No one answered in time."""
 
 
 class Unreachable(Expired):
-    """The question's time is over, and the bot could not be reached."""
+    """The question's time ran out while the bot could not be reached."""
 
 
 class Closed(NotAnswered):
-    """A person closed the question; `comment` and `decided_by` tell why and who."""
+    """A person closed the question without an answer; see `comment` and `decided_by`."""
 
 
 class Withdrawn(NotAnswered):
@@ -155,10 +155,10 @@ M_co = TypeVar("M_co", covariant=True)
 
 
 class Answer(_Decision, Generic[T]):
-    """What a person said; with the status `expired`, what was given as `default`.
+    """A person's answer; if the status is `expired`, your `default`.
 
-    `value` is a bool for yes_no, a number, a text, a choice's value (a list of them with `multiple`; None, if there are
-    only own words: see `other`), or what was entered into a form. Of all answers only a No is falsy.
+    `value` is a bool for yes_no, a number, a string, a choice's value (a list with `multiple`; None if the person wrote
+    only `other`), or the form's content. Only a No is falsy.
     """
 
     def __init__(self, value: T, state: Mapping[str, Any]) -> None:
@@ -173,10 +173,10 @@ class Answer(_Decision, Generic[T]):
 
 
 class Approval(_Decision):
-    """Truthy if the action was accepted; otherwise `status`, `decision` and `comment` tell why it was not."""
+    """The decision on an action. Truthy if it was approved; otherwise see `status`, `decision` and `comment`."""
 
     def __init__(self, state: Mapping[str, Any], sent: Mapping[str, Any] | None = None) -> None:
-        """`sent`: the arguments as they were sent."""
+        """`sent`: the arguments as you sent them."""
         self.state = state
         self._sent = dict(sent or {})
 
@@ -188,15 +188,15 @@ class Approval(_Decision):
 
     @property
     def decision(self) -> Literal["accept", "reject"] | None:
-        """None if nobody decided."""
+        """The decision; None if no one decided."""
         given = self.state.get("answer") if self.status == "answered" else None
         found: Literal["accept", "reject"] | None = given["decision"] if isinstance(given, dict) else None
         return found
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the action is done with, as edited by who accepted it; empty if nobody decided. What the bot showed to nobody
-        (its `redact`) is as you sent it.
+        """The approved arguments, with the approver's edits; empty if no one decided. Parts that the bot's `redact` hid
+        are as you sent them.
         """
         given = self.state.get("answer") if self.status == "answered" else None
         found: dict[str, Any] = (given.get("arguments") or {}) if isinstance(given, dict) else {}
@@ -210,8 +210,8 @@ class Approval(_Decision):
 
 
 def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
-    """What was answered, with each part that people left as it was `asked` as it was `sent`: the bot's `redact` may have
-    hidden some of that. What they changed counts as it stands, also where it says `[redacted]`.
+    """Returns `answered` with every unchanged part restored from `sent`, because the bot's `redact` may have hidden it in
+    `asked`. Parts that people changed stay as they are, even if they contain `[redacted]`.
     """
     if is_same(answered, asked):
         return sent
@@ -236,7 +236,7 @@ def unredacted(answered: Any, asked: Any, sent: Any) -> Any:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: 1, 1.0 and true are three."""
+    """Returns whether two values are the same JSON: 1, 1.0 and true all differ."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -248,13 +248,13 @@ class Model(Protocol[M_co]):
 
 
 class _More(TypedDict, total=False):
-    """What may be said with every question.
+    """Options of every question.
 
-    `agent`: who asks (default: the producer's name). `session`: what belongs in one Slack thread. `context`: what
-    whoever answers should know. `to`: a person who shall answer, by e-mail address or Slack id. `timeout`: seconds
-    (default: 3600). `escalate`: whether the person on call is paged if nobody answers (default: yes). `key`: asking again
-    with the same key is the same question, also from another process. `issue` and `topic`: of the ledger. `url`, `token`,
-    `producer`: instead of the environment.
+    `agent`: your name (default: the producer's name). `session`: questions with the same session share a Slack thread.
+    `context`: background the person needs. `to`: the only person who may answer, by email address or Slack ID. `timeout`:
+    seconds (default: 3600). `escalate`: page the person on call if no one answers (default: true). `key`: repeating a
+    request with the same key returns the same question, even from another process. `issue`, `topic`: the issue and topic
+    it belongs to. `url`, `token`, `producer`: used instead of the environment variables.
     """
 
     agent: str | None
@@ -304,21 +304,21 @@ def ask(
     default: Any = None,
     **more: Unpack[_More],
 ) -> Answer[Any]:
-    """Ask a person, and wait for the answer.
+    """Asks a person and waits for the answer.
 
     Args:
-        question: what is asked.
-        choices: what can be chosen: texts, or objects with `value`, `label` and `description`.
-        multiple: several choices may be made.
-        other: own words are allowed, too.
-        kind: what kind of answer is wanted; by default `choice` with choices, `form` with a schema, else `text`.
-        schema: a form: a pydantic model's class, or a flat JSON Schema object.
-        default: what to assume if nobody answers; without it, that is an exception.
+        question: the question.
+        choices: the choices: strings, or objects with `value`, `label` and `description`.
+        multiple: people can pick several choices.
+        other: people can also write their own answer.
+        kind: the kind of answer; by default `choice` with choices, `form` with a schema, otherwise `text`.
+        schema: a form: a pydantic model class, or a flat JSON Schema object.
+        default: the answer to assume if no one answers; without it, `Expired` is raised.
         more: see `_More`.
 
     Raises:
-        Expired, Closed, Withdrawn: there is no answer, and will be none.
-        Refused: the bot does not take the question: a field is wrong, or the token.
+        Expired, Closed, Withdrawn: the question ended without an answer.
+        Refused: the bot rejected the question: a field or the token is wrong.
     """
     fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
     return _answer(_talk(Asking(fields, more)), schema, default)
@@ -336,24 +336,24 @@ def approve(
     question: str | None = None,
     **more: Unpack[_More],
 ) -> Approval:
-    """Ask for the approval of an action, and wait for it.
+    """Asks for approval of an action and waits for the decision.
 
     Args:
         action: what you are about to do.
-        consequence: what comes of it.
-        risk: default: medium.
-        irreversible: it cannot be undone.
-        arguments: what it is done with.
-        editable: a person may change the arguments before accepting; use those of the approval.
-        approvals: how many different people have to accept (1 to 5).
-        question: further words.
+        consequence: what happens as a result.
+        risk: low, medium (default) or high.
+        irreversible: the action cannot be undone.
+        arguments: the exact arguments of the action.
+        editable: people can edit the arguments before they approve; use the approval's `arguments`.
+        approvals: how many different people must approve (1 to 5).
+        question: anything else the approver should know.
         more: see `_More`.
 
     Returns:
-        Truthy if it was accepted; falsy if it was rejected, or if nobody decided.
+        Truthy if it was approved; falsy if it was rejected, or if no one decided.
 
     Raises:
-        Refused: the bot does not take the question: a field is wrong, or the token.
+        Refused: the bot rejected the question: a field or the token is wrong.
     """
     fields = _action(
         action,
@@ -369,7 +369,7 @@ def approve(
 
 
 class aio:  # noqa: N801 - reads like a module
-    """`ask` and `approve` for asyncio: cancellation withdraws the question."""
+    """`ask` and `approve` for asyncio. Cancelling the task withdraws the question."""
 
     @overload
     @staticmethod
@@ -403,7 +403,7 @@ class aio:  # noqa: N801 - reads like a module
         default: Any = None,
         **more: Unpack[_More],
     ) -> Answer[Any]:
-        """Ask a person, and wait for the answer: see `clarify.ask`."""
+        """Asks a person and waits for the answer: see `clarify.ask`."""
         fields = _question(question, choices, kind, schema, default, multiple=multiple, other=other)
         return _answer(await _atalk(Asking(fields, more)), schema, default)
 
@@ -420,7 +420,7 @@ class aio:  # noqa: N801 - reads like a module
         question: str | None = None,
         **more: Unpack[_More],
     ) -> Approval:
-        """Ask for the approval of an action, and wait for it: see `clarify.approve`."""
+        """Asks for approval of an action and waits for the decision: see `clarify.approve`."""
         fields = _action(
             action,
             arguments,
@@ -472,10 +472,10 @@ def _action(
 
 
 def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
-    """The answer in a state.
+    """Returns the answer in a state.
 
     Raises:
-        Expired, Closed, Withdrawn: there is none.
+        Expired, Closed, Withdrawn: there is no answer.
     """
     words = state.get("comment")
     match state["status"]:
@@ -487,12 +487,12 @@ def _answer(state: Mapping[str, Any], schema: Any, default: Any) -> Answer[Any]:
         case "expired" if default is not None:
             return Answer(default, state)
         case "expired" if state.get("id") is None:
-            raise Unreachable(words or "Nobody was asked.", state)
+            raise Unreachable(words or "The bot could not be reached, so no one was asked.", state)
         case "expired":
-            raise Expired(words or "Nobody answered in time.", state)
+            raise Expired(words or "No one answered in time.", state)
         case "withdrawn":
             raise Withdrawn(words or "The question was withdrawn.", state)
-    raise Closed(words or "The question was closed.", state)
+    raise Closed(words or "The question was closed without an answer.", state)
 
 
 # --- The conversation with the bot: what to say next, whatever carries it.
@@ -504,7 +504,7 @@ class _Pause:
 
 
 class Call:
-    """A request. `patience`: seconds until its response is given up."""
+    """A request. `patience`: seconds to wait for the response."""
 
     def __init__(
         self,
@@ -525,7 +525,7 @@ class Call:
 
 
 class Reply:
-    """What the bot said: an HTTP status, header fields in lower case, a body."""
+    """The bot's response: an HTTP status, header fields in lower case, a body."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -534,7 +534,7 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        """The body; None if it is no JSON."""
+        """The body as JSON; None if it is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError:
@@ -542,17 +542,17 @@ class Reply:
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may succeed later."""
+        """Returns whether a retry may succeed."""
         return self.status in {408, 425, 429} or self.status >= 500
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds."""
+        """Seconds to wait before a retry, if the response says so."""
         given = self.headers.get("retry-after", "")
         return float(given) if given.isdigit() else None
 
     def refusal(self) -> Refused:
-        """What is wrong, by a status from 400 on."""
+        """Returns the error of a response with a status of 400 or above."""
         said = self.json
         if not isinstance(said, dict) or not isinstance(said.get("message"), str):
             return Refused(
@@ -562,7 +562,7 @@ class Reply:
 
 
 class NotSent(ConnectionError):
-    """There is no connection: nothing of a request has reached the bot."""
+    """The connection failed before any part of the request was sent."""
 
 
 _Step = Call | _Pause
@@ -570,7 +570,7 @@ _Steps = Generator[_Step, Reply | OSError | None, dict[str, Any]]
 
 
 class Asking:
-    """One question, from asking to its end."""
+    """One question, from asking to its outcome."""
 
     def __init__(
         self,
@@ -580,7 +580,7 @@ class Asking:
         known: str | None = None,
         told: Callable[[], object] = lambda: None,
     ) -> None:
-        """`known`: the id of a question that is asked already. `told`: called whenever the bot says how it stands."""
+        """`known`: the id of a question that was already asked. `told`: called each time the bot returns its state."""
         said: dict[str, Any] = {**fields, **more}
         self.client = Client(said.pop("url", None), said.pop("token", None), said.pop("producer", None))
         timeout = said.pop("timeout", None)
@@ -594,10 +594,10 @@ class Asking:
         self._on_told = told
 
     def steps(self) -> _Steps:
-        """What to do next: a call, whose reply or error is sent in, or a pause. Ends with the question's last state.
+        """Yields what to do next: a call, whose reply or error is sent in, or a pause. Returns the question's last state.
 
         Raises:
-            Refused: the bot does not take the question.
+            Refused: the bot rejected the question.
         """
         pause, state, said = _PAUSES[0], {}, False
         while True:
@@ -620,21 +620,21 @@ class Asking:
                 return {**state, "status": "expired", "comment": _why(reply, self.client)}
             elif not said and not isinstance(reply, Reply):
                 said = True
-                _warn(f"{_why(reply, self.client)} I try again until the question's time is over.")
+                _warn(f"{_why(reply, self.client)} Retrying until the question expires.")
             asked = reply.retry_after if isinstance(reply, Reply) else None
             yield _Pause(max(0.05, min(asked or pause, self._left)))
             pause = min(pause * 2, _PAUSES[1])
 
     def carry(self) -> dict[str, Any]:
-        """Ask, and wait for the last state; raises what `steps` does."""
+        """Asks and returns the last state; raises what `steps` raises."""
         return _carry(self.steps(), self.client)
 
     def withdraw(self, comment: str | None = None) -> dict[str, Any]:
-        """Take the question back; returns its state, which is the answer's where that came first. `comment` says why."""
+        """Withdraws the question and returns its state; if an answer came first, the answered state. `comment`: why."""
         return _carry(self.withdrawal(comment), self.client)
 
     def withdrawal(self, comment: str | None = None) -> _Steps:
-        """Take the question back, if it may have been asked, with the few seconds that are left for that."""
+        """Withdraws the question, if it may have been asked, within a few seconds."""
         ends = time.monotonic() + _FAREWELL
         while self._may_be_asked and (left := ends - time.monotonic()) > 0:
             # Asked again it is the same question, so that its id is known, whatever became of the first time.
@@ -672,7 +672,11 @@ class Asking:
             raise reply.refusal()
         state = reply.json
         if not isinstance(state, dict) or not isinstance(state.get("id"), str) or "status" not in state:
-            raise Refused(reply.status, "NO_BOT", f"What answers at {self.client.url} is no clarify-bot.")
+            raise Refused(
+                reply.status,
+                "NO_BOT",
+                f"The server at {self.client.url} is not clarify-bot. Check CLARIFY_URL.",
+            )
         self._id = state["id"]
         self._on_told()
         return state
@@ -690,7 +694,7 @@ def _warn(words: str) -> None:
 
 
 def _talk(asking: Asking) -> dict[str, Any]:
-    """Carry a question through; interrupted, withdraw it."""
+    """Runs a question's steps; withdraws it when interrupted."""
     try:
         return asking.carry()
     except Exception:
@@ -719,7 +723,7 @@ def _carry(steps: _Steps, client: Client) -> dict[str, Any]:
 
 
 async def _atalk(asking: Asking) -> dict[str, Any]:
-    """Carry a question through; cancelled, withdraw it."""
+    """Runs a question's steps; withdraws it when cancelled."""
     import asyncio  # noqa: PLC0415 - a third of a hook's time to start
 
     try:
@@ -753,16 +757,16 @@ async def _acarry(steps: _Steps, client: Client) -> dict[str, Any]:
 
 
 class Client:
-    """Where the bot is, and what is said to it: `call`, or `await acall`.
+    """A connection to the bot: `call`, or `await acall`.
 
     Proxies are as in the environment, but for this machine.
     """
 
     def __init__(self, url: str | None = None, token: str | None = None, producer: str | None = None) -> None:
-        """What is None is taken from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER.
+        """Arguments that are None are read from the environment: CLARIFY_URL, CLARIFY_TOKEN, CLARIFY_PRODUCER.
 
         Raises:
-            ValueError: this is no URL of an HTTP server, or no token.
+            ValueError: the URL is not an HTTP address, or the token is malformed.
         """
         from urllib.parse import urlsplit  # noqa: PLC0415 - not where only the types are needed
 
@@ -771,9 +775,11 @@ class Client:
         self._producer = os.environ.get("CLARIFY_PRODUCER") if producer is None else producer
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError(f"CLARIFY_URL: {self.url!r} is no address such as {DEFAULT_URL}.")
+            raise ValueError(
+                f"CLARIFY_URL: {self.url!r} is not an HTTP address. Use one such as {DEFAULT_URL}."
+            )
         if self._token and not (self._token.isascii() and self._token.isprintable()):
-            raise ValueError("CLARIFY_TOKEN: a token has printable ASCII characters only.")
+            raise ValueError("CLARIFY_TOKEN: the token must contain only printable ASCII characters.")
         self._tls = parts.scheme == "https"
         self._host = parts.hostname
         self._port = parts.port or (443 if self._tls else 80)
@@ -781,7 +787,7 @@ class Client:
         self._path = parts.path
 
     def call(self, call: Call) -> Reply:
-        """Make a request, and read its response.
+        """Sends a request and returns the response.
 
         Raises:
             NotSent: there is no connection. OSError: it broke, or the time was over.
@@ -800,7 +806,7 @@ class Client:
         return reader.reply
 
     async def acall(self, call: Call) -> Reply:
-        """The same for asyncio."""
+        """Like `call`, for asyncio."""
         import asyncio  # noqa: PLC0415
 
         try:
@@ -954,9 +960,9 @@ class _Reader:
             if self._body_at and not self.is_complete:
                 self._read_body(ended=not data)
         except (ValueError, IndexError):
-            raise ConnectionError("what answers speaks no HTTP") from None
+            raise ConnectionError("the server does not speak HTTP") from None
         if not data and not self.is_complete:
-            raise ConnectionError("the connection ended within a response")
+            raise ConnectionError("the connection ended before the response was complete")
 
     def _read_head(self) -> None:
         end = self._data.find(b"\r\n\r\n")

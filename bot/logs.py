@@ -147,7 +147,7 @@ class QueuedHandler(logging.Handler):
         """The line that tells how many lines are missing, if any are."""
         if not missing:
             return b""
-        words = "%d lines of the log are missing: nobody read them in time"
+        words = "%d log lines were dropped: the reader of standard error is too slow"
         return self._encoded(
             logging.LogRecord("clarify.log", logging.WARNING, __file__, 0, words, (missing,), None)
         )
@@ -166,7 +166,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 def log_trouble() -> str | None:
     """What is wrong with the log of this process; None: nothing, as far as is known."""
     missing = sum(each.missing for each in _queued())
-    return f"{missing} lines could not be written: does anybody read standard error?" if missing else None
+    return f"{missing} lines could not be written: check the reader of standard error" if missing else None
 
 
 def lines_dropped() -> int:

@@ -35,10 +35,10 @@ _PROGRESS = (
     5.0,
 )  # seconds until the first sign of life, and between two: clients wait 30 and more for one
 _INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. Answers \
-can take minutes or hours. A call that returns the status "waiting" has asked: call wait_for_answer with its id, and do \
-not ask again. Only status "answered" is an answer; silence is never consent."""
+can take minutes or hours. If a call returns status "waiting", the question was asked: call wait_for_answer with its id. \
+Do not ask again. Only status "answered" is an answer. Silence is not approval."""
 Carry = Callable[[str, dict[str, Any], ServerRequestContext[Any, Any]], Awaitable[CallToolResult]]
-"""Carries out a tool: its name, its arguments, the request that it came with."""
+"""Runs a tool, given its name, its arguments, and the request that called it."""
 
 
 def _text(about: str, **more: Any) -> dict[str, Any]:
@@ -50,35 +50,39 @@ _WAIT = {
     "minimum": 0,
     "maximum": LONGEST_WAIT,
     "default": DEFAULT_WAIT,
-    "description": "Seconds that this call may wait for the answer. The question goes on waiting after it.",
+    "description": "How many seconds this call waits for the answer. The question stays open after that.",
 }
 _COMMON: dict[str, Any] = {
     "context": _text(
-        "What somebody who has not followed your work must know to answer: what you are doing, what you found, what "
-        "depends on the answer. Up to 64 K characters; kept apart from the question."
+        "Background for a person who has not seen your work: what you are doing, what you found, and what depends on "
+        "the answer. Up to 64 K characters. Shown separately from the question."
     ),
     "to": _text(
-        "Only this person may answer: an e-mail address or a Slack user id. Leave it out unless told whom to ask."
+        "The only person who may answer: an email address or a Slack user ID. Omit it unless you were told whom to ask."
     ),
     "timeout": {
         "type": "number",
         "minimum": 1,
         "maximum": 2_592_000,
         "default": 3600,
-        "description": "Seconds until the question expires, if nobody answers.",
+        "description": "Seconds until the question expires.",
     },
-    "agent": _text("Who asks. Leave it out unless you were given a name."),
+    "agent": _text("Your name. Omit it unless you were given one."),
     "session": _text(
-        "Questions of one session share a Slack thread. Leave it out unless you were given one."
+        "A session ID. Questions in one session share a Slack thread. Omit it unless you were given one."
     ),
     "escalate": {
         "type": "boolean",
         "default": True,
-        "description": "Whether the person on call is paged if nobody answers.",
+        "description": "Page the person on call if no one answers.",
     },
-    "key": _text("Your own name for this question: with the same key it is asked once only.", maxLength=200),
-    "issue": {"type": "integer", "minimum": 1, "description": "The number of the issue that it belongs to."},
-    "topic": _text("What it is about, in a few words.", maxLength=200),
+    "key": _text("An idempotency key: the same key never asks twice.", maxLength=200),
+    "issue": {
+        "type": "integer",
+        "minimum": 1,
+        "description": "The number of the issue this question belongs to.",
+    },
+    "topic": _text("The topic, in a few words.", maxLength=200),
     "wait": _WAIT,
 }
 _CHOICE = {
@@ -87,9 +91,9 @@ _CHOICE = {
         {
             "type": "object",
             "properties": {
-                "value": _text("What you get back."),
-                "label": _text("What people read on the button; a few words."),
-                "description": _text("What choosing it means."),
+                "value": _text("The value you get back."),
+                "label": _text("The button text, a few words."),
+                "description": _text("What this choice means."),
             },
             "required": ["value"],
         },
@@ -97,8 +101,8 @@ _CHOICE = {
 }
 _ASK: dict[str, Any] = {
     "question": _text(
-        "The question, complete in itself: people read it without your conversation. One decision for each question, "
-        "with the facts that it turns on.",
+        "The question. People do not see your conversation, so include every fact they need. Ask for one decision per "
+        "question.",
         minLength=1,
         maxLength=16_384,
     ),
@@ -107,61 +111,61 @@ _ASK: dict[str, Any] = {
         "items": _CHOICE,
         "minItems": 1,
         "maxItems": 100,
-        "description": "The possible answers, where you know them: one click answers. 2 to 5 are best.",
+        "description": "The possible answers, if you know them. People answer with one click. 2 to 5 work best.",
     },
-    "multiple": {"type": "boolean", "default": False, "description": "Several choices may be made."},
+    "multiple": {"type": "boolean", "default": False, "description": "People can pick several choices."},
     "other": {
         "type": "boolean",
         "default": False,
-        "description": "People may answer in their own words, beside the choices.",
+        "description": "People can also write their own answer.",
     },
     "kind": _text(
-        "What kind of answer you need; left out: choice with `choices`, form with `schema`, else text.",
+        "The kind of answer. Default: choice if `choices` is set, form if `schema` is set, otherwise text.",
         enum=["yes_no", "choice", "number", "text", "form"],
     ),
     "schema": {
         "type": "object",
-        "description": "Where several facts are needed at once: a form, as a flat JSON Schema object of up to 40 fields: "
-        "strings (also of format email, uri, date, date-time), numbers, booleans, enums, arrays of enums; with title, "
-        "description, default. The answer is an object that fits it. One question with choices is answered sooner.",
+        "description": "A form, for several facts at once: a flat JSON Schema object of up to 40 fields. Allowed: strings "
+        "(format email, uri, date or date-time), numbers, booleans, enums and arrays of enums, with title, description and "
+        "default. The answer is an object that matches the schema. People answer one question with choices faster.",
     },
     "default": {
-        "description": "What you will assume if nobody answers; a valid answer. People see it. Leave it out if you "
-        "cannot go on without an answer."
+        "description": "The answer you will assume if no one answers. Must be a valid answer. People see it. Omit it if you "
+        "cannot continue without an answer."
     },
 }
 _APPROVAL: dict[str, Any] = {
     "action": _text(
-        "What you are about to do, complete in itself and exact: what, where, to whom, how many.",
+        "What you are about to do. Be exact: what, where, to whom, how many.",
         minLength=1,
         maxLength=16_384,
     ),
-    "consequence": _text("What comes of it, and for whom."),
-    "risk": _text("How bad it is if this turns out wrong.", enum=["low", "medium", "high"], default="medium"),
+    "consequence": _text("What happens as a result, and who is affected."),
+    "risk": _text("How much damage a mistake would do.", enum=["low", "medium", "high"], default="medium"),
     "irreversible": {
         "type": "boolean",
         "default": False,
-        "description": "It cannot be undone; then the risk is medium or high.",
+        "description": "Set to true if it cannot be undone. Then `risk` must be medium or high.",
     },
     "arguments": {
         "type": "object",
-        "description": "Exactly what the action is done with, such as the command, the statement, the recipients. "
-        "People see all of it, and accept just that.",
+        "description": "The exact arguments of the action, such as the command, the statement or the recipients. People "
+        "see all of them and approve exactly these.",
     },
     "editable": {
         "type": "boolean",
         "default": False,
-        "description": "People may change the arguments before they accept; you get them as accepted.",
+        "description": "People can edit the arguments before they approve. You get the approved arguments back.",
     },
     "approvals": {
         "type": "integer",
         "minimum": 1,
         "maximum": 5,
-        "description": "How many different people have to accept. Leave it out unless you were told.",
+        "description": "How many different people must approve. Omit it unless you were told a number.",
     },
-    "question": _text("Further words to whoever decides."),
+    "question": _text("Anything else the approver should know."),
 }
-_ID = _text("The id that ask_human or ask_approval returned.", examples=["CLR-100001-001"])
+_ID = _text("The id returned by ask_human or ask_approval.", examples=["CLR-100001-001"])
 
 
 def _nullable(kind: str, about: str) -> dict[str, Any]:
@@ -170,26 +174,26 @@ def _nullable(kind: str, about: str) -> dict[str, Any]:
 
 OUTPUT: dict[str, Any] = {
     "type": "object",
-    "description": "How the question stands.",
+    "description": "The state of the question.",
     "properties": {
-        "id": _text("For wait_for_answer and withdraw_question."),
-        "kind": _text("What kind of answer is wanted."),
+        "id": _text("Pass it to wait_for_answer or withdraw_question."),
+        "kind": _text("The kind of answer asked for."),
         "status": _text(
-            "waiting: nobody answered yet. answered: see `answer`. expired: nobody answered in time, see `default`. "
-            "withdrawn: you took it back. closed: a person closed it, see `comment`.",
+            "waiting: no answer yet. answered: see `answer`. expired: no answer in time, see `default`. withdrawn: you "
+            "withdrew it. closed: a person closed it without an answer, see `comment`.",
             enum=["waiting", "answered", "expired", "withdrawn", "closed"],
         ),
         "answer": {
-            "description": "Once answered. yes_no: true or false. choice: its value, or a list of them. number. text. "
-            'form: an object. approval: {"decision": "accept" or "reject", "arguments": …}; use these arguments.'
+            "description": "The answer, or null. yes_no: true or false. choice: a value, or a list of values. number. text. "
+            'form: an object. approval: {"decision": "accept" or "reject", "arguments": …}; use exactly these arguments.'
         },
         "label": _nullable("string", "The answer as people read it."),
-        "other": _nullable("string", "Own words in place of, or beside, the choices."),
+        "other": _nullable("string", "What the person wrote instead of, or besides, a choice."),
         "comment": _nullable("string", "Why it was rejected or closed."),
         "decided_by": _nullable("string", "Who decided."),
-        "default": {"description": "What to assume if it expired."},
-        "expires_at": _nullable("string", "RFC 3339."),
-        "link": _nullable("string", "The question in Slack."),
+        "default": {"description": "What to assume if the question expired."},
+        "expires_at": _nullable("string", "When the question expires, RFC 3339."),
+        "link": _nullable("string", "Link to the question in Slack."),
     },
     "required": ["id", "status", "answer"],
 }
@@ -202,12 +206,11 @@ def tools() -> list[Tool]:
             name="ask_human",
             title="Ask a person",
             description=(
-                "Ask a person in Slack and wait for the answer. Use it when you cannot go on well without somebody's "
-                "decision or knowledge: requirements that can be read in two ways, a choice with lasting consequences, "
-                "something that you could only guess. Do not use it for what you can look up or try yourself, and not "
-                "for leave to act: that is ask_approval. First gather what is needed to decide; then ask one question, "
-                "with choices where you know them. Returns the answer, or the status `waiting` with an id if nobody "
-                "answered within `wait` seconds: then call wait_for_answer, and never ask the same again in other words."
+                "Ask a person in Slack and wait for the answer. Use it when you need a decision or a fact that you could "
+                "only guess: ambiguous requirements, or a choice with lasting consequences. Do not use it for what you can "
+                "look up or try yourself. For permission to act, use ask_approval. Gather what the person needs to decide, "
+                "then ask one question, with choices if you know them. Returns the answer. If no one answers within `wait` "
+                "seconds, returns status `waiting` and an id: call wait_for_answer with it. Do not ask again in other words."
             ),
             input_schema={
                 "type": "object",
@@ -223,11 +226,11 @@ def tools() -> list[Tool]:
             name="ask_approval",
             title="Ask for approval",
             description=(
-                "Ask a person in Slack to approve an action before you take it. Use it for what is destructive, costly, "
-                "visible to others or hard to undo, and wherever you were told to. Go ahead only if the answer's "
-                "decision is `accept`, and then with the arguments that it carries. Rejected, expired or closed: do not "
-                "take the action, nor the same by other means; the comment says why. Returns the status `waiting` with "
-                "an id if nobody decided within `wait` seconds: then call wait_for_answer; ask_approval again would ask again."
+                "Ask a person in Slack to approve an action before you take it. Use it for actions that are destructive, "
+                "costly, visible to others or hard to undo, and whenever you were told to. Go ahead only if the decision is "
+                "`accept`, and only with the arguments in the answer. If it was rejected, expired or closed, do not take the "
+                "action, and do not do the same by other means; the comment says why. If no one decides within `wait` "
+                "seconds, returns status `waiting` and an id: call wait_for_answer. Calling ask_approval again asks again."
             ),
             input_schema={
                 "type": "object",
@@ -243,9 +246,9 @@ def tools() -> list[Tool]:
             name="wait_for_answer",
             title="Wait for an answer",
             description=(
-                "Go on waiting for the answer to a question that was asked before. Returns as soon as it is decided, or "
-                "with the status `waiting` after `wait` seconds: then call it again, as often as it takes, or do other "
-                "work meanwhile that does not depend on the answer."
+                "Keep waiting for the answer to a question you already asked. Returns as soon as a person decides, or with "
+                "status `waiting` after `wait` seconds. Then call it again, as often as needed, or first do other work that "
+                "does not depend on the answer."
             ),
             input_schema={"type": "object", "properties": {"id": _ID, "wait": _WAIT}, "required": ["id"]},
             output_schema=OUTPUT,
@@ -255,8 +258,8 @@ def tools() -> list[Tool]:
             name="withdraw_question",
             title="Withdraw a question",
             description=(
-                "Take back a question that needs no answer any more, so that nobody spends time on it. If somebody "
-                "answered first, it returns that answer."
+                "Withdraw a question you no longer need answered, so that people do not spend time on it. If someone has "
+                "already answered, returns that answer."
             ),
             input_schema={"type": "object", "properties": {"id": _ID}, "required": ["id"]},
             output_schema=OUTPUT,
@@ -271,10 +274,10 @@ _NAMES = frozenset(tool.name for tool in tools())
 
 
 def make_server(carry: Carry) -> Server[Any]:
-    """A server of these tools. While one is carried out, the client gets progress notifications, if it wants any.
+    """Returns an MCP server of these tools. While one runs, a client that wants progress notifications gets them.
 
     Args:
-        carry: carries out a tool. It may be cancelled; what it asked by then stays asked.
+        carry: runs a tool. It may be cancelled; a question that it has asked by then stays open.
     """
 
     async def listed(_: ServerRequestContext[Any, Any], __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -307,7 +310,7 @@ def make_server(carry: Carry) -> Server[Any]:
 
 
 async def _progress(context: ServerRequestContext[Any, Any]) -> None:
-    """Tell again and again that the call goes on; ends when it is cancelled."""
+    """Reports progress every few seconds until it is cancelled."""
     began = time.monotonic()
     pause = _PROGRESS[0]
     while True:
@@ -319,40 +322,37 @@ async def _progress(context: ServerRequestContext[Any, Any]) -> None:
 
 
 def told(state: Mapping[str, Any]) -> CallToolResult:
-    """How a question stands: one line for the model, and the state."""
+    """Returns a question's state, as one line for the model and as structured content."""
     return CallToolResult(
         content=[TextContent(type="text", text=line(state))], structured_content=dict(state)
     )
 
 
 def mistaken(problem: Mapping[str, Any]) -> CallToolResult:
-    """What is wrong with a call, in the words of HTTP's `message`, which name the field: the model can mend it."""
+    """Returns the error of a call, worded as HTTP's `message`: it names the field, so that the model can correct it."""
     return CallToolResult(content=[TextContent(type="text", text=str(problem["message"]))], is_error=True)
 
 
 def wait_in(arguments: dict[str, Any]) -> int:
-    """Take `wait` out of a call's arguments.
+    """Removes `wait` from a call's arguments and returns it.
 
     Raises:
-        ValueError: it is no number of seconds, or too many.
+        ValueError: it is not a number of seconds, or too large.
     """
     wait = arguments.pop("wait", None)
     if wait is None:
         return DEFAULT_WAIT
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not 0 <= wait <= LONGEST_WAIT:
-        raise ValueError(f"`wait` must be a number of seconds (0 to {LONGEST_WAIT}).")
+        raise ValueError(f"`wait` must be a number of seconds from 0 to {LONGEST_WAIT}.")
     return int(wait)
 
 
 def line(state: Mapping[str, Any]) -> str:
-    """What a state means for the agent, in one line."""
+    """Returns what a state means for the agent, in one line."""
     who, is_approval = state.get("decided_by") or "a person", state.get("kind") == "approval"
     match state["status"]:
         case "waiting":
-            words = (
-                "asked in Slack, and nobody has answered yet. Call wait_for_answer with this id to go on waiting; do not "
-                "ask again."
-            )
+            words = "asked in Slack, no answer yet. Call wait_for_answer with this id to keep waiting. Do not ask again."
         case "answered" if is_approval:
             words = _decision(state["answer"] or {}, who)
         case "answered":
@@ -360,13 +360,13 @@ def line(state: Mapping[str, Any]) -> str:
             other = f", in their own words: {_quoted(state['other'])}" if state.get("other") else ""
             words = f"answered by {who}{answer}{other}."
         case "expired" if is_approval:
-            words = "nobody decided in time. That is no consent: do not do it."
+            words = "no decision in time. This is not an approval: do not do it."
         case "expired" if state.get("default") is not None:
-            words = f"nobody answered in time. Assume the default: {_quoted(state['default'])}."
+            words = f"no answer in time. Use the default: {_quoted(state['default'])}."
         case "expired":
-            words = "nobody answered in time, and no default was given. Do not guess an answer."
+            words = "no answer in time, and no default was given. Do not guess the answer."
         case "withdrawn":
-            words = "withdrawn. Nobody will answer."
+            words = "withdrawn. No one will answer it."
         case _:
             words = f"closed by {who} without an answer."
     comment = f" Comment: {_quoted(state['comment'])}." if state.get("comment") else ""
@@ -377,8 +377,8 @@ def _decision(answer: Mapping[str, Any], who: str) -> str:
     if answer.get("decision") != "accept":
         return f"rejected by {who}. Do not do it."
     if not answer.get("arguments"):
-        return f"accepted by {who}. Go ahead."
-    return f"accepted by {who}. Go ahead with exactly these arguments: {_quoted(answer['arguments'])}."
+        return f"approved by {who}. Go ahead."
+    return f"approved by {who}. Go ahead with exactly these arguments: {_quoted(answer['arguments'])}."
 
 
 def _quoted(value: Any) -> str:

@@ -58,8 +58,9 @@ Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
 
 
 class BadField(BadInput):
-    """A field of a question is wrong. `field`: its path; None: no field, or one whose name is not repeated. The message names
-    the field, says what it must be, and repeats no value.
+    """A field of a question is wrong. The message names the field and says what it must be, without repeating its value.
+
+    `field`: its path; None if it is not one field, or if its name must not be repeated.
     """
 
     def __init__(self, field: str | None, message: str) -> None:
@@ -86,7 +87,7 @@ _Named = rf"^[^{CONTROLS}]*[^\s{CONTROLS}][^{CONTROLS}]*$"
 
 
 class GivenChoice(BaseModel):
-    """A choice. `label`: what people read; without one, its value."""
+    """A choice. `label`: the text people read; by default, the value."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -135,7 +136,7 @@ def _by_kind(schema: dict[str, Any]) -> None:
     ]
 
 
-_FORM = f"""A form: a flat JSON Schema object of at most {MOST_FIELDS} fields, as pydantic and MCP's elicitation write it.
+_FORM = f"""A form: a flat JSON Schema object of at most {MOST_FIELDS} fields, as written by pydantic and MCP elicitation.
 Fields: string (minLength, maxLength, format email, uri, date or date-time), number and integer with bounds, boolean, choices
 (enum, or oneOf of const and title), array of choices (minItems, maxItems); with title, description, default"""
 _EXAMPLE = {
@@ -161,7 +162,7 @@ def _of_a_form(schema: dict[str, Any]) -> None:
 
 
 class NewQuestion(BaseModel):
-    """A question as an agent asks it. `kind` may be left out: `choice` with `choices`, `form` with `schema`, `approval` with
+    """A question as an agent asks it. You can omit `kind`: `choice` with `choices`, `form` with `schema`, `approval` with
     `action`, else `text`.
     """
 
@@ -172,42 +173,42 @@ class NewQuestion(BaseModel):
         min_length=1,
         max_length=QUESTION_LIMIT,
         pattern=_Seen,
-        description="What you ask; required, except for an approval, which has `action`",
+        description="The question; required, except for an approval (see `action`)",
         examples=["Which database?"],
     )
     kind: DirectKind | None = Field(
-        default=None, description="What kind of answer you need; by default it follows from the other fields"
+        default=None, description="The kind of answer you need; by default, derived from the other fields"
     )
     choices: list[_Choice] | None = Field(
         default=None,
         min_length=1,
         max_length=100,
         examples=[["PostgreSQL", "SQLite"]],
-        description="What people can choose: texts, or objects with `value`, `label` and `description`",
+        description="The choices: strings, or objects with `value`, `label` and `description`",
     )
-    multiple: bool = Field(default=False, description="People may choose several")
-    other: bool = Field(default=False, description="People may also answer in their own words")
+    multiple: bool = Field(default=False, description="People can pick several choices")
+    other: bool = Field(default=False, description="People can also write their own answer")
     context: str | None = Field(
-        default=None, max_length=CONTEXT_LIMIT, description="What the person should know to answer"
+        default=None, max_length=CONTEXT_LIMIT, description="Background the person needs to answer"
     )
     agent: str | None = Field(
         default=None,
         min_length=1,
         max_length=_NAME,
         pattern=_Named,
-        description="Who asks; by default the producer's name",
+        description="The agent's name; by default, the producer's name",
     )
     session: str | None = Field(
         default=None,
         min_length=1,
         max_length=_NAME,
         pattern=_Named,
-        description="Questions of one session share a Slack thread; without it, the question gets its own",
+        description="Questions with the same session share a Slack thread; without it, the question gets a thread of its own",
     )
     to: str | None = Field(
         default=None,
         pattern=_PERSON,
-        description="The only person who may answer: an e-mail address or a Slack user id",
+        description="The only person who may answer: an email address or a Slack user ID",
         examples=["U0FOLAKE"],
     )
     action: str | None = Field(
@@ -215,30 +216,30 @@ class NewQuestion(BaseModel):
         min_length=1,
         max_length=QUESTION_LIMIT,
         pattern=_Seen,
-        description="An approval: what you are about to do",
+        description="What you are about to do; makes it an approval",
     )
     consequence: str | None = Field(
         default=None,
         min_length=1,
         max_length=QUESTION_LIMIT,
         pattern=_Seen,
-        description="What follows from it, and for whom",
+        description="What happens as a result, and who is affected",
     )
     risk: Literal["low", "medium", "high"] | None = Field(
-        default=None, description="How bad it is if this goes wrong; default: medium"
+        default=None, description="How much damage a mistake would do; default: medium"
     )
     irreversible: bool = Field(
-        default=False, description="It cannot be undone; then `risk` is medium or high"
+        default=False, description="The action cannot be undone; then `risk` must be medium or high"
     )
     arguments: dict[str, Any] | None = Field(
-        default=None, description="What you do it with, up to 256 KB; people see all of it"
+        default=None, description="The exact arguments of the action, up to 256 KB; people see all of them"
     )
-    editable: bool = Field(default=False, description="People may edit the arguments before they accept")
+    editable: bool = Field(default=False, description="People can edit the arguments before they approve")
     approvals: _Whole | None = Field(
         default=None,
         ge=1,
         le=MOST,
-        description="How many different people have to accept; the route may demand more",
+        description="How many different people must approve; the route may require more",
     )
     form: dict[str, Any] | None = Field(
         default=None, alias="schema", description=_FORM, json_schema_extra=_of_a_form, examples=[_EXAMPLE]
@@ -248,24 +249,29 @@ class NewQuestion(BaseModel):
         BeforeValidator(_seconds, json_schema_input_type=Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT)]),
         Field(ge=1, le=LONGEST_TIMEOUT, strict=False),
     ] = Field(default=DEFAULT_TIMEOUT, description="Seconds until the question expires")
-    default: Any = Field(default=None, description="What you assume if nobody answers: a valid answer")
-    escalate: bool = Field(default=True, description="Page the person on call if nobody answers")
+    default: Any = Field(
+        default=None, description="The answer you assume if no one answers; must be a valid answer"
+    )
+    escalate: bool = Field(default=True, description="Page the person on call if no one answers")
     key: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         pattern=r"^[ -~]+$",
-        description="Asking again with the same key is the same question, and asks nobody twice",
+        description="Idempotency key: repeating a request with the same key returns the same question",
     )
     issue: _Whole | None = Field(
-        default=None, ge=1, le=_HIGHEST_ISSUE, description="The number of the ledger that it belongs to"
+        default=None,
+        ge=1,
+        le=_HIGHEST_ISSUE,
+        description="The number of the issue (ledger) the question belongs to",
     )
     topic: str | None = Field(
         default=None,
         min_length=1,
         max_length=200,
         pattern=_Seen,
-        description="What it is about, in a few words",
+        description="The topic, in a few words",
     )
 
     @model_validator(mode="wrap")
@@ -284,7 +290,7 @@ class NewQuestion(BaseModel):
 
 
 _NAME_OF_A_FIELD = re.compile(r"(choices\.[0-9]+\.)?[A-Za-z0-9_]{1,64}")
-_HALF = "has half of a character in it (a lone surrogate). Remove it."
+_HALF = "contains half of a character (a lone surrogate). Remove it."
 _TROUBLES = {"missing": "is required.", "string_unicode": _HALF}
 _ONE_LINE = f"a string of 1 to {_NAME} characters on one line, without control characters"
 _MUST_BE = {
@@ -296,7 +302,7 @@ _MUST_BE = {
     "context": f"a string of at most {CONTEXT_LIMIT:,} characters",
     "agent": _ONE_LINE,
     "session": _ONE_LINE,
-    "to": "an e-mail address or a Slack user ID, such as U0FOLAKE",
+    "to": "an email address or a Slack user ID, such as U0FOLAKE",
     "action": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
     "consequence": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
     "risk": "low, medium or high",
@@ -305,7 +311,7 @@ _MUST_BE = {
     "editable": "true or false",
     "approvals": f"a whole number from 1 to {MOST}",
     "schema": "a JSON Schema object",
-    "timeout": f"a number of seconds (1 to {LONGEST_TIMEOUT:,})",
+    "timeout": f"a number of seconds from 1 to {LONGEST_TIMEOUT:,}",
     "escalate": "true or false",
     "key": "a string of 1 to 200 printable ASCII characters",
     "issue": f"a whole number from 1 to {_HIGHEST_ISSUE:,}",
@@ -322,9 +328,7 @@ def _bad_field(place: tuple[int | str, ...], trouble: str) -> BadField:
     """What is wrong with a question at a `place`. `trouble`: pydantic's name for the kind of it."""
     if not place:
         is_name = trouble == "string_unicode"
-        return BadField(
-            None, f"The name of a field {_HALF}" if is_name else "A question must be a JSON object."
-        )
+        return BadField(None, f"A field's name {_HALF}" if is_name else "A question must be a JSON object.")
     field = ".".join(map(str, place))
     shown = re.sub(r"\.(\d+)", r"[\1]", field)
     if trouble == "extra_forbidden":
@@ -338,9 +342,11 @@ def _bad_field(place: tuple[int | str, ...], trouble: str) -> BadField:
 
 def _unknown_field(field: str, shown: str) -> BadField:
     if not _NAME_OF_A_FIELD.fullmatch(field):
-        return BadField(None, "The question has a field that does not exist. Remove it.")
+        return BadField(None, "The question has an unknown field. Remove it.")
     if "[" in shown:
-        return BadField(field, f"`{shown}` does not exist: a choice has `value`, `label` and `description`.")
+        return BadField(
+            field, f"`{shown}` is not a field of a choice. Use `value`, `label` and `description`."
+        )
     return BadField(field, f"`{shown}` is not a field of a question. Remove it, or check its spelling.")
 
 
@@ -402,17 +408,16 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         given = getattr(new, "form" if name == "schema" else name)
         if given not in (None, False) and kind not in kinds:
             raise BadField(
-                name, f"`{name}` is only for the kind {kinds[0]}; the kind of this question is {kind}."
+                name,
+                f"`{name}` works only with the kind {kinds[0]}, not {kind}. Remove it, or change `kind`.",
             )
     if kind == "approval" and new.action is None:
-        raise BadField("action", "`action` is required: what the agent is about to do.")
+        raise BadField("action", "`action` is required for an approval: say what the agent is about to do.")
     if kind != "approval" and new.question is None:
         raise BadField("question", "`question` is required.")
     risk = new.risk or "medium"
     if new.irreversible and risk == "low":
-        raise BadField(
-            "irreversible", "`irreversible` needs a `risk` of medium or high; the risk is given as low."
-        )
+        raise BadField("irreversible", "`irreversible` requires `risk` medium or high, not low.")
     for name, value in (("arguments", new.arguments), ("schema", new.form), ("default", new.default)):
         _check_json(name, value)
     asked = AskedQuestion(
@@ -459,7 +464,7 @@ def check_form(question: AskedQuestion) -> None:
         form = read_form(question.form)
     except BadSchema as error:
         field = f"schema.{error.where}".rstrip(".")
-        raise BadField(field, f"`{field}` cannot be used. {error}") from None
+        raise BadField(field, f"`{field}` is invalid. {error}") from None
     if question.default is None:
         return
     if not isinstance(question.default, dict):
@@ -538,7 +543,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
     """How a question stands, as every way in tells it. `link`: its card."""
     asked, direct = record.asked, record.asked.direct
     if direct is None:
-        raise BadInput(f"{record.id} was not asked directly.")
+        raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
     status = _status(record)
     answer, other = answer_in(asked) if status == "answered" else (None, None)
     closing = record.thread[-1] if status == "closed" and record.thread else None
@@ -576,7 +581,7 @@ def asked_in(record: Clarification) -> dict[str, Any]:
     """
     asked, direct = record.asked, record.asked.direct
     if direct is None:
-        raise BadInput(f"{record.id} was not asked directly.")
+        raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
     wanted = asked.confirmation
     extra = wanted.extra_context if wanted else {}
     said = {
@@ -642,7 +647,8 @@ def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
         value = plain(each.value)
         if value in found:
             raise BadField(
-                f"choices.{place}", f"Duplicate choice: `choices[{place}]` has a value that is there already."
+                f"choices.{place}",
+                f"Duplicate choice: `choices[{place}]` repeats the value of an earlier choice.",
             )
         label = plain(each.label or each.value)
         found[value] = GivenChoice(value=value, label=label, description=_text(each.description))
@@ -651,7 +657,7 @@ def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
 
 def _check_json(name: str, value: Any) -> None:
     if (trouble := trouble_with(value)) is not None:
-        raise BadField(name, f"`{name}` cannot be used. {trouble}")
+        raise BadField(name, f"`{name}` is invalid. {trouble}")
     if _has_half(value):
         # All halves look the same: two names would be one, and what is approved not what is done.
         raise BadField(name, f"`{name}` {_HALF}")
@@ -669,12 +675,12 @@ def _check_default(question: AskedQuestion) -> None:
         case "text":
             fits, expected = isinstance(default, str) and bool(default.strip()), "a string that is not blank"
         case "approval":
-            fits, expected = default == "reject", '"reject": silence is never consent'
+            fits, expected = default == "reject", '"reject"; silence never approves'
         case "choice" if question.multiple:
             fits = isinstance(default, list) and all(each in values for each in default)
             fits, expected = (
                 fits and 0 < len(set(default)) == len(default),
-                "a list of one or more of the choices, each once",
+                "a list of one or more of the choices, without duplicates",
             )
         case "choice":
             fits, expected = default in values, "one of the choices"

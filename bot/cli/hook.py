@@ -64,7 +64,7 @@ _NAMED = re.compile(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"'
 
 
 class NoDecision(Exception):
-    """Nobody decided; the message says why."""
+    """No one decided; the message says why."""
 
 
 class _Over(BaseException):
@@ -106,29 +106,34 @@ def _parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog="clarify hook",
-        description="Has people in Slack decide on what a coding agent asks permission for.",
+        description="Lets people in Slack answer a coding agent's permission requests.",
     )
     parser.add_argument("agent", choices=sorted(_TIMEOUTS))
     parser.add_argument(
-        "--timeout", type=_seconds, metavar="SECONDS", help="how long a person has (540; Codex: 60)"
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="how long people have to decide (default: 540; Codex: 60)",
     )
     parser.add_argument(
-        "--on-silence", choices=["deny", "pass"], help="without a decision: deny, or leave it to the agent"
+        "--on-silence", choices=["deny", "pass"], help="without a decision: deny, or let the agent decide"
     )
-    parser.add_argument("--escalate", action="store_true", help="page the person on call if nobody answers")
+    parser.add_argument("--escalate", action="store_true", help="page the person on call if no one answers")
     parser.add_argument(
         "--server-name",
         type=_server_name,
         metavar="NAME",
-        help=f"what the agent calls clarify's MCP server, whose tools need no permission ({_SERVER})",
+        help=f"the agent's name for clarify's MCP server, whose tools need no permission (default: {_SERVER})",
     )
-    parser.add_argument("--url", help="where the bot is (default: CLARIFY_URL, or http://127.0.0.1:8787)")
+    parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL, or http://127.0.0.1:8787)")
     parser.add_argument("--install", action="store_true", help="add the hook to the agent's settings")
-    parser.add_argument("--project", action="store_true", help="with --install: to this folder's settings")
+    parser.add_argument("--project", action="store_true", help="with --install: use this folder's settings")
     parser.add_argument(
-        "--tools", metavar="MATCHER", help="with --install: ask before these tools, in any mode"
+        "--tools", metavar="MATCHER", help="with --install: ask before these tools, in every permission mode"
     )
-    parser.add_argument("--dry-run", action="store_true", help="with --install: only show the change")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --install: show the change, write nothing"
+    )
     return parser
 
 
@@ -151,9 +156,9 @@ def _decide(data: bytes, options: Options) -> int:
     except (ValueError, RecursionError):
         event = None
     if not isinstance(event, dict) or not isinstance(event.get("hook_event_name"), str):
-        _explain("the event on standard input is not understood: expected an object with hook_event_name")
+        _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
         if (named := _NAMED.search(data)) is not None:
-            _silence(named[1].decode(), "No decision: the hook's event is not understood.", options)
+            _silence(named[1].decode(), "No decision: clarify hook cannot read the event.", options)
         # Both exit codes leave it to the agent, which asks in its own way, but for 2, which blocks whatever it is.
         return 2 if named is None and options.on_silence == "deny" else 0
     name = event["hook_event_name"]
@@ -189,7 +194,7 @@ def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, upda
     if name == "PreToolUse":
         decided: Json = {
             "permissionDecision": behavior,
-            "permissionDecisionReason": why or "Accepted in Slack.",
+            "permissionDecisionReason": why or "Approved in Slack.",
         }
         if updated is not None:
             decided["updatedInput"] = updated
@@ -213,16 +218,16 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
     """
     tool, given, session = event["tool_name"], event["tool_input"], event["session_id"]
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
-        raise NoDecision("the event is not understood: expected tool_name, tool_input and session_id")
+        raise NoDecision("cannot read the event: it must have tool_name, tool_input and session_id")
     if tool in {f"mcp__{options.server}__{each}" for each in _OWN_TOOLS}:
-        return "allow", "clarify's own tools ask people themselves.", None
+        return "allow", "clarify's own tools need no permission.", None
     said = _question(tool, given, event, options.agent)
     fields = said | {"agent": options.agent, "session": _session(session), "escalate": options.escalate}
     state = _wait(client, _Call.of(event, fields), fields, options)
     if state["status"] != "answered":
-        words = {"expired": "nobody answered in time", "withdrawn": AT_THE_TERMINAL}
+        words = {"expired": "no one answered in time", "withdrawn": AT_THE_TERMINAL}
         raise NoDecision(
-            f"no decision: {words.get(state['status']) or state.get('comment') or 'it was closed'}"
+            f"no decision: {words.get(state['status']) or state.get('comment') or 'the question was closed'}"
         )
     if "action" not in said:
         return "allow", None, given | {"answers": _answers(given, state)}
@@ -232,7 +237,7 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
         return "allow", None, given
     arguments = clarify.Approval(state, given).arguments
     is_edited = not clarify.is_same(arguments, given)
-    return "allow", f"Accepted in Slack by {state['decided_by']}.", arguments if is_edited else None
+    return "allow", f"Approved in Slack by {state['decided_by']}.", arguments if is_edited else None
 
 
 def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:
@@ -265,7 +270,7 @@ def _user_questions(given: Json) -> Json:
     questions = given["questions"]
     if len({each["question"] for each in questions}) < len(questions):
         raise NoDecision(
-            "no decision: two of its questions have the same words, so their answers would be one"
+            "no decision: two questions have the same text, so their answers could not be told apart"
         )
     beside = "\n".join(_beside(given)) or None
     if len(questions) == 1:
@@ -447,7 +452,7 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
         except _Over:
             ending.ignore()
             if asking is not None and neighbours.is_last(key):
-                state = asking.withdraw("nobody answered in time" if ending.is_timeout else AT_THE_TERMINAL)
+                state = asking.withdraw("no one answered in time" if ending.is_timeout else AT_THE_TERMINAL)
                 if state.get("status") == "answered":
                     return state
             raise NoDecision(

@@ -19,7 +19,7 @@ _AFTERWARDS = {
 }
 _TIMEOUTS = {"claude-code": 540.0, "codex": 60.0}
 _QUICK = 10  # seconds for hooks that only withdraw
-_TRUST = "Codex runs only trusted hooks: start codex, type /hooks, and trust this one."
+_TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
 
 
 def install(arguments: Any) -> int:
@@ -29,13 +29,13 @@ def install(arguments: Any) -> int:
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     settings = _read(before)
     if settings is None:
-        why = "expected a JSON object with an object `hooks`; nothing was changed"
+        why = "the file must be a JSON object, and its `hooks` an object; nothing was changed"
         print(f"clarify hook: {file}: {why}", file=sys.stderr)
         return 2
     _merge(settings["hooks"], arguments)
     after = json.dumps(settings, indent=2, ensure_ascii=False) + "\n"
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), str(file), str(file), lineterm="")
-    print("\n".join(lines) or f"{file}: nothing to change")
+    print("\n".join(lines) or f"{file} is up to date.")
     if not arguments.dry_run and after != before:
         file.parent.mkdir(parents=True, exist_ok=True)
         draft = file.with_name(f"{file.name}.{os.getpid()}.new")

@@ -46,18 +46,16 @@ def main(words: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="clarify mcp",
-        description="Serves the MCP tools on standard input and output, so that an agent can ask people. Reads the token of the "
-        "agent's [[producers]] table from CLARIFY_TOKEN.",
+        description="Serves clarify's MCP tools on standard input and output. Reads the token of the agent's [[producers]] "
+        "table from CLARIFY_TOKEN.",
     )
     parser.add_argument("--url", help="the bot's address (default: CLARIFY_URL)")
     parser.add_argument(
         "--install",
         choices=["claude-code", "codex"],
-        help="show the configuration for this client: for Claude Code in this folder, for Codex in its home folder",
+        help="show this client's configuration: for Claude Code in this folder, for Codex in its home folder",
     )
-    parser.add_argument(
-        "--write", action="store_true", help="with --install: merge it into the client's files"
-    )
+    parser.add_argument("--write", action="store_true", help="with --install: write it to the client's files")
     return parser
 
 
@@ -71,7 +69,10 @@ def _install(needed: Sequence[Part], *, write: bool) -> int:
             print(f"Wrote {part.path}." if part.write() else f"{part.path} is up to date.")
         except CannotMerge as error:
             troubles += 1
-            print(f"clarify mcp: {error}; nothing was written. It needs:\n{part.needed}", file=sys.stderr)
+            print(
+                f"clarify mcp: {error}; nothing was written. Add this by hand:\n{part.needed}",
+                file=sys.stderr,
+            )
     return 1 if troubles else 0
 
 
@@ -147,7 +148,7 @@ def _json_part(path: Path, wanted: Mapping[str, Any]) -> Part:
     def merged(text: str) -> str:
         there = json.loads(text) if text.strip() else {}
         if not isinstance(there, dict):
-            raise ValueError("expected a JSON object")  # noqa: TRY004 - of the file
+            raise ValueError("the file must be a JSON object")  # noqa: TRY004 - of the file
         together = _together(there, wanted)
         return text if together == there else _json(together)
 
@@ -164,14 +165,14 @@ def _together(there: Any, wanted: Any, place: str = "") -> Any:
         return {**(there if isinstance(there, dict) else {}), **wanted}
     if isinstance(wanted, Mapping):
         if not isinstance(there, dict):
-            raise ValueError(f"expected an object at {place}")  # noqa: TRY004
+            raise ValueError(f"{place} must be an object")  # noqa: TRY004
         grown = dict(there)
         for name, value in wanted.items():
             empty: Any = [] if isinstance(value, list) else {}
             grown[name] = _together(there.get(name, empty), value, f"{place}.{name}")
         return grown
     if not isinstance(there, list):
-        raise ValueError(f"expected a list at {place}")  # noqa: TRY004
+        raise ValueError(f"{place} must be a list")  # noqa: TRY004
     return there + [each for each in wanted if each not in there]
 
 
@@ -204,7 +205,7 @@ def _with_table(text: str, table: Mapping[str, Any]) -> str:
         )
     expected = {**before, "mcp_servers": {**servers, NAME: together}}
     if tomllib.loads(after) != expected:
-        raise ValueError(f"mcp_servers.{NAME} is written in a form that cannot be merged; edit it by hand")
+        raise ValueError(f"mcp_servers.{NAME} cannot be merged")
     return after
 
 

@@ -80,12 +80,12 @@ class _Passing:
             else:
                 if not reply.is_passing:
                     return _result(reply)
-                why = f"clarify-bot cannot serve this now: {reply.refusal()}"
+                why = f"clarify-bot is not available: {reply.refusal()}"
             now = time.monotonic()
             away_since = now if away_since is None or now - began > _PATIENCE else away_since
             if now + pause > away_since + _PATIENCE:
                 again = (
-                    "The question may have been asked. Repeat the same call: it joins that question while it waits."
+                    "The question may have been asked. Repeat the same call: it joins an open question instead of asking twice."
                     if name in ASKING
                     else ""
                 )

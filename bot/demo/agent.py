@@ -40,19 +40,17 @@ class Session:
         return await self.producer.emit(event)
 
     async def ask(self, question: Question) -> str | bool | int | float | None:
-        """Ask, and return the answer: the default where nobody answers in time, None without one."""
+        """Asks and returns the answer; if no one answers in time, the default or None."""
         reply = await self._wait("clarification", question.payload(), question.timeout_seconds)
         answer = reply["response"] if reply else question.default_value
-        heard = "Got the answer" if reply else "Nobody answered. Going on with"
+        heard = "Got the answer" if reply else "No answer. Continuing with"
         await self._go_on(f"{heard}: {shown(answer)}")
         return answer
 
     async def confirm(self, action: Action) -> bool:
-        """Ask for consent; without an answer in time there is none."""
+        """Asks for approval; False if no one decides in time."""
         reply = await self._wait("confirmation", action.payload(), action.timeout_seconds)
-        await self._go_on(
-            f"The decision: {reply['decision']}" if reply else "Nobody decided. Going on without it"
-        )
+        await self._go_on(f"Decision: {reply['decision']}" if reply else "No decision. Continuing without it")
         return bool(reply and reply["decision"] == "accept")
 
     async def _wait(self, kind: str, payload: dict[str, Any], seconds: float) -> dict[str, Any] | None:
@@ -116,7 +114,7 @@ async def release(session: Session, number: int, *, fails: bool) -> None:
     )
     await session.use("test-runner", "Running the tests", "412 tests passed")
     if not await session.ask(start(version)):
-        await session.tell("session.completed", summary_normal=f"Stood down: {version} is not released today")
+        await session.tell("session.completed", summary_normal=f"Stopped: {version} is not released today")
         return
     await session.ask(review(version))
     await deploy(session, version)
@@ -139,17 +137,15 @@ async def deploy(session: Session, version: str) -> None:
     percent = await session.ask(part_of_customers())
     while not isinstance(percent, int | float) or not 1 <= percent <= 100:
         percent = await session.ask(part_of_customers(was=percent))
-    await session.use(
-        "deployer", f"Opening {version} to {percent} %", f"{percent} % of the customers have it"
-    )
+    await session.use("deployer", f"Opening {version} to {percent}%", f"{percent}% of customers have it")
 
 
 async def fail(session: Session) -> None:
     await session.use(
         "deployer",
         "Watching the new release",
-        "The error rate is above its limit",
-        error="5.2 % of requests fail; the limit is 1 %",
+        "The error rate is above the limit",
+        error="5.2% of requests fail; the limit is 1%",
     )
     await session.tell(
         "session.errored",
@@ -157,7 +153,7 @@ async def fail(session: Session) -> None:
         error_category="requires_user",
         error_code="error_rate_exceeded",
         summary_normal="Rolled back: too many requests failed after the release",
-        remediation_hint="Look at the payment service first, its certificate changed an hour ago.",
+        remediation_hint="Check the payment service first; its certificate changed an hour ago.",
         error_uri="https://runbooks.example.com/error-rate",
         recoverable=False,
     )
@@ -208,9 +204,9 @@ class Question:
 def start(version: str) -> Question:
     return Question(
         topic=f"start {version}",
-        text=f"All 412 tests of {version} are green. Shall I start the release?",
+        text=f"All 412 tests of {version} passed. Start the release?",
         kinds=("yes_no",),
-        context="The last release was nine days ago. Nobody else is deploying.",
+        context="The last release was nine days ago. No other deployment is running.",
         default="no",
         default_value=False,
     )
@@ -230,7 +226,7 @@ def review(version: str) -> Question:
 def where_first(version: str) -> Question:
     return Question(
         topic=f"first environment of {version}",
-        text="Where shall it go first?",
+        text="Where should it go first?",
         kinds=("multiple_choice",),
         choices=(("staging", "Staging"), ("canary", "Canary"), ("production", "Production")),
         default="staging",
@@ -242,7 +238,7 @@ def regions() -> Question:
     """Several may be chosen: the labels, joined by commas, are the answer."""
     return Question(
         topic="regions",
-        text="Which regions shall it go to today?",
+        text="Which regions should get it today?",
         kinds=("multiple_choice",),
         choices=(
             ("eu", "Europe"),
@@ -257,10 +253,10 @@ def regions() -> Question:
 
 
 def warm_caches() -> Question:
-    """Ask what must be known soon: a later answer is told that it is too late."""
+    """Asks with a short deadline: a late answer is told that it came too late."""
     return Question(
         topic="caches",
-        text="The deployment begins in a minute. Shall I warm the caches first?",
+        text="The deployment starts in a minute. Warm the caches first?",
         kinds=("yes_no",),
         default="yes",
         default_value=True,
@@ -269,10 +265,10 @@ def warm_caches() -> Question:
 
 
 def part_of_customers(was: object = None) -> Question:
-    again = "" if was is None else f"{was} % is not possible. "
+    again = "" if was is None else f"{was}% is not possible. "
     return Question(
-        topic="percent of customers",
-        text=f"{again}To how many percent of the customers shall I open it? A number from 1 to 100.",
+        topic="percentage of customers",
+        text=f"{again}What percentage of customers should get it? A number from 1 to 100.",
         kinds=("numeric",),
         context="5 to 20 is usual for the first hour.",
         default="10",
@@ -282,7 +278,7 @@ def part_of_customers(was: object = None) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What the agent will not do without consent; `payload` gives its part of the event."""
+    """What the agent does only after approval; `payload` gives its part of the event."""
 
     action: str
     consequence: str
@@ -301,15 +297,15 @@ class Action:
             "default_decision": "reject",
             "timeout_seconds": self.timeout_seconds,
             "extra_context": self.about,
-            "summary_terse": "Confirm: " + self.action[:200],
-            "summary_normal": f"Confirmation required. {self.action} {self.consequence}",
+            "summary_terse": "Approve: " + self.action[:200],
+            "summary_normal": f"Approval required. {self.action} {self.consequence}",
         }
 
 
 def clean_up(version: str) -> Action:
     return Action(
         action=f"Delete the build files of the release before {version}.",
-        consequence="They can be built again at any time; that takes about ten minutes.",
+        consequence="Rebuilding them takes about ten minutes.",
         risk_level="low",
         irreversible=False,
         about={"files": 318, "size": "4.2 GB"},
@@ -317,9 +313,9 @@ def clean_up(version: str) -> Action:
 
 
 def handoff(version: str) -> dict[str, Any]:
-    """Hand over to a person what the agent cannot settle."""
+    """Hands a problem that the agent cannot solve over to a person."""
     return {
-        "reason": "The payment provider asks for a person to confirm the new certificate by telephone.",
+        "reason": "The payment provider wants a person to confirm the new certificate by phone.",
         "target_kind": "human",
         "target_uri": "queue://shop/platform",
         "urgency_for_handoff": "high",
@@ -327,7 +323,7 @@ def handoff(version: str) -> dict[str, Any]:
             "release": version,
             "provider": "Example Payments",
             "certificate": "SHA-256 4F:2A:…:9C, since an hour ago",
-            "tried": ["automatic confirmation", "mail to their support"],
+            "tried": ["automatic confirmation", "email to their support"],
         },
-        "summary_normal": "Somebody has to call the payment provider about its new certificate.",
+        "summary_normal": "Someone must call the payment provider about its new certificate.",
     }

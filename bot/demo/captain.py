@@ -27,31 +27,31 @@ class Captain:
         self._url = url
 
     async def live(self, pause: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        """Announce one release after the other, for ever."""
+        """Announces one release after the other, forever."""
         for number in count(1):
             await self.announce(f"4.{number}")
             await pause(5)
 
     async def announce(self, version: str) -> None:
-        """Find words for the release, have them tested and approved, and mail them."""
+        """Writes the announcement of a release, gets it approved, and emails it."""
         if not await self.ask(
-            f"Release {version} of the shop is going out. Shall I prepare its announcement?",
+            f"Release {version} of the shop is going out. Prepare its announcement?",
             kind="yes_no",
             context="The last announcement was nine days ago.",
             default=False,
         ):
             return
-        first = await self.ask("Which change shall it begin with?", choices=CHANGES, default="change-01")
+        first = await self.ask("Which change should come first?", choices=CHANGES, default="change-01")
         name = await self.ask_over_mcp(
-            "What shall we call this release? Pick a name, or write your own.",
+            "What should we call this release? Pick a name, or write your own.",
             choices=["Kingfisher", "Sandpiper", "Wagtail"],
             other=True,
-            context=f"It is the name of {version} in the announcement, and customers will read it.",
+            context=f"The announcement uses this name for {version}, and customers will read it.",
             default="Kingfisher",
         )
         tested = await self.approve(
-            "Send a test mail of the announcement.",
-            consequence="Whoever gets it sees it before the customers do.",
+            "Send a test email of the announcement.",
+            consequence="Recipients see the announcement before customers do.",
             risk="medium",
             arguments={
                 "to": "qa@shop.example",
@@ -63,12 +63,12 @@ class Captain:
         )
         if not tested:
             return
-        plan = await self.ask("When and to whom shall it go?", schema=MAILING)
+        plan = await self.ask("When should it go out, and to whom?", schema=MAILING)
         if plan is None:
             return
         await self.approve(
-            f"Mail the announcement of {version} to the customers.",
-            consequence="The mails leave at once. A mail that has left cannot be called back.",
+            f"Email the announcement of {version} to customers.",
+            consequence="The emails are sent immediately and cannot be recalled.",
             risk="high",
             irreversible=True,
             arguments=plan | {"subject": tested.arguments["subject"], "body": body(version, first)},
@@ -117,14 +117,14 @@ CHANGES = [
     for number, label in enumerate(
         (
             "Checkout remembers the delivery address of the last order",
-            "Search understands plurals, umlauts and the most common typing errors",
+            "Search understands plurals, umlauts and common typos",
             "Invoices can be downloaded for a whole year at once",
             "The basket survives a change of device",
             "Gift cards can be split over several orders",
             "Pictures of products load a third faster on slow connections",
-            "Returns are announced by mail, and by message where a number is known",
-            "Passkeys can be used to sign in, next to passwords",
-            "Prices are shown with tax of the country of delivery",
+            "Returns are confirmed by email, and by text message if a number is known",
+            "Sign in with passkeys as well as passwords",
+            "Prices include the tax of the delivery country",
             "Reviews can be filtered by language and by the variant bought",
             "Two people can share one wish list",
             "Accessibility: every step of the checkout works with the keyboard alone",
@@ -138,22 +138,22 @@ MAILING: dict[str, Any] = {
     "properties": {
         "audience": {
             "type": "string",
-            "title": "To whom",
+            "title": "Recipients",
             "oneOf": [
-                {"const": "all", "title": "All 1,204 customers who asked to be told"},
-                {"const": "tenth", "title": "A tenth of them first"},
+                {"const": "all", "title": "All 1,204 subscribers"},
+                {"const": "tenth", "title": "10% of them first"},
             ],
             "default": "tenth",
         },
         "at": {"type": "string", "format": "date-time", "title": "When"},
-        "reply_to": {"type": "string", "format": "email", "title": "Answers go to"},
+        "reply_to": {"type": "string", "format": "email", "title": "Replies go to"},
         "languages": {
             "type": "array",
             "title": "Languages",
             "items": {"type": "string", "enum": ["English", "German", "French", "Spanish"]},
             "minItems": 1,
         },
-        "survey": {"type": "boolean", "title": "With the survey", "default": False},
+        "survey": {"type": "boolean", "title": "Include the survey", "default": False},
         "note": {"type": "string", "title": "Note to the support team", "maxLength": 500},
     },
     "required": ["audience", "at", "reply_to", "languages", "survey"],
@@ -165,14 +165,14 @@ _PARTS = (
     "stock levels", "size guide", "recommendations", "customer service chat", "cookie settings",
 )  # fmt: skip
 _COMMITS = (
-    "{part}: keep what was typed when the connection drops, and send it once it is back",
+    "{part}: keep typed text when the connection drops, and send it once it is back",
     "{part}: load only what is on the screen; the first view takes a third of the time",
-    "{part}: say in words what went wrong, and what can be done about it",
+    "{part}: explain what went wrong and what to do about it",
     "{part}: works with the keyboard alone, and tells screen readers what changed",
     "{part}: fix the rounding of amounts in currencies without cents",
-    "{part}: count in tests what customers wait for, and fail when it grows",
+    "{part}: fail the tests when customers have to wait longer",
     "{part}: show dates and times in the time zone of the customer",
-    "{part}: leave out what nobody used in the last year",
+    "{part}: remove what no one used in the last year",
 )
 
 
@@ -181,4 +181,4 @@ def body(version: str, first: str) -> str:
     begins = next(change["label"] for change in CHANGES if change["value"] == first)
     numbered = enumerate((commit.format(part=part) for part in _PARTS for commit in _COMMITS), start=2101)
     commits = "\n".join(f"SHOP-{number} {commit}" for number, commit in numbered)
-    return f"The shop {version} is here. {begins}.\n\nAll that is new:\n{commits}"
+    return f"The shop {version} is here. {begins}.\n\nEverything new:\n{commits}"

@@ -282,7 +282,7 @@ class DemoProducer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         known = self.token is None or request.headers.get("Authorization") == f"Bearer {self.token}"
         if not known and request.path != "/healthz":
-            return _problem(401, Refusal("authentication_required", "expected a bearer token"))
+            return _problem(401, Refusal("authentication_required", "a bearer token is required"))
         waiting = self._faults[request.path.rpartition("/")[2]]
         return await (waiting.popleft()(request, handler) if waiting else handler(request))
 
@@ -315,7 +315,7 @@ class DemoProducer:
         subscription = self.subscriptions.get(request.query.get("subscription_id", ""))
         if subscription is None:
             return _problem(
-                404, Refusal("unknown_subscription", "expected the subscription_id of the handshake")
+                404, Refusal("unknown_subscription", "subscription_id must be the one from the handshake")
             )
         name = subscription.id
         return await self._streams.serve(
@@ -334,9 +334,9 @@ class DemoProducer:
 
     async def _take(self, reply: Any) -> Refusal | None:
         if not isinstance(reply, Mapping):
-            return Refusal("invalid_reply", "expected a JSON object")
+            return Refusal("invalid_reply", "the message must be a JSON object")
         if reply.get("subscription_id") not in self.subscriptions:
-            return Refusal("unknown_subscription", "expected the subscription_id of the handshake")
+            return Refusal("unknown_subscription", "subscription_id must be the one from the handshake")
         match reply.get("type"):
             case kind if kind in {CLARIFICATION_REPLY, CONFIRMATION_REPLY}:
                 return await self._take_answer(reply)
@@ -344,7 +344,7 @@ class DemoProducer:
                 await self._close(str(reply["subscription_id"]))
                 return None
             case _:
-                return Refusal("unknown_type", "expected a reply, or subscription.close")
+                return Refusal("unknown_type", "type must be a reply or subscription.close")
 
     async def _take_answer(self, reply: Mapping[str, Any]) -> Refusal | None:
         asked = self._asked.get(str(reply.get("reply_token")))

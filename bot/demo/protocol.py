@@ -89,16 +89,16 @@ class Subscription:
 def judge_subscription(request: object) -> Refusal | None:
     """Refuse what is no `subscription.request`; the error is a `reason_code` of the protocol."""
     if not isinstance(request, Mapping) or request.get("type") != "subscription.request":
-        return Refusal("unknown", "expected type subscription.request")
+        return Refusal("unknown", "type must be subscription.request")
     if not str(request.get("aaep_version", "")).startswith("1."):
-        return Refusal("version_unsupported", "expected aaep_version 1.x")
+        return Refusal("version_unsupported", "aaep_version must be 1.x")
     if not isinstance(request.get("subscriber_id"), str) or not request["subscriber_id"]:
-        return Refusal("unknown", "expected a subscriber_id")
+        return Refusal("unknown", "subscriber_id is required")
     capabilities = request.get("capabilities")
     if not isinstance(capabilities, Mapping):
-        return Refusal("unknown", "expected capabilities, an object")
+        return Refusal("unknown", "capabilities must be an object")
     if not capabilities.get("supports_clarification_reply"):
-        return Refusal("capabilities_incompatible", "expected supports_clarification_reply: true")
+        return Refusal("capabilities_incompatible", "capabilities.supports_clarification_reply must be true")
     return None
 
 
@@ -111,7 +111,7 @@ def judge_reply(reply: Mapping[str, Any], asked: Asked | None, *, now: datetime)
     if unknown or missing:
         return Refusal("invalid_reply", f"unknown fields: {unknown}; missing fields: {missing}")
     if asked is None:
-        return Refusal("unknown_token", "no question waits for this reply_token")
+        return Refusal("unknown_token", "no open question has this reply_token")
     if now >= asked.until:
         return Refusal("expired", f"the question expired at {asked.until.isoformat()}")
     if wrong := _wrong_field(reply, asked):
@@ -125,19 +125,19 @@ def _wrong_field(reply: Mapping[str, Any], asked: Asked) -> str | None:  # noqa:
     if reply["type"] != asked.reply:
         return f"type: expected {asked.reply}"
     if not _is_time(reply["timestamp"]):
-        return "timestamp: expected RFC 3339 with an offset"
+        return "timestamp must be RFC 3339 with an offset"
     if "decided_by" in reply and not (
         isinstance(reply["decided_by"], str) and 1 <= len(reply["decided_by"]) <= 256
     ):
-        return "decided_by: expected 1 to 256 characters"
+        return "decided_by must have 1 to 256 characters"
     if reply.get("correlation_id") != asked.correlation_id:
-        return "correlation_id: expected that of the question"
+        return "correlation_id must be the question's"
     rationale = reply.get("decision_rationale", "because")
     if not isinstance(rationale, str) or not 1 <= len(rationale) <= 4096:
-        return "decision_rationale: expected 1 to 4096 characters"
+        return "decision_rationale must have 1 to 4096 characters"
     confidence = reply.get("confidence", 1)
     if isinstance(confidence, bool) or not isinstance(confidence, int | float) or not 0 <= confidence <= 1:
-        return "confidence: expected 0 to 1"
+        return "confidence must be from 0 to 1"
     return None
 
 

@@ -16,7 +16,7 @@ _READING = 4.0  # seconds: a visitor should see the question wait
 def main() -> None:
     inquiry = json.load(sys.stdin)
     time.sleep(_READING)
-    sys.stdout.write(f"No, {inquiry['from']} may go on: nothing of it touches sign-in or payments.\n")
+    sys.stdout.write(f"No, {inquiry['from']} can continue: nothing in it touches sign-in or payments.\n")
 
 
 if __name__ == "__main__":

@@ -75,10 +75,10 @@ async def play(
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
             say(
-                "Stopped. Its ledgers and its log are deleted; `clarify demo --keep-folder FOLDER` keeps them."
+                "Stopped. The ledgers and the log are deleted; `clarify demo --keep-folder FOLDER` keeps them."
             )
         else:
-            say(f"Stopped. Its ledgers and its log are in {place}.")
+            say(f"Stopped. The ledgers and the log are in {place}.")
         raise
 
 
@@ -86,7 +86,7 @@ async def _workspace(stack: AsyncExitStack, port: int, options: Options) -> Work
     try:
         return await stack.enter_async_context(Workspace(port, options))
     except OSError as error:
-        raise DemoError(f"port {port}: cannot be used: {error.strerror}") from error
+        raise DemoError(f"cannot use port {port}: {error.strerror}. Choose another with --port") from error
 
 
 def _listener(*ports: int) -> socket.socket:
@@ -96,7 +96,7 @@ def _listener(*ports: int) -> socket.socket:
             return socket.create_server(("127.0.0.1", port))
         except OSError as error:
             why = error.strerror
-    raise DemoError(f"no port is free for agents: {why}")
+    raise DemoError(f"no free port for agents: {why}")
 
 
 def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
@@ -106,14 +106,14 @@ def ways_to_connect(bot_url: str) -> tuple[tuple[str, str], ...]:
     asking = f'answer = clarify.ask("Which colour?", choices=["Blue", "Green"], url="{bot_url}")'
     asked = json.dumps({"question": "Which database?", "choices": ["PostgreSQL", "SQLite"]})
     return (
-        ("Claude Code, over MCP", f"claude mcp add --transport http clarify {bot_url}/mcp"),
-        ("Any other MCP client starts this", f"{clarify} mcp --url {bot_url}"),
+        ("Claude Code (MCP)", f"claude mcp add --transport http clarify {bot_url}/mcp"),
+        ("Any other MCP client: start this", f"{clarify} mcp --url {bot_url}"),
         (
-            f"Python, with {python}",
+            f"Python ({python})",
             f"import clarify\n{asking}\nprint(answer.value, answer.decided_by)",
         ),
         (
-            "A shell",
+            "Shell",
             f"curl -H 'Content-Type: application/json' '{bot_url}/questions?wait=55' -d '{asked}'",
         ),
     )
@@ -174,7 +174,7 @@ def _folder(wanted: Path | None) -> Path:
     try:
         make_folder(wanted)
     except OSError as error:
-        raise DemoError(f"{wanted}: cannot be used as a folder: {error.strerror}") from error
+        raise DemoError(f"cannot use {wanted} as a folder: {error.strerror}") from error
     return wanted.resolve()
 
 
@@ -182,9 +182,11 @@ def _greet(say: Say, page: str, bot_url: str, place: Path, *, is_kept: bool) -> 
     say("")
     say(f"  Open this page:  {page}")
     say("")
-    say("  Channel #agents: answer by button, menu, Answer… or a reply in the thread; accept or reject.")
-    say("  Or wait: after a minute comes a reminder, after two Noor, who is on call, is paged.")
-    say(f"  Your own agent:  connects to {bot_url}; the page shows how (Connect an agent)")
+    say(
+        "  Channel #agents: answer with a button, a menu, Answer… or a reply in the thread; approve or reject."
+    )
+    say("  Or wait: a reminder after one minute; after two, Noor, who is on call, is paged.")
+    say(f"  Your own agent:  connects to {bot_url}; click Connect an agent on the page")
     say(f"  Files:           {place} (clarify.toml, bot.log, ledgers)")
     say(
         "  Stop:            Ctrl-C"
@@ -194,11 +196,11 @@ def _greet(say: Say, page: str, bot_url: str, place: Path, *, is_kept: bool) -> 
 
 
 async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: Path, say: Say) -> None:
-    """Let the agents live until the bot ends, which it must not do by itself."""
+    """Runs the agents until the bot ends; raises DemoError then."""
 
     async def greet() -> None:
         await producer.wait_for_subscriber()
-        say("The bot has joined the agents and the workspace.")
+        say("The bot is connected to the agents and the workspace.")
 
     async def announce() -> None:
         await producer.wait_for_subscriber()
@@ -210,7 +212,9 @@ async def _go_on(producer: DemoProducer, captain: Captain, bot: Process, place: 
         code = await bot.wait()
         for task in others:
             task.cancel()
-    raise DemoError(f"the bot ended with exit code {code}. Its log: {place / 'bot.log'}\n{_tail(place)}")
+    raise DemoError(
+        f"the bot stopped with exit code {code}. See its log, {place / 'bot.log'}:\n{_tail(place)}"
+    )
 
 
 @asynccontextmanager

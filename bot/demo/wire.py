@@ -55,7 +55,7 @@ async def wire(listener: socket, bot_url: str, traffic: Traffic) -> AsyncIterato
                     allow_redirects=False,
                 )
             except ClientConnectionError:
-                raise web.HTTPServiceUnavailable(text="The bot is not there.") from None
+                raise web.HTTPServiceUnavailable(text="The bot is not running.") from None
             async with answer:
                 response = web.StreamResponse(status=answer.status, headers=_kept(answer.headers.items()))
                 await response.prepare(request)

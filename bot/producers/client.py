@@ -99,7 +99,7 @@ class ReplyClient:
         """
         if self._gone_for.setdefault(token, subscription_id) != subscription_id:
             del self._gone_for[token]
-            return Refused("it does not know this question, on a new subscription neither")
+            return Refused("it does not know this question, even on a new subscription")
         if len(self._gone_for) > _REMEMBERED:
             self._gone_for.pop(next(iter(self._gone_for)))
         current = self._subscriber.subscription
@@ -115,7 +115,7 @@ async def send_reply(
     try:
         body = json_body(reply_message(reply, subscription.id))
     except ValueError:
-        return Refused("the answer is a number that JSON cannot carry"), False
+        return Refused("the answer is a number that JSON cannot represent"), False
     try:
         answer = await poster.post(subscription.replies, body)
     except NETWORK as error:
@@ -186,11 +186,11 @@ def classify(  # noqa: PLR0911  a table, one row a line
     if status in (401, 403):
         return TryAgain(f"refuses our token ({said})", may_have_arrived=False, retry_after=wait, blocked=True)
     if status in (408, 425, 429):
-        return TryAgain(f"not now ({said})", may_have_arrived=status == 408, retry_after=wait)
+        return TryAgain(f"asks to try again later ({said})", may_have_arrived=status == 408, retry_after=wait)
     if status in (404, 405, 410) and not connected:
-        return TryAgain(f"its reply endpoint is not there at the moment ({said})", may_have_arrived=False)
+        return TryAgain(f"its reply endpoint is not available ({said})", may_have_arrived=False)
     if status >= 500:
-        return TryAgain(f"trouble on the producer's side ({said})", may_have_arrived=True, retry_after=wait)
+        return TryAgain(f"server error at the producer ({said})", may_have_arrived=True, retry_after=wait)
     return Refused(_reason(answer, said))
 
 
@@ -202,11 +202,9 @@ def _received(answer: HttpAnswer, dialect: Spoken) -> ReplyOutcome:
         return Accepted(proof=standard)
     if not standard and not answer.body.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return Accepted(proof=False)
-    kind = (
-        clean(answer.headers.get("content-type", "").partition(";")[0], 40) or "nothing that tells its type"
-    )
+    kind = clean(answer.headers.get("content-type", "").partition(";")[0], 40) or "no content type"
     return TryAgain(
-        f"answers with {kind} where AAEP was expected (HTTP {answer.status}): is `url` its address?",
+        f"answers with {kind} instead of AAEP (HTTP {answer.status}): check `url`",
         may_have_arrived=True,
         blocked=True,
     )
@@ -214,11 +212,11 @@ def _received(answer: HttpAnswer, dialect: Spoken) -> ReplyOutcome:
 
 def _reason(answer: HttpAnswer, said: str) -> str:
     if answer.status in (404, 405, 410):
-        return f"it takes no replies ({said})"
+        return f"it does not accept replies ({said})"
     body = _body(answer)
     texts = [clean(text) for key in ("error", "message") if isinstance(text := body.get(key), str)]
     reason = ": ".join(text for text in texts if text)
-    return clean(f"{reason} ({said})", 300) if reason else f"without a reason ({said})"
+    return clean(f"{reason} ({said})", 300) if reason else f"no reason given ({said})"
 
 
 def _body(answer: HttpAnswer) -> dict[str, Any]:

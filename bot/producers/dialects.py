@@ -124,12 +124,12 @@ def handshake_answer(
         return NoSubscription(f"refuses our token (HTTP {answer.status})", unauthorized=True)
     if answer.status in (400, 404, 405, 501) or answer.status < 300:
         no_handshake = NoHandshake(
-            f"does not know the handshake (HTTP {answer.status} to subscription.request)"
+            f"does not support the handshake (HTTP {answer.status} to subscription.request)"
         )
         return no_handshake if dialect == "auto" else NoSubscription(no_handshake.reason)
     if 300 <= answer.status < 400:
         return NoSubscription(redirected(answer.status, answer.headers))
-    return NoSubscription(f"answered HTTP {answer.status} to subscription.request", retry_after=wait)
+    return NoSubscription(f"answers subscription.request with HTTP {answer.status}", retry_after=wait)
 
 
 def kept(answer: HttpAnswer) -> str:
@@ -156,18 +156,20 @@ def stream_answer(response: httpx.Response, now: datetime) -> NoSubscription | N
         return (
             None
             if encoding == "identity"
-            else NoSubscription(f"sends events as {clean(encoding, 20)}, which we did not ask for")
+            else NoSubscription(
+                f"sends events with the encoding {clean(encoding, 20)}, which the bot did not request"
+            )
         )
     if status == 200:
         return NoSubscription(
-            f"sent {clean(kind, 40)} where text/event-stream was expected: is `url` its base address?"
+            f"sends {clean(kind, 40)} instead of text/event-stream: check that `url` is its base address"
         )
     if status in (401, 403):
         return NoSubscription(f"refuses our token (HTTP {status})", unauthorized=True)
     if 300 <= status < 400:
         return NoSubscription(redirected(status, response.headers))
     return NoSubscription(
-        f"answered HTTP {status} where events were expected", retry_after=retry_after(response.headers, now)
+        f"answers with HTTP {status} instead of events", retry_after=retry_after(response.headers, now)
     )
 
 
@@ -177,7 +179,7 @@ def redirected(status: int, headers: Mapping[str, str]) -> str:
         host = httpx.URL(headers.get("location", "")).host or "another path"
     except httpx.InvalidURL:
         host = "an unreadable address"
-    return f"redirects to {clean(host, 80)} (HTTP {status}), which is not followed: give its final address as `url`"
+    return f"redirects to {clean(host, 80)} (HTTP {status}), which the bot does not follow: set `url` to the final address"
 
 
 def _accepted(

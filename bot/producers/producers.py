@@ -135,7 +135,7 @@ class Producers:
         outcome: ReplyOutcome = (
             await client.send(reply)
             if client is not None
-            else TryAgain("it is not in the configuration any more", may_have_arrived=False)
+            else TryAgain("it is no longer in clarify.toml", may_have_arrived=False)
         )
         self._telemetry.delivered("reply", outcome.word)
         return outcome
@@ -174,7 +174,7 @@ class Producers:
             return
         error = None if task.cancelled() else task.exception()
         log.error("background task failed", task=task.get_name(), exc_info=error)
-        died = TaskDiedError(f"The background task {task.get_name()!r} ended, which it must not.")
+        died = TaskDiedError(f"The background task {task.get_name()!r} ended unexpectedly.")
         died.__cause__ = error
         self._failure.set_exception(died)
         for other in self._tasks:

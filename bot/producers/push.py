@@ -49,10 +49,10 @@ _FIELDS = {
 
 
 USED: Mapping[Arrived, tuple[str, str]] = {
-    "event_id used": ("event_id", "This event_id came with another event before; expected one of its own."),
+    "event_id used": ("event_id", "This `event_id` was used for a different event. Use a new one."),
     "reply_token used": (
         "reply_token",
-        "This reply_token came with another question before; expected one of its own.",
+        "This `reply_token` was used for a different question. Use a new one.",
     ),
 }
 log = structlog.get_logger(__name__)
@@ -319,9 +319,13 @@ class Push:
             )
         except NotAnEvent as error:
             field = "type" if text.lstrip().startswith("{") else None
-            raise NotStored(f"It is no event: {error}.", field) from None
+            raise NotStored(f"The message is not an AAEP event: {error}.", field) from None
         except (ValueError, RecursionError) as error:
-            why = "It is nested too deeply." if isinstance(error, RecursionError) else "It is not JSON."
+            why = (
+                "The message is nested too deeply."
+                if isinstance(error, RecursionError)
+                else "The message is not JSON."
+            )
             raise NotStored(why) from None
         if arrived in USED:
             field, why = USED[arrived]
@@ -348,12 +352,12 @@ class Push:
                 taken = await self._taken(number)
                 state = "written" if taken else (await self._keep(reply))[1]
         except StorageError as error:
-            return TryAgain(f"it could not be kept ({error})", may_have_arrived=False)
+            return TryAgain(f"it could not be stored ({error})", may_have_arrived=False)
         except ValueError:
-            return Refused("the answer is a number that JSON cannot carry")
+            return Refused("the answer is a number that JSON cannot represent")
         if state in _HAD:
             return Accepted(proof=False)
-        return TryAgain("it does not read its replies", may_have_arrived=state == "begun")
+        return TryAgain("it is not reading its replies", may_have_arrived=state == "begun")
 
     async def open(self, last_event_id: str | None) -> Reader:
         """A new reader of the replies, from where it left off, or of all that still matter.
@@ -448,16 +452,20 @@ class Push:
         if message["type"] == "subscription.request":
             return await self._subscribe(message)
         if message["type"] != "subscription.close":
-            raise NotStored("Expected an event, subscription.request or subscription.close.", "type")
+            raise NotStored(
+                "`type` must be an event type, subscription.request or subscription.close.", "type"
+            )
         if message.get("subscription_id") != (await self._known_stream()).subscription:
-            raise NoSuchSubscription("No such subscription.", "subscription_id")
+            raise NoSuchSubscription(
+                "Unknown `subscription_id`. Send subscription.request again.", "subscription_id"
+            )
         await self._use_subscription(self._new_subscription())
         return None
 
     async def _subscribe(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         asked = checked_request(message)
         if not speaks_our_version(message):
-            return rejected("This subscriber speaks AAEP 1.x.")
+            return rejected("This subscriber supports AAEP 1.x only.")
         subscription = self._new_subscription()
         await self._use_subscription(subscription)
         return accepted(self.producer, subscription, asked)
@@ -543,10 +551,10 @@ def check_event(event: Event) -> None:
         Broken: a critical event that breaks its schema, or one that asks and has a type that nobody knows.
     """
     if event.type not in KNOWN_TYPES and (meant := _type_meant(event)) is not None:
-        raise Broken(f"No event has this type; expected {meant}, for example.", "type")
+        raise Broken(f"Unknown event type. Did you mean {meant}?", "type")
     if event.critical and event.problems:
         raise Broken(
-            f"The event breaks its schema: {'; '.join(event.problems)}.", _field_of(event.problems[0])
+            f"The event does not match its schema: {'; '.join(event.problems)}.", _field_of(event.problems[0])
         )
 
 
@@ -573,12 +581,12 @@ def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     subscriber = message.get("subscriber_id")
     if not isinstance(subscriber, str) or not 0 < len(subscriber) <= 256:
-        raise NotStored("expected a string of 1 to 256 characters", "subscriber_id")
+        raise NotStored("`subscriber_id` must be a string of 1 to 256 characters.", "subscriber_id")
     if not isinstance(message.get("aaep_version"), str):
-        raise NotStored(f'expected a version such as "{AAEP_VERSION}"', "aaep_version")
+        raise NotStored(f'`aaep_version` must be a version such as "{AAEP_VERSION}".', "aaep_version")
     capabilities = message.get("capabilities")
     if not isinstance(capabilities, dict):
-        raise NotStored("expected an object, which may be empty", "capabilities")
+        raise NotStored("`capabilities` must be an object; it may be empty.", "capabilities")
     return capabilities
 
 

@@ -93,7 +93,7 @@ class KeyReused(QuestionRefused):
     code, status, field = "KEY_REUSED", 409, "key"
 
     def __init__(self) -> None:
-        super().__init__("This key was used for a different question.")
+        super().__init__("This key was used for a different question. Use a new key.")
 
 
 class TooManyOpen(QuestionRefused):
@@ -102,7 +102,9 @@ class TooManyOpen(QuestionRefused):
     code, status, retry_after = "TOO_MANY_OPEN", 429, 5
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"{most} questions of yours wait for an answer already; `max_open` allows no more.")
+        super().__init__(
+            f"You already have {most} open questions, the limit (`max_open`). Wait for an answer, or withdraw one."
+        )
 
 
 class NotRecordedYet(QuestionRefused):
@@ -111,7 +113,9 @@ class NotRecordedYet(QuestionRefused):
     code, status, retry_after = "NOT_RECORDED_YET", 503, 5
 
     def __init__(self) -> None:
-        super().__init__("The question is stored and will be asked, but its ledger cannot be written yet.")
+        super().__init__(
+            "The question is stored and will be posted once its ledger can be written. Ask again with the same key to get its state."
+        )
 
 
 class Forgotten(QuestionRefused):
@@ -120,7 +124,7 @@ class Forgotten(QuestionRefused):
     code, status = "FORGOTTEN", 410
 
     def __init__(self, clarification_id: str) -> None:
-        super().__init__(f"What {clarification_id} asked and was answered was forgotten.")
+        super().__init__(f"{clarification_id} was deleted with `clarify forget`.")
 
 
 class OtherAgent(QuestionRefused):
@@ -129,9 +133,7 @@ class OtherAgent(QuestionRefused):
     code, status, field = "OTHER_AGENT", 403, "agent"
 
     def __init__(self) -> None:
-        super().__init__(
-            "You may not ask as this `agent`; `agents` of your [[producers]] table lists the names."
-        )
+        super().__init__("You may not ask as this `agent`. Use one of `agents` in your [[producers]] table.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -589,7 +591,7 @@ def _without_secrets(asked: AskedQuestion, redactor: Redactor) -> AskedQuestion:
     """
     if asked.key is not None and _part_redacted("key", asked.key, redactor) != asked.key:
         # Replaced, it would be another question's key, too, and that one's answer this one's.
-        raise BadField("key", "`key` must not contain anything that your `redact` replaces.")
+        raise BadField("key", "`key` must not contain text that your `redact` patterns replace.")
     said = asked.model_dump(mode="json")
     for name in _WORDS:
         field = "schema" if name == "form" else name
@@ -597,10 +599,10 @@ def _without_secrets(asked: AskedQuestion, redactor: Redactor) -> AskedQuestion:
     shown = AskedQuestion.model_validate(said)
     if asked.key is not None and shown.agent != asked.agent:  # keys are each agent's own
         raise BadField(
-            "agent", "`agent` must not contain anything that your `redact` replaces, with a `key`."
+            "agent", "With a `key`, `agent` must not contain text that your `redact` patterns replace."
         )
     check_form(shown)
-    differ = "{} that differ only in what your `redact` replaces. Give them different ones."
+    differ = "{} that become the same after your `redact` patterns. Make them differ elsewhere."
     if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
         raise BadField("schema.properties", differ.format("`schema.properties` has names"))
     if len({each.value for each in shown.choices}) < len(asked.choices):
@@ -615,8 +617,8 @@ def _part_redacted(field: str, value: Any, redactor: Redactor, *, numbers: bool 
         return redactor.redacted(value, numbers=numbers)
     except TooSlow as error:
         why = (
-            f"`{field}` takes too long to redact with redact[{error.number}] of your [[producers]] table. Shorten the text, "
-            "or have the pattern simplified; `clarify check` tries it."
+            f"`{field}` takes too long to redact with redact[{error.number}] of your [[producers]] table. Shorten the text "
+            "or simplify the pattern; `clarify check` tests it."
         )
         raise BadField(field, why) from None
 

@@ -56,7 +56,7 @@ class NotItsAgent(ClarifyBotError):
 
     def __init__(self) -> None:
         super().__init__(
-            "This producer may not speak for that agent; `agents` of its [[producers]] table says for which."
+            "This producer may not speak for that agent. Use one of `agents` in its [[producers]] table."
         )
 
 
@@ -299,7 +299,7 @@ class Receiver:
         )
         await self._report(
             f"failed:{event.session_id}",
-            f"An event of type {event.type} could not be taken in; see the log for {event.event_id}.",
+            f"An event of type {event.type} could not be processed. Search the log for {event.event_id}.",
             agent_id=event.agent_id,
             session_id=event.session_id,
         )
@@ -312,7 +312,7 @@ class Receiver:
         self._log.error("skipped an event larger than 1 MiB", type=kind, session_id=session_id)
         await self._report(
             f"oversize:{session_id}",
-            f"An event ({kind}) was larger than 1 MiB and was not taken in.",
+            f"An event ({kind}) was larger than 1 MiB and was skipped.",
             agent_id=agent_id,
             session_id=session_id,
         )
@@ -329,7 +329,7 @@ class Receiver:
         session_id = head_field(frame.data, "session_id")
         await self._report(
             f"unreadable:{session_id}",
-            f"Something that names a critical event could not be read ({reason}, {frame.size} bytes).",
+            f"A message that looks like a critical event could not be read ({reason}, {frame.size} bytes).",
             agent_id=head_field(frame.data, "agent_id"),
             session_id=session_id,
         )
@@ -343,8 +343,8 @@ class Receiver:
             return
         await self._report(  # where its own route says, not that of the agent whose name it took
             f"agent:{self._producer}:{event.agent_id}",
-            f"An event ({event.type}) came as if from {role_name(event.agent_id)}, for which this producer may not "
-            "speak, and was not taken in. `agents` of its [[producers]] table says for which it may.",
+            f"An event ({event.type}) named the agent {role_name(event.agent_id)}, for which this producer may not "
+            "speak. It was skipped. The producer's [[producers]] table lists its agents in `agents`.",
             agent_id=None,
             session_id=event.session_id,
         )
@@ -410,7 +410,7 @@ def _place(error: BaseException) -> str:
 def _reason(error: Exception, *, torn: bool) -> str:
     """Without contents: the JSON decoder's own message has none, but its exception holds the document."""
     if torn:
-        return "the connection ended in the middle of it"
+        return "the connection ended before it was complete"
     if isinstance(error, NotAnEvent):
         return str(error)
     return "nested too deeply" if isinstance(error, RecursionError) else "not JSON"

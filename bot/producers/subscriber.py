@@ -257,7 +257,7 @@ class Subscriber:
         try:
             subscription = await self._remembered() or await self._subscribe()
         except StorageError as error:
-            return Lost(f"the subscription cannot be kept ({error})")
+            return Lost(f"the subscription cannot be stored ({error})")
         if isinstance(subscription, NoSubscription):
             return Lost(
                 subscription.reason,
@@ -323,7 +323,7 @@ class Subscriber:
         except NETWORK as error:
             reason = words(error)
         except StorageError as error:
-            return Lost(f"where to resume cannot be read ({error})")
+            return Lost(f"cannot read where to resume ({error})")
         last = frames.close()
         if last is not None:
             self._buffer.add(self._arrival(last, subscription, live=False))
@@ -404,7 +404,9 @@ class Subscriber:
                     async with self._http.stream("GET", url):
                         continue
             except NETWORK as error:
-                return Lost(f"is silent, and so is its /healthz: {words(error)}", useful=self.connected)
+                return Lost(
+                    f"sends nothing, and its /healthz does not answer: {words(error)}", useful=self.connected
+                )
 
     async def _gone(self) -> Lost:
         await self._renew.wait()

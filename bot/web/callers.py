@@ -32,7 +32,9 @@ PAGE_HEADER = "X-Clarify-Page"
 _LOCAL = "local"
 _PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # what their names begin with
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
-_NOBODYS = "The bearer token is not that of any producer."
+_NOBODYS = (
+    "This bearer token belongs to no producer in clarify.toml. Check the variable that `token_env` names."
+)
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
 
@@ -83,7 +85,9 @@ class Callers:
             if "authorization" in request.headers:
                 raise _unauthorized(_NOBODYS)
             raise problem(
-                403, "NO_PRODUCER", "No producer may call: none of the configuration is without `url`."
+                403,
+                "NO_PRODUCER",
+                "No producer may call. Add a [[producers]] table without `url` to clarify.toml.",
             )
         name = self._named(request)
         _check_json(request)
@@ -110,7 +114,7 @@ class Callers:
         if (header := request.headers.get("authorization")) is not None:
             self._holders(header)
         elif not is_address(host := request.headers.get("host", "")) and not is_loopback_host(host):
-            why = "Call it by its address or as localhost, or send a producer's token."
+            why = "Use the server's IP address or localhost, or send a producer's token."
             raise problem(403, "HOST", why)
 
     def _check_local(self, request: Request, name: str) -> None:
@@ -118,17 +122,17 @@ class Callers:
         if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
             if self._tokens:
                 raise _unauthorized()
-            why = f"{name} has no token, so it may call from this machine only, and not through a proxy."
-            raise problem(403, "NOT_LOCAL", why + " Set `token_env` for it.")
+            why = f"{name} has no token, so it can call only from this machine, without a proxy."
+            raise problem(
+                403, "NOT_LOCAL", why + " To call from elsewhere, set `token_env` in its [[producers]] table."
+            )
         known = self._is_our_page(request) or request.headers.get("origin") in self._origins
         if not known and (
             "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none"
         ):
-            raise problem(403, "BROWSER", "A web page may not call without a token.")
+            raise problem(403, "BROWSER", "Requests from a web page need a bearer token.")
         if not is_loopback_host(request.headers.get("host", "")):
-            raise problem(
-                403, "HOST", "Without a token, the address called must be localhost, 127.0.0.1 or [::1]."
-            )
+            raise problem(403, "HOST", "Without a token, call localhost, 127.0.0.1 or [::1].")
 
     def _is_our_page(self, request: Request) -> bool:
         key = request.headers.get(PAGE_HEADER, "").encode("latin-1")
@@ -187,18 +191,26 @@ def _choose(names: tuple[str, ...], asked: str | None) -> str:
         return names[0]
     if asked is None:
         raise problem(
-            400, "WHICH_PRODUCER", f"Say who you are, with ?producer= and one of: {', '.join(names)}."
+            400,
+            "WHICH_PRODUCER",
+            f"Several producers can call this way. Add ?producer= with one of: {', '.join(names)}.",
         )
     if asked not in names:
-        raise problem(403, "OTHER_PRODUCER", "You are not that producer.")
+        raise problem(
+            403,
+            "OTHER_PRODUCER",
+            "This token, or this machine, does not belong to that producer. Correct ?producer=, or send the producer's own token.",
+        )
     return asked
 
 
 def _check_json(request: Request) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method in _WITH_BODY and kind != "application/json":
-        raise problem(415, "NOT_JSON", "The content type must be application/json.")
+        raise problem(415, "NOT_JSON", "Send the header Content-Type: application/json.")
 
 
-def _unauthorized(why: str = "A bearer token is required.") -> HTTPException:
+def _unauthorized(
+    why: str = "Send the bearer token of your producer: Authorization: Bearer TOKEN.",
+) -> HTTPException:
     return problem(401, "UNAUTHORIZED", why, headers={"WWW-Authenticate": "Bearer"})

@@ -40,7 +40,7 @@ _Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[!-~]+$",
-        description="Asking again with the same key, about the same issue, is the same question",
+        description="Idempotency key: repeating a request with the same key and issue returns the same question",
     ),
 ]
 _Test = Callable[[Clarification], bool]
@@ -62,7 +62,7 @@ _Words = Annotated[
 ]
 _Context = Annotated[
     str | None,
-    Field(max_length=CONTEXT_LIMIT, description="What whoever answers should know"),
+    Field(max_length=CONTEXT_LIMIT, description="What the answerer should know"),
 ]
 
 
@@ -82,48 +82,48 @@ class Question(_Body):
     """A question of one role to another."""
 
     from_: _Role = Field(
-        alias="from", description="The role that asks; never a person", examples=["engineer"]
+        alias="from", description="The agent role that asks; not a person", examples=["engineer"]
     )
-    to: _Role = Field(description="The role that is asked; `human` asks people", examples=["human"])
-    issue: _Number = Field(
-        ge=1, le=HIGHEST_ISSUE, description="The number of the issue that it is about", examples=[42]
-    )
+    to: _Role = Field(description="The role to ask; `human` for people", examples=["human"])
+    issue: _Number = Field(ge=1, le=HIGHEST_ISSUE, description="The issue's number", examples=[42])
     topic: str = Field(
         max_length=TOPIC_LIMIT,
-        description="What it is about, or empty; once answered, the same topic again is the next round",
+        description="The topic, or empty; asking again on an answered topic starts the next round",
         examples=["storage"],
     )
     question: _Words
-    blocking: bool = Field(default=True, description="Whether `from` does nothing until it has the answer")
+    blocking: bool = Field(default=True, description="Whether `from` is blocked until it has the answer")
     context: _Context = None
 
 
 class FollowUp(_Body):
-    """The next question of the same clarification, once it was answered."""
+    """The next question of an answered clarification."""
 
     question: _Words
     context: _Context = None
 
 
 class _LookQuery(BaseModel):
-    """What a caller waits for."""
+    """What to wait for."""
 
-    wait: int = Field(default=0, ge=0, le=_LONGEST_WAIT, description="Seconds to wait for news")
-    after_round: int | None = Field(default=None, ge=0, description="News: a later round, or its end")
-    revision: int | None = Field(default=None, ge=0, description="News: any change since this one")
+    wait: int = Field(default=0, ge=0, le=_LONGEST_WAIT, description="Seconds to wait for a change")
+    after_round: int | None = Field(default=None, ge=0, description="Wait for a later round, or the end")
+    revision: int | None = Field(default=None, ge=0, description="Wait for any change after this revision")
 
 
 class _ListQuery(BaseModel):
-    """Which clarifications are listed."""
+    """Which clarifications to list."""
 
     issue: int | None = Field(default=None, ge=1, le=10**15)
-    status: Status | Literal["open"] | None = Field(default=None, description="`open`: takes an answer")
-    after: str | None = Field(default=None, pattern=_ID_PATTERN, description="`next` of the page before")
+    status: Status | Literal["open"] | None = Field(
+        default=None, description="`open`: every status that still takes an answer"
+    )
+    after: str | None = Field(default=None, pattern=_ID_PATTERN, description="`next` of the previous page")
     limit: int = Field(default=50, ge=1, le=100)
 
 
 class Said(BaseModel):
-    """One line of a thread; `timestamp` is RFC 3339."""
+    """One entry of a thread; `timestamp` is RFC 3339."""
 
     round: int
     from_: str = Field(alias="from")
@@ -147,26 +147,28 @@ class Shown(BaseModel):
     round: int
     maxRounds: int  # noqa: N815
     created: str
-    staleAfter: str | None = Field(description="When it is nudged about, or escalated, next")  # noqa: N815
+    staleAfter: str | None = Field(description="When the next reminder or escalation is due")  # noqa: N815
     resolvedAt: str | None  # noqa: N815
     revision: int
     thread: list[Said]
     question: str
-    answer: str | None = Field(description="In words; null while there is none to the latest question")
+    answer: str | None = Field(
+        description="The answer to the latest question, in words; null until there is one"
+    )
     decidedBy: str | None = Field(  # noqa: N815
-        description="Who answered: `user:…`, `agent:…`, or `ledger:…` for what another program wrote"
+        description="Who answered: `user:…`, `agent:…`, or `ledger:…` if another program wrote the answer"
     )
     answeredAt: str | None  # noqa: N815
     escalatedFor: str | None  # noqa: N815
-    heldBack: str | None = Field(description="Why its target is not asked; people are asked instead")  # noqa: N815
+    heldBack: str | None = Field(description="Why people are asked instead of the agent in `to`")  # noqa: N815
 
 
 class Page(BaseModel):
-    """By issue and number. `next`: the value of `after` for what follows; null: that is all."""
+    """Sorted by issue and number. `next`: pass it as `after` to get the next page; null: this is the last page."""
 
     clarifications: list[Shown]
     next: str | None
-    unreadable: list[int] = Field(description="Issues whose ledger cannot be read now, left out")
+    unreadable: list[int] = Field(description="Issues left out because their ledger cannot be read")
 
 
 def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_waiting: int) -> APIRouter:
@@ -183,7 +185,7 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
 
     @router.post("", status_code=201)
     async def ask(body: Question, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
-        """Ask. The answer comes later: `GET` the location that is returned, with `wait`."""
+        """Ask a person or another agent. To get the answer, `GET` the returned location with `wait`."""
         _check_asker(body.from_, who)
         question = NewRequest(
             body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
@@ -199,7 +201,7 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
     async def follow_up(
         clarification_id: _Id, body: FollowUp, response: Response, key: _Key = None, who: Speaker = caller
     ) -> Shown:
-        """Ask further about what was answered: the next round. After the last one, people have it (409)."""
+        """Ask a follow-up on an answered clarification: the next round. After the last round, people take over (409)."""
         await find(clarification_id, who)
         record = await hub.follow_up(clarification_id, body.question, body.context, _key(who.producer, key))
         _check_key(key, record, body.question)
@@ -209,15 +211,20 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
     async def look(
         clarification_id: _Id, query: Annotated[_LookQuery, Query()], request: Request, who: Speaker = caller
     ) -> Shown:
-        """How it stands. With `wait`, once there is news, or as it is when the time is over: news is the answer to the
-        latest question, or its end; or what `after_round` or `revision` say.
+        """Return the clarification. With `wait`, return as soon as the latest question is answered or closed, or after
+        that many seconds. `after_round` and `revision` change what to wait for.
         """
         record = await find(clarification_id, who)
         is_news = _news(record, query.after_round, query.revision)
         if not query.wait or is_news(record):
             return _shown(record)
         if places.locked():
-            raise problem(503, "BUSY", "Too many wait already; ask again.", headers={"Retry-After": "5"})
+            raise problem(
+                503,
+                "BUSY",
+                "Too many requests are waiting already. Try again in 5 seconds.",
+                headers={"Retry-After": "5"},
+            )
         async with places:
             news = hub.until(clarification_id, is_news)
             await _until_any(query.wait, news, stopping_of(request).wait(), hung_up(request.receive))
@@ -225,7 +232,7 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
 
     @router.get("")
     async def listed(query: Annotated[_ListQuery, Query()], who: Speaker = caller) -> Page:
-        """What the caller's agents asked others and were asked by them, and what its sessions asked."""
+        """List what your agents asked and were asked, and what your sessions asked."""
         return await _page(ledger, _seen_by(who), query)
 
     return router
@@ -279,9 +286,9 @@ async def _until_any(seconds: float, news: Awaitable[Any], *ends: Awaitable[Any]
 
 def _check_asker(role: str, who: Speaker) -> None:
     if agent_key(role) == HUMAN or _PERSON.fullmatch(role.strip()):
-        raise ScopeViolation("People do not ask over HTTP: expected the role of an agent as `from`.")
+        raise ScopeViolation("`from` must be an agent's role; people cannot ask over HTTP.")
     if not who.may_be_role(role):
-        why = "You may not ask as that role; `agents` of your [[producers]] table says as which."
+        why = "You may not ask as this role. Use one of `agents` in your [[producers]] table."
         raise problem(403, "OTHER_AGENT", why, field="from")
 
 
@@ -296,9 +303,11 @@ def _check_key(
     if key is None:
         return
     if question not in [entry.body for entry in record.thread if entry.type == "question"]:
-        why = "This key was used for a different question."
+        why = "This key was used for a different question. Use a new key."
     elif any(agent_key(new) != agent_key(old) for new, old in same):
-        why = "This key was used for the same words, but for another topic, or from or to another agent."
+        why = (
+            "This key was used for the same question with a different `topic`, `from` or `to`. Use a new key."
+        )
     else:
         return
     raise problem(409, "KEY_REUSED", why, field="Idempotency-Key")

@@ -138,10 +138,10 @@ def page(document: Document, key: str = "") -> str:
     )
 
 
-_TOOLS = """<div class="tools"><p>Each request below can be tried here: it goes to this server, and what it does is
-done. What is asked is put to people.</p>
-<label>Token, where one is needed <input id="token" type="password" autocomplete="off"></label>
-<label>Producer, where several have no token <input id="producer" autocomplete="off"></label></div>"""
+_TOOLS = """<div class="tools"><p>Try each request below: it goes to this server and takes effect.
+Questions are posted to people.</p>
+<label>Token, if needed <input id="token" type="password" autocomplete="off"></label>
+<label>Producer, if several have no token <input id="producer" autocomplete="off"></label></div>"""
 
 
 def _prose(text: str) -> str:

@@ -77,7 +77,7 @@ _MUST_BE: dict[str, str] = {
     "greater_than_equal": "at least {ge}",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number that is not as large",
+    "int_parsing_size": "a smaller whole number",
     "int_type": "a whole number",
     "less_than_equal": "at most {le}",
     "list_type": "a list",
@@ -88,21 +88,23 @@ _MUST_BE: dict[str, str] = {
     "string_too_long": "at most {max_length} characters long",
     "string_too_short": "at least {min_length} characters long",
     "string_type": "a string",
-    "string_unicode": "text without half characters (lone surrogates)",
+    "string_unicode": "text without lone surrogates (half of a character)",
 }
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 class ErrorBody(BaseModel):
-    """Every answer with a status from 400 on."""
+    """The body of every response with a status of 400 or above."""
 
-    error: str = Field(description="Stable, for programs", examples=["NOT_FOUND"])
-    message: str = Field(description="Why, for people", examples=["There is no clarification CLR-42-001."])
-    field: str | None = Field(default=None, description="Which field of the request is at fault, if one is")
+    error: str = Field(description="A stable code, for programs", examples=["NOT_FOUND"])
+    message: str = Field(
+        description="What is wrong, for people", examples=["There is no clarification CLR-42-001."]
+    )
+    field: str | None = Field(default=None, description="The field that is wrong, if it is one field")
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    "default": {"model": ErrorBody, "description": "It was not done"},
+    "default": {"model": ErrorBody, "description": "The request failed"},
 }
 """For the OpenAPI document, where `build_app` adds it to all routes."""
 
@@ -111,7 +113,7 @@ class TooLarge(HTTPException):
     """The body is over the limit. Raised where it is read, so that a route that reads it itself may react."""
 
     def __init__(self) -> None:
-        super().__init__(413, f"The body may have {BODY_LIMIT} bytes at most.")
+        super().__init__(413, f"The body must not be larger than {BODY_LIMIT} bytes.")
 
 
 def problem(
@@ -138,7 +140,7 @@ def answer_to(error: Exception) -> Response:
             return _body(503, "STORAGE_UNAVAILABLE", str(error), headers=_RETRY_AFTER)
         case ClarifyError():
             return _domain(error)
-    return _body(500, "INTERNAL_ERROR", "Something went wrong here; the log says what.")
+    return _body(500, "INTERNAL_ERROR", "Internal error. See the bot's log.")
 
 
 def _domain(error: ClarifyError) -> Response:
@@ -174,7 +176,7 @@ def _invalid(errors: Sequence[Any]) -> Response:
     """The first that is wrong. JSON that does not parse is 400, JSON that says the wrong thing 422."""
     first: Mapping[str, Any] = errors[0] if errors else {"type": "value_error", "loc": ()}
     if first["type"] == "json_invalid":
-        return _body(400, "NOT_JSON", "The body is not JSON.")
+        return _body(400, "NOT_JSON", "The body must be JSON.")
     place = [str(part) for part in first["loc"][1:]]
     field = ".".join(place) if all(_is_name(part) for part in place) else None
     return _body(422, "BAD_INPUT", _trouble(first, f"`{field}`" if field else "The body"), field or None)
@@ -187,7 +189,7 @@ def _trouble(error: Mapping[str, Any], name: str) -> str:
             return f"{name} is required."
         case "extra_forbidden":
             return f"{name} is not a known field. Remove it, or check its spelling."
-    expected = _MUST_BE.get(error["type"], "something else: see /docs")
+    expected = _MUST_BE.get(error["type"], "a valid value; see /docs")
     return f"{name} must be {expected.format_map(error.get('ctx') or {})}."
 
 
@@ -243,7 +245,9 @@ class Guard:
             if not self._stopping.is_set():
                 raise
             if answer.status is None:
-                ending = problem(503, "STOPPING", "clarify-bot is stopping.", headers={"Retry-After": "5"})
+                ending = problem(
+                    503, "STOPPING", "clarify-bot is stopping. Try again later.", headers={"Retry-After": "5"}
+                )
                 await answer_to(ending)(scope, receive, answer)
         except Exception as error:  # noqa: BLE001 - told with where; the caller gets a 500
             _log.exception("request failed", method=scope["method"], path=_path(scope))

@@ -49,7 +49,7 @@ from core.index import Summary
 
 _log = structlog.get_logger("clarify.http")
 _LONGEST = 200  # characters of why something is wrong
-_TAG = "For those who run it"
+_TAG = "For operators"
 # As the tools name themselves; importing them takes the SDK.
 _TOOLS = ("ask_human", "ask_approval", "wait_for_answer", "withdraw_question")
 _KINDS = ("card", "notice", "nudge", "page", "reply")
@@ -79,18 +79,18 @@ class Check:
 class Checked(BaseModel):
     name: str = Field(examples=["slack", "storage"])
     ok: bool
-    why: str = Field(default="", description="Why not; empty if it is")
+    why: str = Field(default="", description="What is wrong; empty if ok")
 
 
 class Degraded(BaseModel):
     name: str = Field(examples=["producer:planner"])
-    why: str = Field(examples=["not connected: it refuses connections"])
+    why: str = Field(examples=["not connected: connection refused"])
 
 
 class Readiness(BaseModel):
-    ready: bool = Field(description="Whether all of `checks` are ok")
-    checks: list[Checked] = Field(description="What it cannot work without")
-    degraded: list[Degraded] = Field(description="What does not work besides; empty if all is well")
+    ready: bool = Field(description="Whether all `checks` are ok")
+    checks: list[Checked] = Field(description="What the bot cannot work without")
+    degraded: list[Degraded] = Field(description="Other problems; empty if there are none")
 
 
 def producer_checks(names: Sequence[str], status: ProducersStatus) -> list[Check]:
@@ -111,7 +111,7 @@ def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIR
     """`needed`: if one of these fails, it is not ready. `others`: if one of these fails, it is listed as degraded."""
     router = APIRouter(tags=[_TAG])
 
-    for path, summary in (("/livez", "Is the process alive?"), ("/healthz", "The same as `/livez`")):
+    for path, summary in (("/livez", "Liveness"), ("/healthz", "Liveness, same as `/livez`")):
         router.head(path, include_in_schema=False)(_alive)
         router.get(
             path,
@@ -123,12 +123,12 @@ def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIR
     @router.head("/readyz", include_in_schema=False)
     @router.get(
         "/readyz",
-        summary="Can it do its work?",
+        summary="Readiness",
         response_model=Readiness,
-        responses={503: {"model": Readiness, "description": "Slack or the storage cannot be used"}},
+        responses={503: {"model": Readiness, "description": "The bot cannot use Slack or its storage"}},
     )
     async def readyz() -> JSONResponse:
-        """200 while Slack and the storage can be used, else 503; `degraded` names whatever else is wrong."""
+        """Returns 200 while the bot can use Slack and its storage, otherwise 503. `degraded` lists other problems."""
         whys = await asyncio.gather(*(_why(check) for check in [*needed, *others]))
         checks = [
             Checked(name=check.name, ok=why is None, why=why or "")
@@ -158,7 +158,7 @@ async def _why(check: Check) -> str | None:
             why = await why
     except Exception as error:  # noqa: BLE001 - a check that fails is an answer to what it checks
         _log.exception("health check failed", check=check.name)
-        why = f"it could not be looked at ({type(error).__name__})"
+        why = f"the check failed ({type(error).__name__})"
     return inert.clip(without_secrets(why), _LONGEST) if why else None
 
 
@@ -189,12 +189,12 @@ def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
 
     @router.get(
         "/metrics",
-        summary="Figures for Prometheus",
+        summary="Metrics for Prometheus",
         response_class=Response,
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def metrics() -> Response:
-        """In Prometheus' text format; counters start at 0 with the process."""
+        """Returns metrics in Prometheus' text format. Counters start at 0 when the process starts."""
         waiting, queued = await _waiting(sources)
         lag = await _lag()
         registry = CollectorRegistry()
@@ -234,55 +234,59 @@ async def _lag() -> float:
 def _figures(sources: Sources) -> Iterator[Metric]:
     telemetry = sources.telemetry
     yield InfoMetricFamily(
-        "clarify_build", "What runs", {"version": version("clarify-bot"), "python": platform.python_version()}
+        "clarify_build",
+        "The version of the bot and of Python",
+        {"version": version("clarify-bot"), "python": platform.python_version()},
     )
     yield from _open(sources)
     yield _counter(
-        "clarify_status_changes", "Statuses that clarifications came to", ["status"],
+        "clarify_status_changes", "Status changes of clarifications", ["status"],
         [((status,), telemetry.changes[status]) for status in get_args(Status)],
     )  # fmt: skip
-    yield _histogram("clarify_time_to_answer_seconds", "From a question to its answer", telemetry.answers)
+    yield _histogram(
+        "clarify_time_to_answer_seconds", "Seconds from a question to its answer", telemetry.answers
+    )
     yield _counter(
         "clarify_answers",
-        "Answers, by the route of the agent that asked and by the kind of answer that it wanted",
+        "Answers, by the route of the agent and the kind of answer it asked for",
         ["route", "kind"],
         _from_zero(telemetry.answered, product(sources.audiences.names, get_args(Kind))),
     )
     yield _counter(
-        "clarify_deliveries", "Tries to bring a message to Slack, or a reply to an agent", ["kind", "outcome"],
+        "clarify_deliveries", "Attempts to deliver a message to Slack or a reply to an agent", ["kind", "outcome"],
         telemetry.deliveries.items(),
     )  # fmt: skip
     yield _counter(
-        "clarify_retries", "Tries that have to be made again", ["kind"],
+        "clarify_retries", "Failed attempts that will be retried", ["kind"],
         [((kind,), count) for kind, count in (dict.fromkeys(_KINDS, 0) | telemetry.retries).items()],
     )  # fmt: skip
     yield _counter(
         "clarify_pages",
-        "Pages, by way and by what became of them",
+        "Pages, by channel (slack or outside) and outcome",
         ["via", "outcome"],
         _from_zero(telemetry.pages, product(("slack", "outside"), ("sent", "failed"))),
     )
     yield _counter(
         "clarify_slack_rate_limited",
-        "Calls that Slack did not take because of a rate limit",
+        "Slack calls rejected by a rate limit",
         ["method"],
         [((method,), count) for method, count in ({_POST: 0} | telemetry.rate_limited).items()],
     )
     yield _counter(
         "clarify_http_requests",
-        "Requests to this server, by the path of their route and by the status of the answer",
+        "HTTP requests, by route and response status",
         ["path", "status"],
         telemetry.requests.items(),
     )
     yield _counter(
         "clarify_mcp_calls",
-        "Calls of MCP tools, by what became of them",
+        "MCP tool calls, by outcome",
         ["tool", "outcome"],
         _from_zero(telemetry.tools, product(_TOOLS, ("done", "refused", "failed", "left"))),
     )
     yield _counter(
         "clarify_log_lines_dropped",
-        "Lines of the log that nobody read in time",
+        "Log lines dropped because the reader was too slow",
         [],
         [((), lines_dropped())],
     )
@@ -296,25 +300,25 @@ def _lags(
     lengths |= {f"webhook {host}": count for host, count in queued.items()}
     yield _counter(
         "clarify_webhook_requests",
-        "Tries to bring an event to a webhook",
+        "Attempts to deliver an event to a webhook",
         ["endpoint", "outcome"],
         _from_zero(sources.telemetry.webhooks, product(queued, ("sent", "later", "never"))),
     )
     yield _gauge(
         "clarify_leads",
-        "1 while it leads, of all that run on one database; alone it always does",
+        "1 while this replica is the leader; always 1 without other replicas",
         sources.leads(),
     )
-    yield _gauge("clarify_event_loop_lag_seconds", "One turn of the event loop", lag)
-    yield _gauge("clarify_slack_connected", "1 while Slack can reach us", sources.slack_connected())
-    yield _gauge("clarify_storage_readable", "1 while the storage can be read", waiting is not None)
+    yield _gauge("clarify_event_loop_lag_seconds", "Duration of one turn of the event loop", lag)
+    yield _gauge(
+        "clarify_slack_connected", "1 while the bot is connected to Slack", sources.slack_connected()
+    )
+    yield _gauge("clarify_storage_readable", "1 while the bot can read its storage", waiting is not None)
     if waiting is not None:
         lengths["inbox"] = waiting.count
         oldest = waiting.oldest.total_seconds()
-        yield _gauge(
-            "clarify_inbox_oldest_seconds", "How long the oldest event has waited to be worked off", oldest
-        )
-    yield _gauges("clarify_queue_length", "What waits to be done", "queue", dict(sorted(lengths.items())))
+        yield _gauge("clarify_inbox_oldest_seconds", "Age of the oldest unprocessed event", oldest)
+    yield _gauges("clarify_queue_length", "Entries in each queue", "queue", dict(sorted(lengths.items())))
 
 
 def _open(sources: Sources) -> Iterator[Metric]:
@@ -328,14 +332,14 @@ def _open(sources: Sources) -> Iterator[Metric]:
             oldest[name] = max(oldest[name], age)
     yield _gauges(
         "clarify_open",
-        "Clarifications that wait for an answer now, of people or of another agent, by status: pending, stale (people were "
-        "reminded), escalated (somebody is paged)",
+        "Open clarifications, waiting for people or another agent, by status: pending, stale (people were reminded), "
+        "escalated (someone was paged)",
         "status",
         {status: counts[status] for status in _OPEN},
     )
     yield _gauges(
         "clarify_oldest_question_seconds",
-        "How long the oldest question that waits for people has waited, by the route of the agent that asked; 0: none waits",
+        "Age of the oldest question waiting for people, by the route of the agent; 0 if none waits",
         "route",
         oldest,
     )
@@ -343,20 +347,20 @@ def _open(sources: Sources) -> Iterator[Metric]:
 
 def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
     for name, about, key in (
-        ("connected", "1 while it is", "connected"),
-        ("backlog", "Events read and not yet stored", "backlog"),
-        ("clock_offset_seconds", "Our clock minus its clock", "offset_seconds"),
+        ("connected", "1 while the bot is connected to the producer", "connected"),
+        ("backlog", "Events read but not yet stored", "backlog"),
+        ("clock_offset_seconds", "The bot's clock minus the producer's clock", "offset_seconds"),
     ):
         values = {producer: status.get(key, 0) for producer, status in statuses.items()}
         yield _gauges(f"clarify_producer_{name}", about, "producer", values)
     down = {
         name: not (each.get("connected") or each.get("dialect") == "push") for name, each in statuses.items()
     }
-    about = "1 while it is not connected and should be; one that pushes comes when it has something"
+    about = "1 while the producer should be connected but is not; always 0 for producers that push"
     yield _gauges("clarify_producer_down", about, "producer", down)
     yield _counter(
         "clarify_producer_events",
-        "What came from it: all events, and what was wrong",
+        "Events from the producer: all of them, and each kind of problem",
         ["producer", "what"],
         [
             ((producer, what), status.get(what, 0))

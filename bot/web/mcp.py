@@ -64,7 +64,12 @@ class _Served:
             speaker = self._callers.speaker(request)
             if request.method != "POST":
                 # A client that would listen for what the server says by itself: it says nothing.
-                raise problem(405, "METHOD_NOT_ALLOWED", "Only POST is used here.", headers={"Allow": "POST"})
+                raise problem(
+                    405,
+                    "METHOD_NOT_ALLOWED",
+                    "Use POST: this endpoint has no event stream.",
+                    headers={"Allow": "POST"},
+                )
             body = await request.body()
         except HTTPException as error:
             await answer_to(error)(scope, receive, send)

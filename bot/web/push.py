@@ -38,12 +38,12 @@ _STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _log = structlog.get_logger("clarify.http")
-_TAKEN = """An AAEP event is taken in once it is durable. The same event again changes nothing: 202, with the status
-`duplicate`. A question, or another critical event, that breaks its schema is refused, and so is an `event_id` or a
-`reply_token` that came with something else before."""
+_TAKEN = """Returns 202 once the AAEP event is stored. Sending the same event again changes nothing (202, status
+`duplicate`). A question or another critical event that breaks its schema is refused, and so is an `event_id` or
+`reply_token` that was used for a different event."""
 _READ = (
-    "`clarification.reply` and `confirmation.reply` messages of this producer only, one per frame with an `id`. "
-    "With `Last-Event-ID` what came after it; without it, all that is not confirmed and has not run out."
+    "The `clarification.reply` and `confirmation.reply` messages of this producer, one per frame, each with an `id`. "
+    "With `Last-Event-ID`, the replies after it; without it, all that are unconfirmed and not expired."
 )
 _EVENT = {
     "title": "Event",
@@ -95,7 +95,7 @@ _BODY = {
 
 
 class EventTaken(BaseModel):
-    """The event is durable. `duplicate`: it was before. `problems` says what breaks its schema."""
+    """The event is stored; `duplicate`: it already was. `problems`: how it differs from its schema."""
 
     status: Literal["accepted", "duplicate"] = "accepted"
     event_id: str
@@ -119,14 +119,17 @@ class SubscriptionRejected(BaseModel):
 _Rejection = ErrorBody | SubscriptionRejected
 _POST_ANSWERS: dict[int | str, dict[str, Any]] = {
     201: {"model": SubscriptionAccepted, "description": "A subscription.request was accepted"},
-    202: {"model": EventTaken, "description": "The event is in the inbox"},
+    202: {"model": EventTaken, "description": "The event is stored"},
     204: {"description": "The subscription is closed"},
-    400: {"model": _Rejection, "description": "No event, or no message of a handshake"},
+    400: {"model": _Rejection, "description": "Not an event or a handshake message"},
     403: {
         "model": ErrorBody,
-        "description": "Not from there, or an agent for which the producer may not speak",
+        "description": "Calls are not allowed from there, or the producer may not speak for this agent",
     },
-    422: {"model": ErrorBody, "description": "An event to mend: what is wrong with it, and in which field"},
+    422: {
+        "model": ErrorBody,
+        "description": "The event is wrong: `field` names the field, `message` says what to send",
+    },
 }
 _GET_ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "The replies"},
@@ -140,7 +143,11 @@ def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIR
     def caller(request: Request) -> Push:
         push = producers.pushing(callers.pushing(request))
         if push is None:
-            raise problem(403, "NO_PRODUCER", "This producer does not push to us.")
+            raise problem(
+                403,
+                "NO_PRODUCER",
+                "This producer cannot push events. Remove `url` from its [[producers]] table, or let the bot read its events.",
+            )
         return push
 
     async def take(request: Request) -> Response:
@@ -148,7 +155,8 @@ def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIR
         return _answer(await _taken(push, request))
 
     async def read(
-        request: Request, last_event_id: Annotated[str | None, Header(description="Where to resume")] = None
+        request: Request,
+        last_event_id: Annotated[str | None, Header(description="Resume after this reply")] = None,
     ) -> Response:
         push = caller(request)
         try:
@@ -167,7 +175,7 @@ def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIR
             response_class=Response,
             responses=_POST_ANSWERS,
             openapi_extra={"requestBody": _BODY},
-            summary="Take in an event",
+            summary="Send an event",
             description=_TAKEN,
             include_in_schema=shown,
         )

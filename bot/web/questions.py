@@ -40,17 +40,17 @@ LinksOf = Callable[[Sequence[str]], Awaitable[dict[str, str]]]
 
 
 class ListedQuestion(BaseModel):
-    """How a question stands. Times are RFC 3339."""
+    """A question's state. Times are RFC 3339."""
 
     model_config = ConfigDict(extra="forbid")
 
     id: str = Field(description="The question's id, for `GET` and `DELETE`")
     kind: DirectKind = Field(description="What kind of answer was asked for")
     agent: str = Field(description="Who asked")
-    session: str | None = Field(description="Its session, which is its Slack thread")
-    key: str | None = Field(description="The key that it was asked with")
+    session: str | None = Field(description="Its session; one session is one Slack thread")
+    key: str | None = Field(description="The idempotency key it was asked with")
     status: Status = Field(
-        description="`waiting`; `answered`: see `answer`; `expired`: assume `default`; `withdrawn`: you took it back; "
+        description="`waiting`; `answered`: see `answer`; `expired`: assume `default`; `withdrawn`: you withdrew it; "
         "`closed`: a person closed it, see `comment`"
     )
     escalated: bool = Field(description="Whether the person on call was paged")
@@ -60,34 +60,34 @@ class ListedQuestion(BaseModel):
     comment: str | None = Field(description="Why it was rejected or closed")
     decided_by: str | None = Field(description="Who decided, such as `user:slack/T0LOCAL/U0ANN`")
     decided_at: str | None = Field(description="When")
-    default: Any = Field(description="What to assume if nobody answers")
-    approved_by: list[str] = Field(description="Who has accepted so far")
-    approvals_needed: int = Field(description="How many different people have to accept")
+    default: Any = Field(description="What to assume if no one answers")
+    approved_by: list[str] = Field(description="Who has approved so far")
+    approvals_needed: int = Field(description="How many different people must approve")
     created_at: str = Field(description="When it was asked")
     expires_at: str | None = Field(description="When it expires")
     link: str | None = Field(description="Its card in Slack, once it is posted")
 
 
 class QuestionState(ListedQuestion):
-    """How a question stands, and what was asked. Times are RFC 3339."""
+    """A question's state, and what was asked. Times are RFC 3339."""
 
     asked: dict[str, Any] = Field(
-        description="After redaction: `kind`, `question` or `action`, and what else of the question there was"
+        description="The question as asked, after redaction: `kind`, `question` or `action`, and its other fields"
     )
 
 
 class QuestionList(BaseModel):
-    """A page of one's own questions, the newest first."""
+    """A page of your own questions, newest first."""
 
     questions: list[ListedQuestion] = Field(
         description=f"At most {MOST_LISTED}; the answer of an approval comes without its arguments"
     )
     next: str | None = Field(
-        description="`after` of the next page, which may be there though this one is not full; null: there is none"
+        description="Pass it as `after` to get the next page; null: this is the last page. A page that is not full can have a next one"
     )
 
 
-_GONE = "It was forgotten (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
+_GONE = "The conversation was deleted (`FORGOTTEN`), or another program changed or deleted it after it was decided (`TAMPERED`)"
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": QuestionState, "description": "The question's state"},
     404: {"model": ErrorBody, "description": "You have no question with this id"},
@@ -101,9 +101,9 @@ _ASKED: dict[int | str, dict[str, Any]] = {
     410: {"model": ErrorBody, "description": _GONE},
     422: {
         "model": ErrorBody,
-        "description": "A field is wrong: `field` says which, `message` what was expected",
+        "description": "A field is wrong: `field` names it, `message` says what to send",
     },
-    429: {"model": ErrorBody, "description": "Too many of your questions wait: see `Retry-After`"},
+    429: {"model": ErrorBody, "description": "Too many of your questions are open: see `Retry-After`"},
 }
 
 
@@ -163,12 +163,13 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     async def ask(
         body: NewQuestion, request: Request, wait: _Wait = 0, key: _Key = None, who: Speaker = caller
     ) -> Response:
-        """Ask a person in Slack. Returns the question's state once it is stored; with `wait`, once someone has decided, at
-        the latest after that many seconds. Asking again with the same `key` is the same question.
+        """Ask a person in Slack. Returns the question's state once it is stored. With `wait`, returns as soon as someone
+        decides, or after that many seconds. Asking again with the same `key` returns the same question.
         """
         if key is not None and body.key not in {None, key}:
             raise BadField(
-                "key", "`key` differs from the header Idempotency-Key. Send one of them, or the same in both."
+                "key",
+                "`key` differs from the header Idempotency-Key. Send only one, or the same value in both.",
             )
         new = body if key is None else body.model_copy(update={"key": key})
         record, is_new = await questions.ask(new, who)
@@ -176,24 +177,24 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
 
     @router.get("/{question_id}", response_class=Response, responses=_ANSWERS)
     async def look(question_id: _Id, request: Request, wait: _Wait = 0, who: Speaker = caller) -> Response:
-        """Return the question's state; with `wait`, once someone has decided, at the latest after that many seconds. An
-        answer that was sent counts as picked up.
+        """Return the question's state. With `wait`, return as soon as someone decides, or after that many seconds. An
+        answer counts as picked up once it is sent.
         """
         return await settled(await questions.find(question_id, who.producer), who, wait, request)
 
     @router.get("", responses={404: _ANSWERS[404]})
     async def listed(
-        status: Annotated[Status | None, Query(description="Only these")] = None,
+        status: Annotated[Status | None, Query(description="Only questions with this status")] = None,
         session: Annotated[
-            str | None, Query(min_length=1, max_length=256, description="Only of this session")
+            str | None, Query(min_length=1, max_length=256, description="Only questions of this session")
         ] = None,
         after: Annotated[
-            str | None, Query(pattern=_ID_PATTERN, description="`next` of the page before")
+            str | None, Query(pattern=_ID_PATTERN, description="`next` of the previous page")
         ] = None,
         who: Speaker = caller,
     ) -> QuestionList:
-        """List your own questions, for an agent that was restarted: page by page, until `next` is null. Listing picks up no
-        answer and shows no arguments; `GET` the question for those.
+        """List your own questions, for example after a restart: page by page, until `next` is null. A list shows no
+        arguments and does not count as picking up an answer; `GET` the question for that.
         """
         found, following = await questions.listed(who.producer, session=session, status=status, after=after)
         states = [_brief(each) for each in await waiting.states(found)]
@@ -204,11 +205,11 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
     )
     async def withdraw(
         question_id: _Id,
-        comment: Annotated[str | None, Query(max_length=500, description="Why, for people")] = None,
+        comment: Annotated[str | None, Query(max_length=500, description="Why; people see it")] = None,
         who: Speaker = caller,
     ) -> Response:
-        """Withdraw a question: its card loses its controls and says so. A question that is over stays as it is. If an
-        answer came first, you get it (409).
+        """Withdraw a question: its card says so and loses its controls. A closed or expired question stays as it is. If
+        someone answered first, you get the answer (409).
         """
         is_withdrawn = True
         try:
@@ -237,9 +238,7 @@ def _check_query(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             field = name if name.isascii() and name.isidentifier() else "query"
-            raise BadField(
-                field, f"`{field}` is not known in the query: expected {', '.join(sorted(known))}."
-            )
+            raise BadField(field, f"`{field}` is not a query parameter here. Use {', '.join(sorted(known))}.")
 
 
 class _Handed(JSONResponse):

@@ -38,15 +38,15 @@ _log = structlog.get_logger("clarify.http")
 _GRACE = 1  # seconds that requests have to end by themselves; those that wait watch `stopping`
 _BACKLOG = 128  # as many connections are accepted at once, before one of them can be refused
 _WHY = {
-    errno.EADDRINUSE: "the address is in use; expected one that nothing else listens on",
-    errno.EACCES: "not permitted; expected a port from 1024 on, or the right to use this one",
-    errno.EADDRNOTAVAIL: "no address of this machine",
+    errno.EADDRINUSE: "the address is already in use; stop the other program or choose another port",
+    errno.EACCES: "permission denied; choose a port of 1024 or above, or grant the right to use this one",
+    errno.EADDRNOTAVAIL: "not an address of this machine",
 }
 _ABOUT = """Ask people in Slack with `POST /questions`; MCP clients connect to `/mcp`. Below: agents that ask agents, agents that
 push their events, and health and metrics for operators.
 
 Send the bearer token of your producer; processes on this machine may call without one. Every error is JSON: `error`,
-`message`, and `field` if one is at fault. A body may have 1 MiB.
+`message`, and `field` if one is at fault. A body can be up to 1 MiB.
 """
 _DESCRIPTORS = 4096
 _MOST = 2048  # connections
@@ -143,7 +143,7 @@ class HttpServer:
         finally:
             self._give_up()
         if not self.stopping.is_set():
-            raise TaskDiedError("The HTTP server ended, which it must not.")
+            raise TaskDiedError("The HTTP server stopped unexpectedly.")
 
     def begin_stop(self) -> None:
         """Take no more requests; `run` ends within 2 s. An address that was bound and is not served is given up."""
@@ -225,7 +225,7 @@ async def bind(host: str, port: int) -> list[socket.socket]:
         return _bind_all([(family, address) for family, _, _, _, address in found])
     except OSError as error:
         unknown = isinstance(error, socket.gaierror)
-        why = _WHY.get(error.errno or 0, "no such host" if unknown else error.strerror)
+        why = _WHY.get(error.errno or 0, "unknown host" if unknown else error.strerror)
         told = f"http.listen: {_authority(host, port)}: {why}"
         if error.errno == errno.EADDRINUSE:
             raise AddressInUseError(told) from error
@@ -477,7 +477,7 @@ class Connection(H11Protocol):
 
 def _too_slow() -> tuple[h11.Event, ...]:
     answer = answer_to(
-        problem(408, "TOO_SLOW", "The request did not come in time.", headers={"Connection": "close"})
+        problem(408, "TOO_SLOW", "The request did not arrive in time.", headers={"Connection": "close"})
     )
     head = h11.Response(status_code=answer.status_code, headers=answer.raw_headers)
     return head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()
@@ -485,5 +485,5 @@ def _too_slow() -> tuple[h11.Event, ...]:
 
 async def _busy(scope: Scope, receive: Receive, send: Send) -> None:
     headers = {"Connection": "close", "Retry-After": "5"}
-    why = "There are too many connections; try again soon."
+    why = "Too many connections. Try again in a few seconds."
     await answer_to(problem(503, "BUSY", why, headers=headers))(scope, receive, send)

@@ -11,12 +11,15 @@ from bot.web.guard import ErrorBody
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "Acknowledged. The body is what Slack is to show or do, if anything",
+        "description": "Acknowledged. The body tells Slack what to show or do, if anything",
         "content": {"application/json": {}, "text/plain": {"schema": {"type": "string"}}},
     },
-    400: {"model": ErrorBody, "description": "Signed, but not readable"},
-    401: {"model": ErrorBody, "description": "Not signed by Slack, or too long ago"},
-    500: {"model": ErrorBody, "description": "Not taken: Slack repeats an event, who clicked sees an error"},
+    400: {"model": ErrorBody, "description": "Signed correctly, but unreadable"},
+    401: {"model": ErrorBody, "description": "Not signed by Slack, or the signature is too old"},
+    500: {
+        "model": ErrorBody,
+        "description": "Not accepted: Slack resends an event; a person who clicked sees an error",
+    },
     503: {"model": ErrorBody, "description": "Not ready yet, or stopping"},
 }
 _BODY: dict[str, Any] = {

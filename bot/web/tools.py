@@ -147,7 +147,10 @@ def _id_in(arguments: dict[str, Any]) -> str:
         raise BadField(others[0][:64], f"`{others[0][:64]}` is not an argument of this tool. Remove it.")
     given = arguments.get("id")
     if not isinstance(given, str):
-        raise BadField("id", "`id` is required: the one that was returned, such as CLR-100001-001.")
+        raise BadField(
+            "id",
+            "`id` is required: pass the id returned by ask_human or ask_approval, such as CLR-100001-001.",
+        )
     parse_id(given)
     return given
 

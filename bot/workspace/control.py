@@ -166,7 +166,7 @@ class Control:
             "acks": lambda: [asdict(ack) for ack in ws.acks],
         }
         if what not in readers:
-            raise web.HTTPNotFound(text=f"nothing called {what}")
+            raise web.HTTPNotFound(text=f"unknown name {what}")
         try:
             rows = readers[what]()
         except (ControlError, KeyError) as error:
@@ -188,7 +188,7 @@ def _json_in_json_out(
         except ValueError:
             body = None
         if not isinstance(body, dict):
-            return web.json_response({"error": "expected a JSON object"}, status=400)
+            return web.json_response({"error": "the body must be a JSON object"}, status=400)
         try:
             return web.json_response(await handler(request, body))
         except (ControlError, ValueError, TypeError, KeyError) as error:

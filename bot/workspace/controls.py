@@ -75,7 +75,7 @@ def find(blocks: list[Json], name: str | None, *, kinds: set[str] | None = None)
     if len(found) == 1:
         return found[0]
     there = [sorted(c.names()) for c in candidates]
-    msg = f"{len(found)} controls go by {name!r}, expected exactly one; there are: {there}"
+    msg = f"{len(found)} controls are named {name!r}, not one. Controls: {there}"
     raise ControlError(msg)
 
 
@@ -187,7 +187,7 @@ def _moment(entered: str) -> int:
     try:
         return int(datetime.fromisoformat(entered).replace(tzinfo=UTC).timestamp())
     except ValueError:
-        msg = f"no moment {entered!r}; expected one like 2026-05-24T14:00"
+        msg = f"{entered!r} is not a date and time such as 2026-05-24T14:00"
         raise ControlError(msg) from None
 
 
@@ -196,7 +196,7 @@ def _option(element: Json, entered: Any) -> Json:
     for option in options:
         if entered in {option["text"]["text"], option["value"]}:
             return option
-    msg = f"no option {entered!r}; there are: {[option['text']['text'] for option in options]}"
+    msg = f"no option {entered!r}. Options: {[option['text']['text'] for option in options]}"
     raise ControlError(msg)
 
 
@@ -254,7 +254,7 @@ def pressed(blocks: list[Json], posted: Posted) -> tuple[Control, Any]:
     ]
     for control in same[:1]:
         return control, _entered(control, posted.get(name, []))
-    msg = "That control is not there any more."
+    msg = "This control no longer exists."
     raise ControlError(msg)
 
 

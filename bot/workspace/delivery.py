@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 10
 TICKET_LIFETIME = 30.0
 REQUEST_FAULTS = {
-    "bad_signature": "signed with another secret",
-    "unsigned": "without the two headers",
-    "old_timestamp": "rightly signed, six minutes ago",
+    "bad_signature": "signed with the wrong secret",
+    "unsigned": "without the signature headers",
+    "old_timestamp": "signed correctly, but six minutes ago",
     "unreachable": "not sent",
-    "lost": "sent and handled; the answer does not arrive",
+    "lost": "sent and handled, but the response is lost",
 }
 _OLD = 360
 _NOT_HEARD, _NOT_REACHED, _REFUSED = "http_timeout", "connection_failed", "http_error"
@@ -259,7 +259,7 @@ class Requests:
         answer = await self._timed(url, sent, {"Content-Type": _JSON} | self._signature(sent))
         said = answer.body.get("challenge") if isinstance(answer.body, dict) else answer.body
         if answer.failure is not None or said != challenge:
-            msg = f"the request URL did not repeat the challenge: {answer.failure or 'another body'} ({answer.status})"
+            msg = f"the request URL did not repeat the challenge: {answer.failure or 'a different body'} ({answer.status})"
             raise ControlError(msg)
         self.url = url
 

@@ -96,7 +96,7 @@ class Interactions:
         """Fill in the modal on top by label, block_id or action_id, and submit it."""
         view = self._top(user)
         if "submit" not in view.payload:
-            msg = f"the modal on top of {user}'s has no submit button (yet)"
+            msg = f"the modal on top of {user}'s has no submit button"
             raise ControlError(msg)
         blocks = view.payload["blocks"]
         values = controls.state_values(blocks, view.values)
@@ -179,10 +179,10 @@ class Interactions:
         self._may_see(user, message)
         known = [s.callback_id for s in self._state.app.shortcuts]
         if callback_id not in known:
-            msg = f"the app has no message shortcut {callback_id}; there are: {known}"
+            msg = f"the app has no message shortcut {callback_id}; shortcuts: {known}"
             raise ControlError(msg)
         if message.subtype == "tombstone":
-            msg = f"message {message.ts} was deleted: it has no menu"
+            msg = f"message {message.ts} was deleted and has no menu"
             raise ControlError(msg)
         channel = self._state.channels[message.channel]
         payload = self._base("message_action", user) | {
@@ -276,7 +276,7 @@ class Interactions:
         body: Json = {"text": response} if isinstance(response, str) else response
         problems = rules.check_message(body)
         if problems:
-            said = f"The command's answer was refused: {problems[0]}"
+            said = f"The command's response was invalid: {problems[0]}"
             self._context.show_error(user, said, "invalid response")
         else:
             self._say(user, channel, body)
@@ -305,7 +305,7 @@ class Interactions:
     def _show_errors(self, view: View, errors: Any) -> str:
         inputs = {block["block_id"] for block in view.payload["blocks"] if block["type"] == "input"}
         if not isinstance(errors, dict) or not errors or not set(errors) <= inputs:
-            return f"response_action errors: expected a text for some of the input blocks {sorted(inputs)}"
+            return f"response_action errors: must map some of the input blocks to texts: {sorted(inputs)}"
         self._board.refuse_view(view, {block_id: str(text) for block_id, text in errors.items()})
         return ""
 
@@ -321,7 +321,7 @@ class Interactions:
         fault = self._context.faults.take("response_url")
         if fault is not None and fault.name == "5xx":
             outcome, status, args = fault.name, int(fault.detail), {}
-            response = web.Response(status=status, text="no answer to be had")
+            response = web.Response(status=status, text="no response")
         else:
             outcome = "invalid_payload" if body is not args else self._use(request.match_info["key"], args)
             status = {"ok": 200, "used_url": 404, "expired_url": 404}.get(outcome, 400)
@@ -393,7 +393,7 @@ class Interactions:
     def _may_see(self, user: str, shown: Message | Ephemeral) -> None:
         channel = self._state.channels[shown.channel]
         if isinstance(shown, Message) and user not in channel.members:
-            msg = f"{user} does not see {shown.channel}: not a member"
+            msg = f"{user} cannot see {shown.channel}: not a member"
             raise ControlError(msg)
 
     def _check_person(self, control: Control, entered: Any) -> None:
@@ -403,7 +403,7 @@ class Interactions:
         offered = [u.id for u in self._state.users.values() if not u.deleted]
         for user_id in [entered] if isinstance(entered, str) else entered:
             if user_id not in offered:
-                msg = f"no person {user_id!r} to choose; there are: {offered}"
+                msg = f"no person {user_id!r} to choose. People: {offered}"
                 raise ControlError(msg)
 
 

@@ -147,7 +147,7 @@ class Workspace:
         ts = ephemeral if isinstance(ephemeral, str) else ephemeral.ts
         shown = self.state.ephemeral(user, ts)
         if shown is None:
-            msg = f"{user} sees no ephemeral message {ts}; there are: {[e.ts for e in self.ephemerals(user)]}"
+            msg = f"{user} sees no ephemeral message {ts}. Ephemeral messages: {[e.ts for e in self.ephemerals(user)]}"
             raise ControlError(msg)
         return await self.interactions.press(
             user, shown, controls.find(shown.blocks, label, kinds={"button"})
@@ -316,7 +316,7 @@ class Workspace:
     def channel(self, channel: str) -> Channel:
         found = self.state.channels.get(channel)
         if found is None:
-            msg = f"no channel {channel}; there are {sorted(self.state.channels)}"
+            msg = f"no channel {channel}. Channels: {sorted(self.state.channels)}"
             raise ControlError(msg)
         return found
 
@@ -367,7 +367,7 @@ class Workspace:
         if asked is not None:
             view = self.state.view(asked if isinstance(asked, str) else asked.id)
             if view is None or view.user != user:
-                msg = f"{user} does not have this view open (any more)"
+                msg = f"{user} no longer has this view open"
                 raise ControlError(msg)
             return view
         view = next(reversed(self.state.views_of(user)), None) or self.home(user)
@@ -395,7 +395,7 @@ class Workspace:
         except TimeoutError:
             calls = [f"{call.method} {call.outcome}" for call in self.calls[-8:]]
             acks = [f"{ack.payload_type} {ack.failure or 'acknowledged'}" for ack in self.acks[-8:]]
-            msg = f"nothing satisfied the condition within {timeout} s; last calls: {calls}; last envelopes: {acks}"
+            msg = f"the condition was not met within {timeout} s; last calls: {calls}; last envelopes: {acks}"
             raise TimeoutError(msg) from None
 
 
@@ -408,7 +408,7 @@ async def _local_only(
     Refused are requests under a foreign host name (DNS rebinding) and those that another site's page sent.
     """
     if request.url.host not in _HOSTS:
-        raise web.HTTPForbidden(text="this workspace answers to 127.0.0.1 and localhost only")
+        raise web.HTTPForbidden(text="use 127.0.0.1 or localhost to reach this workspace")
     origin = request.headers.get("Origin")
     if origin is not None and origin != f"{request.scheme}://{request.host}":
         raise web.HTTPForbidden(text="requests from other sites are refused")

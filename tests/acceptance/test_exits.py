@@ -43,7 +43,7 @@ async def test_busy_port_ends_with_1_so_that_it_is_started_again(world: World) -
         finally:
             await life.end()
         assert (
-            f"{world.file}: http.listen: 127.0.0.1:{world.port}: the address is in use"
+            f"{world.file}: http.listen: 127.0.0.1:{world.port}: the address is already in use"
             in world.log.read_text()
         )
     async with Life.of(world) as life:

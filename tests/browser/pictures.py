@@ -41,8 +41,8 @@ async def story(stage: World) -> None:
     shown = await stage.ask(
         "rpl_1",
         session=SHOP,
-        question="All 412 tests of 4.1 are green. Shall I start the release?",
-        context="The last release was nine days ago. Nobody else is deploying.",
+        question="All 412 tests of 4.1 passed. Start the release?",
+        context="The last release was nine days ago. No other deployment is running.",
         timeout_seconds=3000,
         default_response="no",
     )
@@ -77,8 +77,8 @@ async def consent(stage: World) -> None:
             "type": "aaep:agent.awaiting.confirmation",
             "session_id": "sess_mail",
             "urgency": "critical",
-            "action": "Mail the announcement of 4.1 to 1,204 customers.",
-            "consequence": "The mails cannot be called back.",
+            "action": "Email the announcement of 4.1 to 1,204 customers.",
+            "consequence": "The emails cannot be recalled.",
             "reply_token": "rpl_3",
             "timeout_seconds": 1800,
             "default_decision": "reject",
@@ -86,7 +86,7 @@ async def consent(stage: World) -> None:
             "irreversible": True,
         }
     )
-    await stage.card("Mail the announcement")
+    await stage.card("Email the announcement")
 
 
 async def approval(stage: World, bot: Bot) -> None:
@@ -136,7 +136,7 @@ async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
 
     await consent(stage)
     page = await visit.page(FOLAKE, scheme="dark", size=CARD)
-    await card(page, "Mail the announcement").get_by_role("button", name="Accept").click()
+    await card(page, "Email the announcement").get_by_role("button", name="Accept").click()
     await save(page, folder / "confirm.png")
 
     await stage.workspace.command(

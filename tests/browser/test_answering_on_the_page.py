@@ -147,7 +147,7 @@ async def test_press_that_comes_too_late_says_so_where_it_was_made(visit: Visit)
     await expect(card(other, "Drop the table")).to_have_count(0)
     await page.locator("#ask-confirm").click()
     notice = page.get_by_role("alert")
-    await expect(notice).to_contain_text("That control is not there any more.")
+    await expect(notice).to_contain_text("This control no longer exists.")
     await expect(card(page, "Drop the table")).to_have_count(0)
     await expect(other.get_by_role("alert")).to_be_hidden()
 

@@ -41,7 +41,7 @@ async def page(window: BrowserContext, tmp_path: Path) -> AsyncIterator[Page]:
         page.on("console", lambda said: complaints.append(said.text) if said.type == "error" else None)
         await page.set_viewport_size(WIDE)
         await page.goto(said.split()[-1])
-        await expect(card(page, "Shall I prepare its announcement?")).to_be_visible()  # the bot is there
+        await expect(card(page, "Prepare its announcement?")).to_be_visible()  # the bot is there
         yield page
         await page.close()
         await window.clear_cookies()
@@ -61,19 +61,19 @@ async def opened(page: Page, words: str) -> Locator:
 
 async def accepted(page: Page) -> None:
     """Accept what its card does not show whole."""
-    await card(page, "Mail the announcement").get_by_role("button", name="Accept").click()
+    await card(page, "Email the announcement").get_by_role("button", name="Accept").click()
     await page.get_by_role("dialog", name="Accept this?").get_by_role("button", name="Accept").click()
 
 
 async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page) -> None:
-    await card(page, "Shall I prepare its announcement?").get_by_role("button", name="Yes").click()
-    await card(page, "Which change shall it begin with?").locator("select").select_option(index=3)
+    await card(page, "Prepare its announcement?").get_by_role("button", name="Yes").click()
+    await card(page, "Which change should come first?").locator("select").select_option(index=3)
 
-    modal = await opened(page, "What shall we call this release?")
+    modal = await opened(page, "What should we call this release?")
     await modal.get_by_label("Your answer").fill("Sturdy Heron")
     await modal.get_by_role("button", name="Send answer").click()
 
-    modal = await opened(page, "Send a test mail")
+    modal = await opened(page, "Send a test email")
     await modal.get_by_label("Accept", exact=True).check()
     await modal.get_by_label("subject").fill("Heron is here")
     await modal.get_by_label("links").fill('{"notes": null')
@@ -81,19 +81,19 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await expect(modal.get_by_role("alert")).to_contain_text("This is no JSON.")
     await modal.get_by_label("links").fill('{"notes": null, "survey": "https://shop.example/survey"}')
     await modal.get_by_role("button", name="Send answer").click()
-    over = page.locator("main article").filter(has_text="Send a test mail")
+    over = page.locator("main article").filter(has_text="Send a test email")
     await expect(over).to_contain_text("subject: The shop 4.1 “Sturdy Heron” is here → Heron is here")
     await expect(over).to_contain_text("links › survey: (none) → https://shop.example/survey")
 
-    modal = await opened(page, "When and to whom shall it go?")
+    modal = await opened(page, "When should it go out, and to whom?")
     await modal.get_by_label("When").fill("2026-12-01T08:30")
-    await modal.get_by_label("Answers go to").fill("shop@shop.example")
+    await modal.get_by_label("Replies go to").fill("shop@shop.example")
     await modal.get_by_role("button", name="Send answer").click()
     await expect(modal.get_by_role("alert")).to_have_text("Please complete this required field.")
     await modal.get_by_label("German").check()
     await modal.get_by_role("button", name="Send answer").click()
 
-    mail = card(page, "Mail the announcement")
+    mail = card(page, "Email the announcement")
     for words in ("at: 2026-12-01T08:30:00Z", "subject: Heron is here", "2 different people have to accept"):
         await expect(mail).to_contain_text(words)
     await expect(mail).not_to_contain_text("SHOP-2190")
@@ -110,12 +110,15 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await page.keyboard.press("Escape")
     await page.get_by_label("Acting as").select_option(ADE)
     await accepted(page)
-    over = page.locator("main article").filter(has_text="Mail the announcement")
+    over = page.locator("main article").filter(has_text="Email the announcement")
     await expect(over).to_contain_text("the agent went on")
     await expect(over).to_contain_text("Accepted before by @Folake")
 
     panel = page.get_by_role("complementary", name="Traffic")
-    for title, words in (("MCP ask_human", "What shall we call"), ("POST /questions", "When and to whom")):
+    for title, words in (
+        ("MCP ask_human", "What should we call"),
+        ("POST /questions", "When should it go out"),
+    ):
         line = panel.locator(".wire.agent").filter(has_text=title).filter(has_text=words)
         await expect(line).to_be_visible()
     await expect(panel.locator(".wire.agent").filter(has_text="answered").last).to_contain_text("Accept")

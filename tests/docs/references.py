@@ -311,7 +311,7 @@ def http_errors() -> str:
     rows["NOT_LOCAL", 403] = (
         "Without a token, only processes of the bot's machine may call, not through a proxy."
     )
-    rows["BAD_INPUT", 422] = "A field is wrong: `field` says which, `message` what was expected."
+    rows["BAD_INPUT", 422] = "A field is wrong: `field` names it, `message` says what to send."
     rows["STORAGE_UNAVAILABLE", 503] = "The storage cannot be used now. Nothing was stored: try again."
     rows["TOO_LARGE", 413] = f"The body has more than {guard.BODY_LIMIT:,} bytes."
     ordered = sorted(rows.items(), key=lambda row: (row[0][1], row[0][0]))

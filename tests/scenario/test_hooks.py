@@ -332,7 +332,7 @@ async def test_silence_never_allows(
     found = json.loads(out)["hookSpecificOutput"] if out else {}
     assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
     card = await stage.card("Run a shell command")
-    assert not controls(await stage.now_says(card, "Withdrawn: nobody answered in time"))
+    assert not controls(await stage.now_says(card, "Withdrawn: no one answered in time"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -435,7 +435,7 @@ async def test_what_is_no_event_is_left_to_the_agent(sent: bytes, agent: str) ->
     process = await Hooks().start(sent, agent=agent)
     out, err = await process.communicate()
     assert (process.returncode, out) == (0, b"")
-    assert b"not understood" in err
+    assert b"cannot read the event" in err
     process = await Hooks().start(sent, "--on-silence", "deny", agent=agent)
     out, _ = await process.communicate()
     assert (process.returncode, out) == (2, b"")
@@ -451,7 +451,7 @@ async def test_event_that_breaks_off_is_decided_by_its_name(
     process = await Hooks().start(f'{{"hook_event_name": "{name}", "tool_name": "Bash", '.encode() + broken)
     out, err = await process.communicate()
     assert process.returncode == 0
-    assert b"not understood" in err
+    assert b"cannot read the event" in err
     found = json.loads(out)["hookSpecificOutput"] if out else {}
     assert found.get("permissionDecision") == decision
 

@@ -198,7 +198,7 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
         assert wrong["said"].startswith("Duplicate choice: `choices[1]`")
         mistakes: list[tuple[str, dict[str, Any], str]] = [
             ("ask_human", {}, "`question` is required."),
-            ("ask_human", {"question": "x", "wait": 56}, "`wait` must be a number of seconds (0 to 55)."),
+            ("ask_human", {"question": "x", "wait": 56}, "`wait` must be a number of seconds from 0 to 55."),
             ("ask_human", {"question": "x", "colour": "red"}, "`colour` is not a field of a question."),
             (
                 "ask_human",
@@ -208,9 +208,9 @@ async def test_mistakes_are_results_that_say_what_is_wrong(url: str, door: str) 
             (
                 "ask_human",
                 {"question": "x", "timeout": "5m"},
-                "`timeout` must be a number of seconds (1 to 2,592,000).",
+                "`timeout` must be a number of seconds from 1 to 2,592,000.",
             ),
-            ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "`irreversible` needs"),
+            ("ask_approval", {"action": "x", "irreversible": True, "risk": "low"}, "`irreversible` requires"),
             ("ask_approval", {"question": "x"}, "`action` is required"),
             ("wait_for_answer", {"id": "CLR-7-001"}, "CLR-7-001"),
             ("wait_for_answer", {"id": "seven"}, "'seven'"),
@@ -387,7 +387,7 @@ async def test_nobody_answers_in_time(tmp_path: Path) -> None:
         await stage.now_says(await stage.card("Which?"), "Expired")
         state = await caller.call("wait_for_answer", id=asked["id"])
         assert (state["status"], state["default"]) == ("expired", "b")
-        assert 'Assume the default: "b"' in state["said"]
+        assert 'Use the default: "b"' in state["said"]
 
 
 async def test_process_is_a_session(stage: World, url: str) -> None:
@@ -547,7 +547,10 @@ async def test_token_is_enough_from_anywhere(stage: World) -> None:
             assert '"agent":"coder"' in answer.text.replace("\\", "").replace(" ", "")
         async with over("stdio", "2026-07-28", url_of(bot)) as client:
             refused = await client.call_tool("ask_human", {"question": "Who am I?"})
-            assert (refused.is_error, words(refused)) == (True, "A bearer token is required.")
+            assert (refused.is_error, words(refused)) == (
+                True,
+                "Send the bearer token of your producer: Authorization: Bearer TOKEN.",
+            )
         async with over("stdio", "2026-07-28", url_of(bot), CLARIFY_TOKEN="secret") as client:
             state = (
                 await client.call_tool("ask_human", {"question": "Who am I?", "wait": 0})

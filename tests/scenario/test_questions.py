@@ -209,11 +209,11 @@ async def test_approval_is_rejected_with_a_reason(stage: World, asker: Asker) ->
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"question": "x", "timeout": "5m"}, "`timeout` must be a number of seconds (1 to 2,592,000)."),
+        ({"question": "x", "timeout": "5m"}, "`timeout` must be a number of seconds from 1 to 2,592,000."),
         ({"question": "x", "choices": [1, 2]}, "`choices[0]` must be a string or an object with `value`."),
         (
             {"question": "x", "choices": ["a", "a"]},
-            "Duplicate choice: `choices[1]` has a value that is there already.",
+            "Duplicate choice: `choices[1]` repeats the value of an earlier choice.",
         ),
         ({"question": "x", "choices": ["a"], "default": "b"}, "`default` must be one of the choices."),
         ({}, "`question` is required."),

@@ -11,7 +11,7 @@ let lost = false;
 feed.onmessage = (event) => {
   if (event.data !== "traffic" || panelShown()) htmx.trigger(body, event.data);
 };
-feed.onerror = () => { lost = true; offline.textContent = "Not connected. Trying again…"; };
+feed.onerror = () => { lost = true; offline.textContent = "Disconnected. Reconnecting…"; };
 feed.onopen = () => {
   offline.textContent = "";
   if (lost) htmx.trigger(body, "refresh");
@@ -52,9 +52,9 @@ body.addEventListener("htmx:beforeSend", (event) => {
   xhr.addEventListener("load", () => {
     const said = xhr.getResponseHeader("X-Notice");
     if (said) notice(JSON.parse(said));
-    else if (xhr.status >= 400) notice(`That did not work: the workspace answered with an error (${xhr.status}).`);
+    else if (xhr.status >= 400) notice(`The workspace returned an error (${xhr.status}).`);
   });
-  xhr.addEventListener("error", () => notice("That could not be sent: the workspace does not answer. Try again."));
+  xhr.addEventListener("error", () => notice("Not sent: the workspace does not respond. Try again."));
 });
 
 // What was entered in a view stays when the view is drawn anew, as far as its fields are still there.
@@ -158,7 +158,7 @@ body.addEventListener("htmx:confirm", async (event) => {
   keep.asking = null;
   if (!yes && elt.matches("form")) elt.reset();
   if (yes && elt.isConnected) issueRequest(true);
-  else if (yes) notice("That was not sent: what it stood on is gone.");
+  else if (yes) notice("Not sent: this control no longer exists.");
   letGo();
 });
 body.addEventListener("click", async (event) => {

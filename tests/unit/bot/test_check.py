@@ -355,7 +355,7 @@ async def test_check_names_a_clock_that_is_off(tmp_path: Path, configure: Config
     [
         ("auto", "", "refuses our token (HTTP 401)"),
         ("standard", 'token_env = "WRONG"', "refuses our token (HTTP 401)"),
-        ("minimal", 'token_env = "TOKEN"', "answered HTTP 404 where events were expected"),
+        ("minimal", 'token_env = "TOKEN"', "answers with HTTP 404 instead of events"),
     ],
 )
 async def test_check_names_producers_that_refuse(
@@ -512,7 +512,7 @@ async def test_check_tells_of_a_port_that_is_taken(configure: Configure, needed:
     if running:
         assert [line.partition(":")[0] for line in found] == ["storage.path"]
     else:
-        in_use = f"http.listen: {listen}: the address is in use; expected one that nothing else listens on"
+        in_use = f"http.listen: {listen}: the address is already in use; stop the other program or choose another port"
         assert found == ([in_use] if needed else [])
 
 

@@ -47,7 +47,7 @@ class Said:
 
     def __call__(self, line: str) -> None:
         self.lines.append(line)
-        if "has joined" in line:
+        if "is connected" in line:
             self.joined.set()
 
 
@@ -72,7 +72,7 @@ async def test_demo_tells_the_page_and_stops_in_order(tmp_path: Path) -> None:
     assert str(tmp_path / "new" / "folder") in words
     assert "Ctrl-C" in words
     assert (tmp_path / "new" / "folder" / "stopped").read_text() == str(int(signal.SIGTERM))
-    assert said.lines[-1] == f"Stopped. Its ledgers and its log are in {tmp_path / 'new' / 'folder'}."
+    assert said.lines[-1] == f"Stopped. The ledgers and the log are in {tmp_path / 'new' / 'folder'}."
 
 
 async def test_demo_removes_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +94,12 @@ async def test_demo_says_so_when_the_bot_dies(tmp_path: Path) -> None:
 
     with pytest.raises(DemoError) as caught:
         await play(port=0, folder=tmp_path, say=Said(), command=dying)
-    assert "the bot ended with exit code 3" in str(caught.value)
+    assert "the bot stopped with exit code 3" in str(caught.value)
     assert str(tmp_path / "bot.log") in str(caught.value)
     assert "last words" in str(caught.value)
 
 
 async def test_demo_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DemoError, match="cannot be used as a folder"):
+    with pytest.raises(DemoError, match="as a folder"):
         await play(port=0, folder=tmp_path / "file" / "sub", say=Said())

@@ -30,7 +30,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     ("context", [7, "x" * 65_537], "a string of at most 65,536 characters."),
     ("agent", [7, "", " ", "x" * 257, "a\nb", "a\n", "a\x07", "a\x9b", "a\u2029"], NAME),
     ("session", [7, "", "x" * 257, "a\rb"], NAME),
-    ("to", [7, "ann", "@ann", "C0CHANNEL"], "an e-mail address or a Slack user ID, such as U0FOLAKE."),
+    ("to", [7, "ann", "@ann", "C0CHANNEL"], "an email address or a Slack user ID, such as U0FOLAKE."),
     ("action", [7, "", " ", "x" * 16_385], LONG),
     ("consequence", [7, "", " ", "x" * 16_385], LONG),
     ("risk", ["grave", 3], "low, medium or high."),
@@ -42,7 +42,7 @@ WRONG: list[tuple[str, list[Any], str]] = [
     (
         "timeout",
         ["5m", "60", 0, 2_592_001, True, None, float("nan")],
-        "a number of seconds (1 to 2,592,000).",
+        "a number of seconds from 1 to 2,592,000.",
     ),
     ("escalate", ["no", 0], "true or false."),
     ("key", [7, "", "x" * 201, "é", "a\n"], "a string of 1 to 200 printable ASCII characters."),
@@ -67,18 +67,22 @@ def test_field_that_is_wrong_is_told_what_it_must_be(field: str, value: Any, exp
     ("given", "field", "message"),
     [
         ({}, "question", "`question` is required."),
-        ({"kind": "approval"}, "action", "`action` is required: what the agent is about to do."),
+        (
+            {"kind": "approval"},
+            "action",
+            "`action` is required for an approval: say what the agent is about to do.",
+        ),
         ({"question": "x", "kind": "choice"}, "choices", "`choices` is required for the kind choice."),
         ({"question": "x", "kind": "form"}, "schema", "`schema` is required for the kind form."),
         (
             {"question": "x", "approvals": 2},
             "approvals",
-            "`approvals` is only for the kind approval; the kind of this question is text.",
+            "`approvals` works only with the kind approval, not text. Remove it, or change `kind`.",
         ),
         (
             {"action": "x", "irreversible": True, "risk": "low"},
             "irreversible",
-            "`irreversible` needs a `risk` of medium or high; the risk is given as low.",
+            "`irreversible` requires `risk` medium or high, not low.",
         ),
         (
             {"question": "x", "choices": ["a", 2]},
@@ -103,12 +107,12 @@ def test_field_that_is_wrong_is_told_what_it_must_be(field: str, value: Any, exp
         (
             {"question": "x", "choices": [{"value": "a", "colour": "red"}]},
             "choices.0.colour",
-            "`choices[0].colour` does not exist: a choice has `value`, `label` and `description`.",
+            "`choices[0].colour` is not a field of a choice. Use `value`, `label` and `description`.",
         ),
         (
             {"question": "x", "choices": ["a", "b", "a"]},
             "choices.2",
-            "Duplicate choice: `choices[2]` has a value that is there already.",
+            "Duplicate choice: `choices[2]` repeats the value of an earlier choice.",
         ),
         (
             {"question": "x", "colour": "red"},
@@ -118,29 +122,29 @@ def test_field_that_is_wrong_is_told_what_it_must_be(field: str, value: Any, exp
         (
             {"question": "x", "my secret": 1},
             None,
-            "The question has a field that does not exist. Remove it.",
+            "The question has an unknown field. Remove it.",
         ),
         ([], None, "A question must be a JSON object."),
         ("x", None, "A question must be a JSON object."),
         (
             {"question": "\ud800"},
             "question",
-            "`question` has half of a character in it (a lone surrogate). Remove it.",
+            "`question` contains half of a character (a lone surrogate). Remove it.",
         ),
         (
             {"question": "x", "\ud800": 1},
             None,
-            "The name of a field has half of a character in it (a lone surrogate). Remove it.",
+            "A field's name contains half of a character (a lone surrogate). Remove it.",
         ),
         (
             {"question": "x", "schema": {"properties": {"n": {"type": "object"}}}},
             "schema.properties.n",
-            "`schema.properties.n` cannot be used. Forms are flat: expected no object within.",
+            "`schema.properties.n` is invalid. Forms are flat: expected no object within.",
         ),
         (
             {"action": "x", "arguments": {"n": float("inf")}},
             "arguments",
-            "`arguments` cannot be used. Expected JSON, which has no NaN and no infinite numbers.",
+            "`arguments` is invalid. Expected JSON, which has no NaN and no infinite numbers.",
         ),
     ],
 )
@@ -157,9 +161,9 @@ def test_question_that_makes_no_sense_says_why(given: Any, field: str | None, me
         ({"choices": ["a"], "default": "b"}, "must be one of the choices."),
         (
             {"choices": ["a", "b"], "multiple": True, "default": ["a", "a"]},
-            "must be a list of one or more of the choices, each once.",
+            "must be a list of one or more of the choices, without duplicates.",
         ),
-        ({"action": "y", "default": "accept"}, 'must be "reject": silence is never consent.'),
+        ({"action": "y", "default": "accept"}, 'must be "reject"; silence never approves.'),
         ({"schema": ONE, "default": 7}, "must be an object with the fields of the form."),
         (
             {"schema": ONE, "default": {"n": "x"}},

@@ -106,7 +106,7 @@ def test_what_cannot_be_merged_is_left_and_said(tmp_path: Path, before: str) -> 
     assert "nothing was written" in installed(tmp_path, "codex", "--write", code=1).stderr
     assert file.read_text() == before
     (tmp_path / ".mcp.json").write_text("[]")
-    assert "expected a JSON object" in installed(tmp_path, "claude-code", "--write", code=1).stderr
+    assert "must be a JSON object" in installed(tmp_path, "claude-code", "--write", code=1).stderr
     assert (tmp_path / ".mcp.json").read_text() == "[]"
 
 
@@ -119,4 +119,4 @@ def test_usage(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert (ended.returncode, "no address" in ended.stderr) == (2, True)
+    assert (ended.returncode, "is not an HTTP address" in ended.stderr) == (2, True)

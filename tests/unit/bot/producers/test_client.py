@@ -34,16 +34,16 @@ from tests.unit.bot.producers.test_dialects import answer
         (400, "standard", True, Refused("unknown_token: no such token (HTTP 400)")),
         (401, "standard", True, TryAgain("refuses our token (HTTP 401)", may_have_arrived=False, blocked=True)),
         (403, "minimal", True, TryAgain("refuses our token (HTTP 403)", may_have_arrived=False, blocked=True)),
-        (404, "minimal", True, Refused("it takes no replies (HTTP 404)")),
-        (405, "minimal", True, Refused("it takes no replies (HTTP 405)")),
-        (404, "minimal", False, TryAgain("its reply endpoint is not there at the moment (HTTP 404)", may_have_arrived=False)),
-        (408, "standard", True, TryAgain("not now (HTTP 408)", may_have_arrived=True)),
+        (404, "minimal", True, Refused("it does not accept replies (HTTP 404)")),
+        (405, "minimal", True, Refused("it does not accept replies (HTTP 405)")),
+        (404, "minimal", False, TryAgain("its reply endpoint is not available (HTTP 404)", may_have_arrived=False)),
+        (408, "standard", True, TryAgain("asks to try again later (HTTP 408)", may_have_arrived=True)),
         (409, "standard", True, Refused("unknown_token: no such token (HTTP 409)")),
         (422, "minimal", True, Refused("unknown_token: no such token (HTTP 422)")),
-        (425, "standard", True, TryAgain("not now (HTTP 425)", may_have_arrived=False)),
-        (429, "minimal", True, TryAgain("not now (HTTP 429)", may_have_arrived=False)),
-        (500, "standard", True, TryAgain("trouble on the producer's side (HTTP 500)", may_have_arrived=True)),
-        (503, "minimal", True, TryAgain("trouble on the producer's side (HTTP 503)", may_have_arrived=True)),
+        (425, "standard", True, TryAgain("asks to try again later (HTTP 425)", may_have_arrived=False)),
+        (429, "minimal", True, TryAgain("asks to try again later (HTTP 429)", may_have_arrived=False)),
+        (500, "standard", True, TryAgain("server error at the producer (HTTP 500)", may_have_arrived=True)),
+        (503, "minimal", True, TryAgain("server error at the producer (HTTP 503)", may_have_arrived=True)),
     ],
 )  # fmt: skip
 def test_classify_says_what_an_answer_means(
@@ -84,7 +84,7 @@ def test_only_what_the_protocol_knows_proves_that_a_reply_was_taken(
         return
     assert isinstance(outcome, TryAgain)
     assert (outcome.may_have_arrived, outcome.blocked) == (True, True)
-    assert f"answers with text/html where AAEP was expected (HTTP {status})" in outcome.reason
+    assert f"answers with text/html instead of AAEP (HTTP {status})" in outcome.reason
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -103,8 +103,8 @@ def test_classify_does_not_follow_a_redirect() -> None:
 
 @pytest.mark.parametrize(
     ("body", "reason"),
-    [(None, "without a reason (HTTP 400)"), ("[1]", "without a reason (HTTP 400)"),
-     ({"message": "x" * 400}, "x" * 199 + "… (HTTP 400)"), ("{" * 5000, "without a reason (HTTP 400)")],
+    [(None, "no reason given (HTTP 400)"), ("[1]", "no reason given (HTTP 400)"),
+     ({"message": "x" * 400}, "x" * 199 + "… (HTTP 400)"), ("{" * 5000, "no reason given (HTTP 400)")],
 )  # fmt: skip
 def test_classify_shortens_the_reason(body: object, reason: str) -> None:
     assert classify(answer(400, body), "minimal", connected=True, now=NOW) == Refused(reason)

@@ -116,7 +116,7 @@ def test_handshake_falls_back_only_where_there_is_none(given: HttpAnswer, auto: 
         (answer(401), NoSubscription("refuses our token (HTTP 401)", unauthorized=True)),
         (
             answer(503, retry_after="2.5"),
-            NoSubscription("answered HTTP 503 to subscription.request", retry_after=2.5),
+            NoSubscription("answers subscription.request with HTTP 503", retry_after=2.5),
         ),
     ],
 )
@@ -153,8 +153,12 @@ def test_subscription_request_has_the_fields_of_its_schema_only() -> None:
     [
         (200, {"Content-Type": "text/event-stream; charset=utf-8"}, None),
         (200, {}, None),
-        (200, {"Content-Type": "text/html"}, "sent text/html where"),
-        (200, {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"}, "sends events as gzip"),
+        (200, {"Content-Type": "text/html"}, "sends text/html instead of"),
+        (
+            200,
+            {"Content-Type": "text/event-stream", "Content-Encoding": "gzip"},
+            "sends events with the encoding gzip",
+        ),
         (204, {}, "HTTP 204"),
         (401, {}, "refuses our token"),
         (307, {"Location": "https://evil.example/x"}, "redirects to evil.example"),

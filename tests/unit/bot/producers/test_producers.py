@@ -161,7 +161,7 @@ async def test_producers_with_a_producer_that_pushes_is_not_connected() -> None:
     async with Party(planner(None, "push", "secret", "pusher")) as party:
         await party.producers.first_contact(1)
         assert await party.producers.send("pusher", reply()) == TryAgain(
-            "it does not read its replies", may_have_arrived=False
+            "it is not reading its replies", may_have_arrived=False
         )
         assert party.state("pusher")["dialect"] == "push"
         assert isinstance(await party.producers.send("nobody", reply()), TryAgain)

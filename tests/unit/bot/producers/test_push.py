@@ -68,10 +68,10 @@ async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualCl
         (b'{"type": 5}', "type", "type"),
         (b'{"type": " "}', "type", "type"),
         (b"[" * 100_000, None, "nested too deeply"),
-        (b'{"type": "clarification.reply"}', "type", "Expected an event"),
-        (b'{"type": "subscription.accepted"}', "type", "Expected an event"),
+        (b'{"type": "clarification.reply"}', "type", "must be an event type"),
+        (b'{"type": "subscription.accepted"}', "type", "must be an event type"),
         (b'{"type": "subscription.request"}', "subscriber_id", "string"),
-        (b'{"type": "subscription.close", "subscription_id": "sub_x"}', "subscription_id", "No such"),
+        (b'{"type": "subscription.close", "subscription_id": "sub_x"}', "subscription_id", "Unknown"),
     ],
 )
 async def test_push_says_why_something_is_no_event(
@@ -212,7 +212,7 @@ async def test_reply_that_a_reader_left_behind_is_certain(bot: Life, clock: Manu
     sending = asyncio.ensure_future(bot.producers.send("planner", answer(clock)))
     await reader.more.wait()
     reader.close()
-    assert await sending == TryAgain("it does not read its replies", may_have_arrived=False)
+    assert await sending == TryAgain("it is not reading its replies", may_have_arrived=False)
 
 
 async def test_reply_does_not_wait_for_ever_for_a_reader_that_is_stuck(bot: Life, clock: ManualClock) -> None:

@@ -285,7 +285,7 @@ async def test_subscriber_waits_with_resuming_until_the_storage_is_back() -> Non
     ):
         party.box.unavailable = 2
         await party.producers.first_contact(5)
-        assert "where to resume cannot be read" in party.state()["last_error"]
+        assert "cannot read where to resume" in party.state()["last_error"]
         await party.until_got(FIRST)
 
 
@@ -315,7 +315,7 @@ async def test_subscriber_says_what_the_producer_does_not_honour() -> None:
             await party.until_connected()
     [connected] = [line for line in logs if line["event"] == "producer connected"]
     assert connected["less_than_asked"] == ["max_events_per_second", "supports_clarification_reply"]
-    assert "takes no clarification replies" in str(logs)
+    assert "does not accept clarification replies" in str(logs)
 
 
 async def test_subscriber_is_caught_up_once_the_replay_is_stored() -> None:

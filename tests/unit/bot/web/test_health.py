@@ -91,7 +91,7 @@ def broken() -> str | None:
         ),
         ({"slack": well}, {"a": away, "b": well, "c": gone}, {}, {"a": "not connected", "c": "gone"}),
         ({"slack": gone}, {"a": away}, {"slack": "gone"}, {"a": "not connected"}),
-        ({"slack": broken}, {}, {"slack": "it could not be looked at (RuntimeError)"}, {}),
+        ({"slack": broken}, {}, {"slack": "the check failed (RuntimeError)"}, {}),
     ],
 )
 async def test_ready_says_all_that_is_wrong_and_whether_it_can_work(

@@ -134,10 +134,10 @@ async def test_event_is_accepted_once_it_is_in_the_inbox(door: Door, clock: Manu
         ({"timeout_seconds": "soon"}, "timeout_seconds", "timeout_seconds missing"),
         ({"accepted_response_kinds": ["multiple_choice"]}, "choices", "without choices"),
         ({"type": "aaep:agent.awaiting.confirmation"}, "action", "action missing"),
-        ({"type": "aaep:agent.awaiting.clarifcation"}, "type", "expected agent.awaiting.clarification"),
+        ({"type": "aaep:agent.awaiting.clarifcation"}, "type", "Did you mean agent.awaiting.clarification"),
         ({"type": "aaep:agent.awating.confirmation", "urgency": "normal"}, "type", "awaiting.confirmation"),
-        ({"type": "awaiting.clarification"}, "type", "expected agent.awaiting.clarification"),
-        ({"type": "aaep:agent.asking"}, "type", "expected agent.awaiting.clarification"),
+        ({"type": "awaiting.clarification"}, "type", "Did you mean agent.awaiting.clarification"),
+        ({"type": "aaep:agent.asking"}, "type", "Did you mean agent.awaiting.clarification"),
         ({"type": "aaep:agent.session.erorred", "reply_token": None}, "type", "agent.session.errored"),
     ],
 )
@@ -184,7 +184,7 @@ async def test_id_or_token_that_is_used_is_refused(
     response = await door.post(asked(clock) | changes)
     told = response.json()
     assert (response.status_code, told["error"], told["field"]) == (422, "BAD_INPUT", field)
-    assert "one of its own" in told["message"]
+    assert "Use a new one" in told["message"]
     assert await door.bot.ids() == ["evt_0000000000000001"]
 
 
@@ -326,4 +326,4 @@ async def test_log_holds_neither_tokens_nor_contents(door: Door, clock: ManualCl
     told = repr(log)
     for secret in ("Acme", "dollars", "planner-token", TOKEN):
         assert secret not in told
-    assert "reads its replies" in told
+    assert "connected to its replies" in told

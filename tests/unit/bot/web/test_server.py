@@ -243,7 +243,8 @@ def taken() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("host", "why"), [("192.0.2.1", "no address of this machine"), ("no-such-host.invalid", "no such host")]
+    ("host", "why"),
+    [("192.0.2.1", "not an address of this machine"), ("no-such-host.invalid", "unknown host")],
 )
 async def test_address_of_another_machine_is_said(host: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^http.listen: {host}:0: {why}$"):
@@ -295,7 +296,7 @@ async def test_taken_address_that_somebody_counts_on_stops_the_start(
     own = f'{PLAIN}[http]\nlisten = "127.0.0.1:{taken}"\n'
     settings = configured(tmp_path, text, taken) if text else configured(tmp_path, own)
     with pytest.raises(
-        AddressInUseError, match=r"clarify.toml: http.listen: 127.0.0.1:\d+: the address is in use"
+        AddressInUseError, match=r"clarify.toml: http.listen: 127.0.0.1:\d+: the address is already in use"
     ):
         await listen(build_app([], Callers({})), settings, LIMITS)
 

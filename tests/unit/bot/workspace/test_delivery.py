@@ -237,7 +237,7 @@ async def test_fault_meets_one_request(
 @http_only
 async def test_request_url_has_to_repeat_the_challenge(ws: Workspace, app: App) -> None:
     says(app, "something else")
-    with pytest.raises(ControlError, match="another body"):
+    with pytest.raises(ControlError, match="a different body"):
         await ws.link.requests.set_url(f"{app.url}?other")
     assert ws.link.requests.url == app.url
 

@@ -181,7 +181,7 @@ async def test_form_with_errors_is_not_sent(
 async def test_moment_is_sent_as_seconds(ws: Workspace, app: App) -> None:
     at = {"type": "datetimepicker", "initial_date_time": 1779631200}
     ws.board.open_view(ADE, modal(text_input("a", "A", **at), text_input("b", "B", **at)))
-    with pytest.raises(ControlError, match="no moment"):
+    with pytest.raises(ControlError, match="not a date and time"):
         await ws.submit_view(ADE, {"B": "soon"})
     await ws.submit_view(ADE, {"B": "2026-05-24T14:01"})
     values = app.of("view_submission")[0]["view"]["state"]["values"]
@@ -236,7 +236,7 @@ async def test_shortcut_carries_the_message_and_its_thread(ws: Workspace, app: A
 # `gone` was deleted, `elsewhere` the bot does not see; `whisper` is to Ade; FOLAKE's modal is still loading, ONCALL's
 # (`view`) asks for a person.
 IMPOSSIBLE: list[tuple[str, Json, str]] = [
-    ("click", {"user": ADE, "channel": AGENTS, "ts": "card", "label": "No"}, "exactly one"),
+    ("click", {"user": ADE, "channel": AGENTS, "ts": "card", "label": "No"}, "not one"),
     ("select", {"user": ADE, "channel": AGENTS, "ts": "card", "label": "Choose", "option": "Blue"}, "no option 'Blue'"),
     ("click", {"user": ADE, "channel": AGENTS, "ts": "1.0"}, "no message"),
     ("post", {"user": ADE, "channel": "C0NOWHERE", "text": "x"}, "no channel"),
@@ -247,7 +247,7 @@ IMPOSSIBLE: list[tuple[str, Json, str]] = [
     ("submit_view", {"user": FOLAKE}, "no submit button"),
     ("click_in_view", {"user": ADE, "action_id": "yes"}, "neither a modal nor a Home tab"),
     ("press_home", {"user": ADE, "label_or_action_id": "Yes"}, "nothing was published"),
-    ("choose_user", {"user": ADE, "view": "view", "user_id": ADE}, "does not have this view"),
+    ("choose_user", {"user": ADE, "view": "view", "user_id": ADE}, "no longer has this view"),
     ("choose_user", {"user": ONCALL, "view": None, "user_id": GONE}, "no person"),
     ("choose_user", {"user": ONCALL, "view": None, "user_id": "U0NOBODY"}, "no person"),
     ("submit_view", {"user": ONCALL, "values": {"Hand to": "Ade"}}, "no person"),

@@ -141,7 +141,7 @@ async def test_controls_and_shortcuts_are_used(ws: Workspace, app: App, http: ai
     assert ('<option value="2" selected>' in html, html.count("Use as answer")) == (True, 1)
     await do(http, "shortcut", ts=ts, callback_id=USE_AS_ANSWER)
     assert app.of("message_action")[0]["message"]["ts"] == ts
-    assert "not there any more" in await do(http, "press", ts=ts, pressed="e:b:gone")
+    assert "no longer exists" in await do(http, "press", ts=ts, pressed="e:b:gone")
 
 
 async def test_modal_is_filled_in(ws: Workspace, app: App, http: aiohttp.ClientSession) -> None:
@@ -173,7 +173,7 @@ async def test_home_tab_opens_as_in_slack_and_is_used_below_a_modal(
     await do(http, "press-in-view", view=shown.id, pressed="e:b:yes")
     assert app.of("block_actions")[0]["view"]["id"] == shown.id
     told = await do(http, "press-in-view", user=GIO, view=shown.id, pressed="e:b:yes")
-    assert "does not have this view" in told
+    assert "no longer has this view" in told
 
 
 # Links to messages
