@@ -107,7 +107,9 @@ class Intake:
             await self._inbox.news.wait()
             self._looking = True
             self._inbox.news.clear()
-            while items := await self._stored(partial(self._inbox.waiting, last), "the inbox has to wait"):
+            while items := await self._stored(
+                partial(self._inbox.waiting, last), "reading the inbox delayed"
+            ):
                 last = items[-1].id
                 for item in items:
                     self._seen(item)
@@ -156,7 +158,7 @@ class Intake:
                     queue.popleft()
             if done:
                 # Once for all that waited together: after a crash they are processed again, which changes nothing.
-                await self._stored(partial(self._inbox.done, done), "worked-off events cannot be marked yet")
+                await self._stored(partial(self._inbox.done, done), "cannot mark processed events yet")
         del self._sessions[session]
         self._note_idle()
 
@@ -179,7 +181,7 @@ class Intake:
                 except LedgerUnreadable as error:
                     _log.error("cannot read a ledger", issue=error.issue, reason=str(error))
                     page = partial(self._notices.ledger_unreadable, error, run[0].event.agent_id)
-                    await self._stored(page, "a page has to wait")
+                    await self._stored(page, "page delayed")
                     if error.quarantined is not None:
                         continue  # the next try starts a new file
                 except Exception:  # noqa: BLE001 - logged and paged
@@ -187,7 +189,7 @@ class Intake:
                     if len(run) > 1:
                         return [number for item in run for number in await self._until_done([item], queue)]
                     _log.exception("cannot process an event", event_id=run[0].event.event_id)
-                    await self._stored(partial(self._give_up, run[0]), "a failed event has to wait")
+                    await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
                     return []
                 await self._clock.sleep(_RETRY)
         finally:
@@ -342,10 +344,10 @@ def _misaddressed(event: Event) -> str | None:
     agentx = event.extension("agentx")
     to, issue = agentx.get("to"), agentx.get("issue")
     if to is not None and not (isinstance(to, str) and to.strip()):
-        return "The target (to) is no role."
+        return "The target (to) is not a role."
     if to is None or agent_key(to) == HUMAN or issue is None or declared_issue(event) is not None:
         return None
-    return f"The issue that it names is not a whole number from 1 to {HIGHEST_ISSUE}."
+    return f"Its issue is not a whole number from 1 to {HIGHEST_ISSUE}."
 
 
 def _is_between_agents(asking: Ask) -> bool:

@@ -111,14 +111,14 @@ class Notices:
 
     async def event_lost(self, trouble: Trouble) -> None:
         """Page somebody because something critical may not have been stored."""
-        title = f"Producer {trouble.producer}: something was not taken in"
+        title = f"Producer {trouble.producer}: an event was not processed"
         await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
 
     async def not_processed(self, item: Item) -> None:
         """Page somebody because an event could not be processed, through a fault of ours. The event is kept."""
         event = item.event
-        reason = f"A fault in clarify-bot: event {event.event_id} ({event.type}) could not be worked off; see the log"
-        title = f"{agent_of(event)} sent something that was not shown"
+        reason = f"Error in clarify-bot: could not process event {event.event_id} ({event.type}). See the log"
+        title = f"{agent_of(event)} sent an event that was not shown"
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
@@ -135,7 +135,9 @@ class Notices:
             return
         _log.warning("cannot read a ledger record", file=file, id=odd.name, fields=fields)
         if not odd.is_over:
-            reason = f"Record {odd.name} of {file} cannot be read, so that its question waits unseen. At fault: {fields}"
+            reason = (
+                f"Record {odd.name} of {file} cannot be read, so its question is not posted. Fields: {fields}"
+            )
             title = f"A record of issue {odd.issue} cannot be read"
             await self._page(key, reason, title, agent_id=odd.agent_id)
         self._logged[key] = odd.digest
@@ -145,7 +147,7 @@ class Notices:
         file = f"issue-{record.issue_number}.json"
         _log.error("another program changed a question; closing it", file=file, id=record.id)
         key = f"ledger:{file}:{record.id}:changed:{record.round}"
-        reason = f"What {file} says is not what the agent asked. It is closed, and the agent gets no reply"
+        reason = f"The question in {file} differs from what the agent asked. It was closed, and the agent gets no reply"
         title = f"{record.id} was changed by another program"
         await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
 
@@ -241,12 +243,12 @@ class Notices:
     async def _page_unanswerable(self, item: Item) -> None:
         """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
         event = item.event
-        title = f"{agent_of(event)} asks something that cannot be answered here"
+        title = f"{agent_of(event)} asks something that cannot be answered in Slack"
         wrong = ", ".join(event.problems)
         reason = (
-            f"Its question breaks the protocol: {wrong}"
+            f"The question does not follow the protocol: {wrong}"
             if wrong
-            else "There is no way to answer it from Slack"
+            else "It cannot be answered from Slack"
         )
         body = event.text("action") or event.summary() or ""
         await self._page(f"event:{_key(item)}", reason, title, body, agent_id=event.agent_id)
@@ -369,7 +371,7 @@ class LedgerOutage:
             lambda: counter(self._store, _OUTAGE),
             self._clock,
             _log,
-            "what people know of the ledgers has to wait",
+            "storing the ledger notice delayed",
         )
         backlog = asyncio.ensure_future(drained())
         try:
@@ -439,7 +441,7 @@ class LedgerOutage:
             return
         title, words = "Questions cannot be recorded", ""
         if event is not None:
-            title = f"{agent_of(event)} sent something that cannot be recorded"
+            title = f"{agent_of(event)} sent an event that cannot be recorded"
             words = event.question.text if event.question is not None else event.summary() or event.type
         await self._incidents.raise_(NewIncident(key, reason, title, words, agent or None))
         self._paged.add(key)

@@ -386,8 +386,8 @@ class SlackSocket:
     def _note_spare(self, *, is_spare: bool) -> None:
         if is_spare and not self.spare:
             _log.warning(
-                "Slack gives an app no more than ten connections, and other replicas have them: this one runs without,"
-                " and goes on trying"
+                "other replicas use all ten connections that Slack allows an app; this one runs without and keeps"
+                " trying"
             )
             self._spare.set()
         elif not is_spare:
@@ -440,8 +440,8 @@ class SlackSocket:
         elif now - self._suspected >= timedelta(seconds=self._timing.count_again):
             self._others = others
             _log.error(
-                "ANOTHER BOT is connected with this Slack app (connections besides ours: %d): Slack hands it clicks and"
-                " replies that are meant for us. Give each installation a Slack app of its own, or stop one.",
+                "ANOTHER BOT is connected with this Slack app (connections besides ours: %d): Slack sends it clicks and"
+                " replies that are meant for this bot. Give each installation its own Slack app, or stop one.",
                 others,
             )
         if others > 0:

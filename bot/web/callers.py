@@ -24,8 +24,8 @@ from core.workflow import Speaker
 BEARER = HTTPBearer(
     auto_error=False,
     scheme_name="producer",
-    description="The token of a producer, as `token_env` of its `[[producers]]` entry names it. A producer without "
-    "one may call from this machine only; where there are several such, `?producer=NAME` says which it is.",
+    description="A producer's token, from the environment variable that `token_env` of its `[[producers]]` table names. A producer "
+    "without a token can call only from this machine. If several have no token, add `?producer=NAME`.",
 )
 """For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
 PAGE_HEADER = "X-Clarify-Page"

@@ -186,7 +186,7 @@ def _operation(method: str, path: str, operation: Document) -> str:
         (f"<code>{escape(status)}</code>", _contents(answer.get("content", {})), _about(answer))
         for status, answer in sorted(operation.get("responses", {}).items())  # digits before "default"
     ]
-    parts.append(_table("Answers", ("Status", "Body", "About"), answers))
+    parts.append(_table("Responses", ("Status", "Body", "About"), answers))
     return "".join(parts)
 
 
@@ -212,7 +212,7 @@ def _form(method: str, path: str, operation: Document, document: Document) -> st
     return (
         f'<details><summary>Try it</summary><form data-method="{method.upper()}" data-path="{escape(path)}">'
         f"{''.join(fields)}<p><button>Send</button> <button type='button' class='stop' hidden>Stop</button></p>"
-        '<pre aria-live="polite" aria-label="Answer" tabindex="0"></pre></form></details>'
+        '<pre aria-live="polite" aria-label="Response" tabindex="0"></pre></form></details>'
     )
 
 

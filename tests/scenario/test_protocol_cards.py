@@ -202,7 +202,7 @@ async def test_foreign_records_that_no_storage_can_hold_do_not_end_the_bot(stage
     async with stage.bot(configured(stage)):
         written(stage, round=10**20, status="escalated")
         await stage.until(
-            lambda: any("At fault: round" in each.text for each in stage.workspace.messages(AGENTS))
+            lambda: any("Fields: round" in each.text for each in stage.workspace.messages(AGENTS))
         )
         written(stage, **half)
         assert "engineer \ufffd asks reviewer" in (await stage.card("Tabs or spaces?")).text

@@ -265,7 +265,7 @@ NO_ISSUE = "a whole number from 1 to 100000"
         ("", to("architect"), "no workflow lets it ask anybody"),
         (ARCHITECT.replace("architect", "reviewer"), to("architect"), "its workflow allows reviewer"),
         (ARCHITECT, to("architect") | {"question": "x" * 2001}, "question has 2001 characters"),
-        (ARCHITECT, to(""), "The target (to) is no role."),
+        (ARCHITECT, to(""), "The target (to) is not a role."),
         (ARCHITECT, to("architect", issue="none"), NO_ISSUE),
         (ARCHITECT, to("architect", issue=100_005), NO_ISSUE),
     ],

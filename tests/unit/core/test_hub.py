@@ -370,7 +370,7 @@ async def test_lost_notice_only_delays(
     task = await begun(hub)
     await other.answer(ID, "PostgreSQL", ARCHITECT)
     assert await task == "PostgreSQL"
-    assert ("cannot be watched" in caplog.text) == (lost == "cannot be watched")
+    assert ("cannot watch the ledger folder" in caplog.text) == (lost == "cannot be watched")
 
 
 async def test_wait_goes_on_through_escalation(hub: Hub, other: Hub) -> None:

@@ -169,7 +169,7 @@ async def test_cli_workspace_names_a_port_that_is_taken(tmp_path: Path) -> None:
         for command in ("workspace", "demo"):
             done = await run(command, "--port", port, cwd=tmp_path)
             assert done.code == 1
-            assert f"clarify: port {port}: cannot be used" in done.err
+            assert f"clarify: cannot use port {port}" in done.err
 
 
 def test_cli_unexpected_error_is_logged_without_secrets(tmp_path: Path) -> None:
