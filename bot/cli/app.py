@@ -297,7 +297,9 @@ def workspace(
     try:
         _until_stopped(serve(port, ready, Options(request_url=request_url)))
     except OSError as error:
-        raise ClarifyBotError(f"port {port}: cannot be used: {error.strerror}") from error
+        raise ClarifyBotError(
+            f"cannot use port {port}: {error.strerror}. Choose another with --port"
+        ) from error
 
 
 @app.command("help", rich_help_panel=_BOT)
