@@ -675,6 +675,7 @@ class Bot:
             changed=partial(self.record_changed, ours=False),
             notices=self.notices,
             shown=self.messages.asked_of,
+            direct=lambda some: self.questions.asked_directly(some),  # noqa: PLW0108 - they are made below
             clock=SystemClock(),  # files change in real time
             acts=lambda: self.store.leads,
         )

@@ -7,7 +7,7 @@ the router decides again under the ledger's lock, so that changes by other proce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -32,7 +32,7 @@ from core.index import Index, Summary, summarize
 from core.ledger import Ledger
 from core.matching import claim_of
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Book, Raw, identity, is_unsettled, oddity, parse
+from core.records import Book, Raw, identity, is_direct, is_unsettled, oddity, parse
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -218,8 +218,9 @@ class LedgerWatch:
     """Finds changes that other processes made to ledgers, by content: they need not count revisions.
 
     `changed` is called with every record that somebody else changed, but for what was settled before: that is told.
-    `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `acts`: whether it is this
-    bot that takes over or undoes what others wrote, and says so: of those on one database, the one that leads.
+    `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `direct`:
+    which of some were asked directly, whatever their ledgers say now. `acts`: whether it is this bot that takes over or
+    undoes what others wrote, and says so: of those on one database, the one that leads.
     """
 
     def __init__(
@@ -231,6 +232,7 @@ class LedgerWatch:
         changed: Callable[[Clarification], None],
         notices: Notices,
         shown: Callable[[int | None], Awaitable[set[str]]],
+        direct: Callable[[Collection[str]], Awaitable[set[str]]],
         clock: Clock,
         acts: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -241,6 +243,7 @@ class LedgerWatch:
         self._acts = acts
         self._notices = notices
         self._shown = shown
+        self._direct = direct
         self._clock = clock
 
     async def run(self) -> None:
@@ -292,12 +295,14 @@ class LedgerWatch:
     async def _compare(self, issue: int, items: list[Raw]) -> bool:
         done, tampered = True, list[str]()
         deleted: list[str] | None = []
-        for position, (record, is_tampered) in enumerate(await asyncio.to_thread(self._judged, items), 1):
+        judged = await asyncio.to_thread(self._judged, items)
+        stripped = await self._stripped([record for record, _ in judged if record is not None])
+        for position, (record, is_tampered) in enumerate(judged, 1):
             if record is None:
                 if (odd := oddity(issue, position, items[position - 1])) is not None:
                     await self._notify(partial(self._notices.record_unreadable, odd))
                 continue
-            if is_tampered:
+            if is_tampered or record.id in stripped:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record)
@@ -329,6 +334,17 @@ class LedgerWatch:
         """Each record, and whether another program changed it after it was settled. Blocking."""
         records = [parse(item) for item in items]
         return [(each, each is not None and self._ledger.is_tampered_now(each)) for each in records]
+
+    async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
+        """Those of which another program removed, once they were settled, all that tells that they were asked directly: no
+        seal is left in them that could be checked.
+        """
+        bare = [each.id for each in records if not (each.is_open or is_direct(each))]
+        if not bare:
+            return set()
+        return await until_stored(
+            partial(self._direct, bare), self._clock, _log, "a look for changed records has to wait"
+        )
 
     async def _deleted(self, issue: int, items: list[Raw]) -> list[str] | None:
         """What is known of an issue and was removed from its ledger; None: look again later."""

@@ -703,6 +703,11 @@ def is_unsettled(record: Clarification) -> bool:
     return record.is_open or record.asked.reply in UNDELIVERED or record.is_adoptable
 
 
+def is_direct(record: Clarification) -> bool:
+    """Whether it was asked directly, as far as a record tells that may be forgotten."""
+    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get(_MARK))
+
+
 def forgotten(item: object) -> Raw:
     """An item of a ledger's list without content. One that is forgotten already comes back equal."""
     raw = item if isinstance(item, dict) else {}

@@ -40,7 +40,7 @@ from core.questions import (
     read_question,
     state_of,
 )
-from core.records import Raw, Subject, identity, is_unsettled, parse
+from core.records import Raw, Subject, identity, is_direct, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
 
@@ -290,7 +290,7 @@ class Questions:
             record = await self._ledger.find(clarification_id, issue)
         except NotFound:
             record = None
-        if record is not None and record.asked.producer == producer and _is_direct(record):
+        if record is not None and record.asked.producer == producer and is_direct(record):
             if await self._ledger.is_tampered(record):
                 raise Tampered(clarification_id)
             return record
@@ -306,6 +306,16 @@ class Questions:
             producer=producer,
         )
         return found is not None
+
+    async def asked_directly(self, clarifications: Collection[str]) -> set[str]:
+        """Which of these were, whatever their ledgers say now."""
+        found = set[str]()
+        for some in batches(clarifications):
+            rows = await self._store.read(
+                "select clarification from questions where clarification in :some", some=some
+            )
+            found |= {row["clarification"] for row in rows}
+        return found
 
     async def _is_anothers(self, record: Clarification) -> bool:
         """Whether another program wrote the answer, and nothing was decided about that yet."""
@@ -621,11 +631,6 @@ def _part_redacted(field: str, value: Any, redactor: Redactor, *, numbers: bool 
             "or simplify the pattern; `clarify check` tests it."
         )
         raise BadField(field, why) from None
-
-
-def _is_direct(record: Clarification) -> bool:
-    """Whether it was asked directly, as far as a record tells that may be forgotten."""
-    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get("forgotten"))
 
 
 async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) -> None:

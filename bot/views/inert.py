@@ -41,8 +41,8 @@ _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
 _DATE = re.compile(r"<!date\^\d+\^[^|<>]*\|([^<>]*)>")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
 _URL_LIMIT = 3000
-# What is not seen, though programs read it: controls, formatting and filler characters (Unicode's Default_Ignorable), the
-# blank of Braille. Emoji keep the joiners and selectors that they are made of, and scripts that join their letters theirs.
+# What is not seen, though programs read it: controls, formatting and filler characters (Default_Ignorable), what is no
+# character, the blank of Braille. Emoji keep the joiners and selectors that they are made of, and scripts that join their letters theirs.
 _JOINING = (
     r"[\p{Arabic}\p{Syriac}\p{Mongolian}\p{Devanagari}\p{Bengali}\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}"
     r"\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}]"
@@ -51,7 +51,8 @@ _HIDDEN = regex.compile(
     r"(?V1)(?<=\p{Extended_Pictographic}\p{EMod}?\uFE0F?)\u200D(?=\p{Extended_Pictographic})"
     r"|(?<=\p{Extended_Pictographic})\uFE0F|(?<=[0-9#*])\uFE0F(?=\u20E3)"
     rf"|(?<={_JOINING})[\u200C\u200D](?={_JOINING})"
-    r"|(?P<hidden>[\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}\u2028\u2029\u2800--[\n\t]])(?P=hidden)*"
+    r"|(?P<hidden>[\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}"
+    r"\u2028\u2029\u2800--[\n\t]])(?P=hidden)*"
 )
 _MOST_ALIKE = 5  # hidden characters: more of the same are counted
 _EMBEDDINGS = re.compile("[\u202a-\u202e]")

@@ -192,6 +192,32 @@ async def test_p5_decision_that_another_program_deleted_is_told_and_gone(stage: 
     assert told(stage) == 1
 
 
+def without_all_of_ours(record: Json) -> None:
+    del record["aaep"]
+
+
+def without_what_was_asked(record: Json) -> None:
+    for name in ("direct", "seal", "questionSeal"):
+        record["aaep"].pop(name, None)
+
+
+@pytest.mark.parametrize("change", [without_all_of_ours, without_what_was_asked])
+async def test_p5_decision_without_any_seal_left_is_told_and_gone(
+    stage: World, change: Callable[[Json], None]
+) -> None:
+    """It looks as if another program had asked and answered."""
+    async with caller(stage) as http:
+        await decide(stage, http)
+        assert (await http.get(f"/questions/{NAME}")).json()["answer"]["decision"] == "accept"
+        await stage.until(lambda: stage.record()["status"] == "resolved")
+        await another_writes(stage, change)
+        await stage.message(NAME, FALLBACK)
+        await is_gone(http)
+    async with caller(stage) as http:
+        await is_gone(http)
+    assert told(stage) == 1
+
+
 async def test_p5_nor_is_it_missed_when_no_bot_ran(stage: World) -> None:
     async with caller(stage) as http:
         await decide(stage, http)

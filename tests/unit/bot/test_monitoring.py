@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -93,6 +93,7 @@ class World:
             changed=self._seen,
             notices=self.notices,  # type: ignore[arg-type]
             shown=self._shown,
+            direct=self._direct,
             clock=self.clock,
         )
 
@@ -107,6 +108,9 @@ class World:
 
     async def _shown(self, issue: int | None) -> set[str]:
         return {each for each in self.shown if issue is None or each.startswith(f"CLR-{issue}-")}
+
+    async def _direct(self, some: Collection[str]) -> set[str]:
+        return set()
 
     def _held(self, clarification: str) -> datetime | None:
         until = self.held.get(clarification)

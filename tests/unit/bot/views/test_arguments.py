@@ -251,6 +251,7 @@ def test_no_two_values_look_alike() -> None:
     [
         ("a\x01b\x1b\x7f", r"a\x01b\x1b\x7f"),
         ("a\u200bb\u3164\U000e0041\u00ad\u2800\u115f\u202e\ufe0f", "a<U+200B>b<U+3164><U+E0041><U+00AD><U+2800><U+115F><U+202E><U+FE0F>"),
+        ("a\ufffe\U0001ffffb", "a<U+FFFE><U+1FFFF>b"),
         ("a\u200b" + "\U000e0041" * 400, "a<U+200B>⟨400 × <U+E0041>⟩"),
         ("a\rb\u2028c", r"a\rb<U+2028>c"),
         ("👩‍👩‍👧‍👦 ❤\ufe0f 1\ufe0f⃣ می\u200cخواهم", "👩‍👩‍👧‍👦 ❤\ufe0f 1\ufe0f⃣ می\u200cخواهم"),
