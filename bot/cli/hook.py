@@ -216,7 +216,7 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
     Raises:
         NoDecision: nobody did.
     """
-    tool, given, session = event["tool_name"], event["tool_input"], event["session_id"]
+    tool, given, session = (event.get(name) for name in ("tool_name", "tool_input", "session_id"))
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
         raise NoDecision("cannot read the event: it must have tool_name, tool_input and session_id")
     if tool in {f"mcp__{options.server}__{each}" for each in _OWN_TOOLS}:

@@ -277,7 +277,10 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
             raise ValueError("Choose Yes or No.")
         return None if chosen == field.initial else (chosen == YES_VALUE,)
     text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
-    if text.strip() == str(field.initial).strip():
+    initial = str(field.initial)
+    # Slack may drop the blanks around what stood there; blanks that stand where there were none were typed.
+    is_typed = isinstance(value, str) and initial == initial.strip() != "" and text != initial
+    if text.strip() == initial.strip() and not is_typed:
         return None
     if not text.strip():
         raise ValueError("This can't be empty. To leave it out, reject the action and say why.")

@@ -119,6 +119,8 @@ def test_what_is_typed_is_a_value_or_an_error_at_its_field(
         (3, "3.0", 3.0),
         (3, "4.5", 4.5),
         ("a ", "a", None),
+        ("a ", " a", None),
+        ("a", " a", " a"),
         ("a", "b\n", "b\n"),
         ("", "b", "b"),
         (" ", "", None),
