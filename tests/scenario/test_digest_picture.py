@@ -45,7 +45,7 @@ async def test_picture_comes_to_the_direct_messages(stage: World, where: str) ->
         message, file = await picture(stage)
 
     assert "Asked*: 2 (" in words(told)
-    assert "A picture of these figures comes to your direct messages with me." in words(told)
+    assert "A picture of these figures will arrive in our DM." in words(told)
     assert file.content is not None
     assert file.content.startswith(PNG)
     assert (file.name, file.title) == ("digest.png", "Last 7 days")
