@@ -130,7 +130,7 @@ class Digests:
             return names.get(name) or inert.escaped_line(name, _NAME)
 
         lines = [f"*{name}*: {value}" for name, value in figures.words()]
-        lines += [f"*Asks most*: {_counted(figures.askers)}"] if figures.askers else []
+        lines += [f"*Top askers*: {_counted(figures.askers)}"] if figures.askers else []
         lines += [*_shares(figures, named), *_not_counted(unread)]
         where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
         lines.append(f"_Questions asked {where}. `/clarify digest` counts the ones you may see._")

@@ -53,7 +53,7 @@ async def test_picture_comes_to_the_direct_messages(stage: World, where: str) ->
     assert "1 open" in message.text
     assert "Time to answer: median " in message.text
     assert message.text in file.alt
-    assert "Answers most: ade 1" in file.alt
+    assert "Top answerers: ade 1" in file.alt
     assert pictures(stage) == [direct(stage, ADE)]
     assert stage.workspace.direct(FOLAKE) == []
 

@@ -40,8 +40,8 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         assert not stage.pages()
 
         await stage.later(bot, minutes=15)
-        page = await stage.live("Nobody answered in time, nor after a reminder")
-        thread = await stage.live("Nobody answered in time", AGENTS)
+        page = await stage.live("No answer, even after a reminder")
+        thread = await stage.live("No answer, even after a reminder", AGENTS)
         assert (thread.thread_ts, f"<@{ONCALL}>" in thread.text) == (card.ts, True)
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")

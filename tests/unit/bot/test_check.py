@@ -570,7 +570,7 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
             f"responders.product-manager.people: {GONE} (Gone) is deactivated",
             (
                 "ledger.workflows: feature.toml: step 1: can_clarify: expected a list of roles, "
-                '["architect"]; the step is left out.'
+                '["architect"]; the step is ignored.'
             ),
             "responders.architect.command: no-such-program is not an executable program",
             "responders.tester.command: ask is not an executable program",

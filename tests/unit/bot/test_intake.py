@@ -262,10 +262,10 @@ NO_ISSUE = "a whole number from 1 to 100000"
 @pytest.mark.parametrize(
     ("workflow", "asked", "reason"),
     [
-        ("", to("architect"), "no workflow lets it ask anybody"),
-        (ARCHITECT.replace("architect", "reviewer"), to("architect"), "its workflow allows reviewer"),
+        ("", to("architect"), "no workflow allows it to ask anyone"),
+        (ARCHITECT.replace("architect", "reviewer"), to("architect"), "its workflow allows only reviewer"),
         (ARCHITECT, to("architect") | {"question": "x" * 2001}, "question has 2001 characters"),
-        (ARCHITECT, to(""), "The target (to) is no role."),
+        (ARCHITECT, to(""), "The target (to) must be a role."),
         (ARCHITECT, to("architect", issue="none"), NO_ISSUE),
         (ARCHITECT, to("architect", issue=100_005), NO_ISSUE),
     ],

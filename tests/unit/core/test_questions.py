@@ -140,7 +140,7 @@ def test_field_that_is_wrong_is_told_what_it_must_be(field: str, value: Any, exp
         (
             {"action": "x", "arguments": {"n": float("inf")}},
             "arguments",
-            "`arguments` cannot be used. Expected JSON, which has no NaN and no infinite numbers.",
+            "`arguments` cannot be used. Not valid JSON: NaN and infinite numbers are not allowed.",
         ),
     ],
 )

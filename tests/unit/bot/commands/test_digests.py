@@ -32,7 +32,7 @@ def test_alt_says_all_within_what_slack_takes() -> None:
     names = tuple(Count(f"{'long ' * 40}{n}\n", n) for n in range(5))
     alt = drawn(replace(NONE, askers=names, answerers=names, topics=names))[1]
     assert "Top topics: long long" in alt
-    assert "Asks most: " in alt
+    assert "Top askers: " in alt
     assert "\n" not in alt
     assert len(alt) <= 1000
     assert drawn(replace(NONE, topics=(Count(" \n", 1),)))[1].endswith("Top topics: (blank) 1.")
