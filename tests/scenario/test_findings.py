@@ -92,7 +92,9 @@ async def test_p7_deadlock_of_two_agents_is_escalated_downstream_and_answered_fr
     async with stage.bot(stage.config(more=ORDER)):
         await waits(stage, "architect", "engineer", "How much memory does a node have?")
         await waits(stage, "engineer", "architect", "Which database shall we take?")
-        page = await page_about(stage, "CLR-42-002", "Which database shall we take?", "waiting for each other")
+        page = await page_about(
+            stage, "CLR-42-002", "Which database shall we take?", "waiting for each other"
+        )
         assert "How much memory does a node have?" in page.text  # the other one's position
         assert statuses(stage, 42) == ["pending", "escalated"]  # the most upstream goes on waiting
         await answered_from_a_page(stage, "CLR-42-002", "The small one")
