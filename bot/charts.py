@@ -53,7 +53,9 @@ def draw(digest: Digest, span: timedelta, until: datetime) -> bytes:
         ClarifyBotError: what draws is not installed.
     """
     if not can_draw():
-        raise ClarifyBotError(f"Pictures are drawn with matplotlib, which is not installed: {HOW_TO_GET_IT}")
+        raise ClarifyBotError(
+            f"Drawing a picture needs matplotlib, which is not installed. Run: {HOW_TO_GET_IT}"
+        )
     import matplotlib as mpl  # noqa: PLC0415 - takes a second
 
     with mpl.rc_context(), warnings.catch_warnings():
@@ -86,7 +88,7 @@ def _tiles(figure: Figure, digest: Digest) -> None:
     tiles = (
         ("asked", f"{digest.total:,}"),
         ("open now", f"{digest.open:,}"),
-        ("escalated at some time", f"{digest.escalated:,}"),
+        ("ever escalated", f"{digest.escalated:,}"),
         ("median time to answer", _short(digest.median)),
         ("95 % answered within", _short(digest.p95)),
         ("rounds on average", "–" if digest.rounds_mean is None else f"{digest.rounds_mean:.1f}"),
@@ -99,7 +101,7 @@ def _tiles(figure: Figure, digest: Digest) -> None:
 
 def _statuses(axes: Axes, digest: Digest) -> None:
     """One bar: what became of all that was asked. Under it, what its colours mean."""
-    _bare(axes, "What became of them")
+    _bare(axes, "Outcomes")
     axes.set_xlim(0, max(1, digest.total))
     axes.set_ylim(-0.5, 0.5)
     left = 0
@@ -112,7 +114,7 @@ def _statuses(axes: Axes, digest: Digest) -> None:
         axes.text(number * 0.157 + 0.019, -0.45, f"{name}  {times:,}", size=10.5, **place)
     if not digest.total:
         axes.barh(0, 1, height=1, color=_FAINT)
-        axes.text(0.5, 0, "nothing was asked", ha="center", va="center", color=_SOFT)
+        axes.text(0.5, 0, "no questions", ha="center", va="center", color=_SOFT)
 
 
 def _names(axes: Axes, title: str, counts: Sequence[Count]) -> None:

@@ -837,7 +837,7 @@ def _on_call(
         return
     first, change = users_at(shifts, now), next_change(shifts, now)
     zone = ZoneInfo(policy.timezone)
-    text = f"on call now: {', '.join(first) or f'{stand_in}, because {feed} names nobody now'}"
+    text = f"on call now: {', '.join(first) or f'{stand_in}, because {feed} lists no one right now'}"
     if change is not None:
         then = ", ".join(users_at(shifts, change)) or f"{stand_in}, because {feed} names nobody then"
         text += f"; from {change.astimezone(zone):%Y-%m-%d %H:%M} ({policy.timezone}): {then}"

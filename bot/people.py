@@ -51,7 +51,7 @@ Reason = Literal[
     "deactivated", "bot", "external", "guest", "not in the channel", "not listed", "asked of another"
 ]
 MEMBERS = "members"
-PEOPLE_UNKNOWN = "Slack did not say who you are just now, so nothing was taken. Please try again in a moment."
+PEOPLE_UNKNOWN = "Slack did not say who you are, so nothing was recorded. Please try again in a moment."
 LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
 # users.info errors for people that Slack hides from us, some of other companies (Slack Connect) among them.
 UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
@@ -81,12 +81,12 @@ _LONGEST_CHECK = 5.0  # seconds: people wait for the start to end
 _LONGEST_NAME = 256  # of `decided_by` (AAEP, clarification.reply)
 _WHY: Mapping[Reason, str] = {
     "deactivated": "your account is deactivated",
-    "bot": "bots do not answer",
+    "bot": "bots cannot answer",
     "external": "you are not a member of this workspace",
     "guest": "you are a guest in this workspace",
     "not in the channel": "you are not in the channel",
-    "not listed": "you are not among those who answer this agent",
-    "asked of another": "this is asked of somebody else",
+    "not listed": "you are not an answerer for this agent",
+    "asked of another": "this question is for someone else",
 }
 _log = logging.getLogger("clarify.slack")
 
@@ -597,8 +597,8 @@ async def check_answerers(
             problems.append(f"{_what(entry, channel)}: Slack says {error.code or 'no'}")
     if not somebody and not problems:
         problems.append(
-            f"nobody could answer in {channel}; expected a full member of the workspace in the channel, "
-            "a user id (U…), or a user group (S…) with members"
+            f"no one can answer in {channel}; expected a full member of the workspace in the channel, "
+            "a user ID (U…), or a user group (S…) with members"
         )
     return somebody, tuple(problems)
 
@@ -836,7 +836,7 @@ class AccessControl:
             with lookup_budget(_LOOK_UP_TO_ASK):
                 person = await within_budget(self._people.profile(named))
         except SlackRefusedError as error:
-            unknown = "`to` must be a person in this workspace; Slack knows nobody with this ID."
+            unknown = "`to` must be a person in this workspace; Slack has no user with this ID."
             # Of people of other organizations it says that they are not visible; they may answer where they are listed.
             return unknown if error.code == "user_not_found" else None
         except SlackUnreachableError:

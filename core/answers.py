@@ -91,7 +91,7 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
         values = [asked.choices[index].value for index in picked]
         return Answer(joined if asked.direct is None else values, joined)
     if len(picked) > 1:
-        raise AnswerRejected("Only one choice can be made.")
+        raise AnswerRejected("Pick only one choice.")
     option = asked.choices[picked[0]]
     return Answer(option.value, option.label)
 
@@ -105,7 +105,7 @@ def from_choice_text(asked: Aaep, text: str) -> Answer:
     alone = asked.model_copy(update={"kinds": ("multiple_choice",)})  # a number can only be a choice's here
     answer = _choice(alone, text.strip())
     if answer is None:
-        raise AnswerRejected(f"No choice is called that. {hint_to_choose(asked)}")
+        raise AnswerRejected(f"No such choice. {hint_to_choose(asked)}")
     return answer
 
 
@@ -223,7 +223,7 @@ def takes_words(asked: Aaep) -> bool:
 
 def _way_to_fill_in(form: Form) -> str:
     if len(form.fields) > 1:
-        return 'Press Answer… on its card to fill in the form, or give its fields as JSON: {"name": "value"}.'
+        return 'Click Answer… on its card to fill in the form, or give its fields as JSON: {"name": "value"}.'
     (alone,) = form.fields
     if alone.options:
         return f"Reply with {_way_to_choose(_as_question(alone))}."
@@ -237,7 +237,7 @@ def hint_to_choose(asked: Aaep) -> str:
 
 def _way_to_choose(asked: Aaep) -> str:
     if asked.multi_select:
-        return "the numbers of the choices, with commas (1, 2), or their labels"
+        return "the numbers of the choices, separated by commas (1, 2), or their labels"
     return "the number of a choice (1), or its label"
 
 
@@ -250,21 +250,23 @@ def number(text: str) -> int | float | None:
     if _TWO_READINGS.fullmatch(text):
         digits = re.sub(r"[.,]", "", text)
         decimal = text.replace(",", ".")
-        raise AnswerRejected(f"“{text}” can be read in two ways: reply {digits} or {decimal}0.")
+        raise AnswerRejected(f"“{text}” is ambiguous: reply {digits} or {decimal}0.")
     if _PLAIN.fullmatch(text):
         return _value(text)
     if _GROUPED.fullmatch(text):
         return _value(re.sub(r"[^\d.+-]", "", text))
     if _NUMBERISH.fullmatch(text):
         raise AnswerRejected(
-            f"“{text[:40]}” is not clear as a number: use a point before decimals and nothing else, like 1200 or 12.5."
+            f"“{text[:40]}” is not a clear number. Use a point for decimals and no other separators, such as 1200 or 12.5."
         )
     return None
 
 
 def _value(digits: str) -> int | float:
     if len(digits) > 60:
-        raise AnswerRejected("The number has too many digits: use at most 60, or a form like 1.5e30.")
+        raise AnswerRejected(
+            "The number has too many digits: use at most 60, or scientific notation such as 1.5e30."
+        )
     if re.fullmatch(r"[+-]?\d+", digits):
         return int(digits)
     return float(digits)
@@ -368,12 +370,12 @@ def _pick(asked: Aaep, names: dict[str, set[int]], words: str) -> int | None:
     if numbered and not named and bare and "numeric" in asked.kinds:
         label = asked.choices[index].label
         raise AnswerRejected(
-            f"“{words}” can be choice {words} or the number {words}: reply #{words} for “{label[:60]}”, or {words}.0."
+            f"“{words}” could mean choice {words} or the number {words}: reply #{words} for “{label[:60]}”, or {words}.0."
         )
     found = named | (numbered if bare or not named else set())
     if len(found) > 1:
         ways = " or ".join(f"#{i + 1} for “{asked.choices[i].label[:60]}”" for i in sorted(found)[:5])
-        raise AnswerRejected(f"“{words[:40]}” names more than one choice: reply {ways}.")
+        raise AnswerRejected(f"“{words[:40]}” matches more than one choice: reply {ways}.")
     return found.pop() if found else None
 
 

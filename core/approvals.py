@@ -150,12 +150,12 @@ def approved_by(asked: Aaep) -> list[str]:
 def trouble_with(arguments: Any) -> str | None:
     """Why an action cannot have these arguments; None: it can."""
     if _depth(arguments) > _DEEPEST:
-        return f"Nested too deeply: expected at most {_DEEPEST} levels."
+        return f"Nested too deeply; at most {_DEEPEST} levels are allowed."
     try:
         size = len(json.dumps(arguments, allow_nan=False).encode())
     except ValueError:  # the ledger would hold null in their place, and so would the action
-        return "Expected JSON, which has no NaN and no infinite numbers."
-    return f"{size} bytes of JSON: expected at most {ARGUMENTS_LIMIT}." if size > ARGUMENTS_LIMIT else None
+        return "Not valid JSON: NaN and infinite numbers are not allowed."
+    return f"{size} bytes of JSON; at most {ARGUMENTS_LIMIT} are allowed." if size > ARGUMENTS_LIMIT else None
 
 
 def _depth(value: Any, level: int = 0) -> int:
@@ -169,7 +169,7 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
     """The next version of the arguments: nobody has accepted it yet."""
     asked = record.asked
     if asked.direct is None or not asked.direct.editable or not changed.keys() <= asked.arguments.keys():
-        raise AnswerRejected("The arguments of this action cannot be changed.")
+        raise AnswerRejected("This action's arguments cannot be changed.")
     edit = Edit(
         changed=dict(changed),
         team=decider.team,
@@ -181,5 +181,5 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
     news = {"edits": (*(asked.edits or ()), edit), "approvals": None}
     after = asked.model_copy(update=news)
     if (trouble := trouble_with(after.arguments)) is not None:
-        raise AnswerRejected(f"The arguments cannot be changed like this. {trouble}")
+        raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
     return record.model_copy(update={"aaep": after})

@@ -502,9 +502,7 @@ class MaxRoundsExceeded(ClarifyError):
     code = "MAX_ROUNDS_EXCEEDED"
 
     def __init__(self, record: Clarification) -> None:
-        super().__init__(
-            f"{record.id} has used its {record.max_rounds} rounds; it was passed on to the person on call."
-        )
+        super().__init__(f"{record.id} has used all {record.max_rounds} rounds and was escalated to on-call.")
         self.record = record
 
 
@@ -514,7 +512,7 @@ class NotOpen(ClarifyError):
     code = "NOT_OPEN"
 
     def __init__(self, record: Clarification) -> None:
-        super().__init__(f"{record.id} is {record.status} and takes no answer.")
+        super().__init__(f"{record.id} is {record.status} and no longer takes an answer.")
         self.record = record
 
 
@@ -541,7 +539,7 @@ class NotAnswered(IllegalTransition):
 
     def __init__(self, record: Clarification) -> None:
         super().__init__(record.id, record.status, "pending")
-        self.args = (f"{record.id} is {record.status}: it can be asked further once it is answered.",)
+        self.args = (f"{record.id} is {record.status}. You can ask a follow-up once it is answered.",)
         self.record = record
 
 
@@ -564,7 +562,7 @@ def parse_id(text: str) -> tuple[int, int]:
     """
     match = ID.fullmatch(text)
     if not match:
-        raise BadInput(f"{text[:40]!r} is not a clarification id; expected the form CLR-42-001.")
+        raise BadInput(f"{text[:40]!r} is not a clarification ID; expected the form CLR-42-001.")
     return int(match.group(1)), int(match.group(2))
 
 

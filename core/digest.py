@@ -99,7 +99,7 @@ class Digest:
 
     def names(self) -> tuple[tuple[str, tuple[Count, ...]], ...]:
         """What is counted by name, with its title."""
-        return ("Top topics", self.topics), ("Asks most", self.askers), ("Answers most", self.answerers)
+        return ("Top topics", self.topics), ("Top askers", self.askers), ("Top answerers", self.answerers)
 
 
 class DigestBuilder:

@@ -253,12 +253,12 @@ class Dispatcher:
             except (AnswerRejected, BadInput) as error:
                 # The hint may repeat a part of question or answer: for the thread and the agent, not for the log.
                 hint = str(error)
-                misfit = f"{role_name(job.summary.to)} gave an answer that does not fit"
+                misfit = f"{role_name(job.summary.to)} gave an invalid answer"
                 said = f"{misfit} ({hint})"
                 _log.warning("%s: attempt %d failed: %s", job.summary.id, attempt, misfit)
             else:
                 return
-        await self._pass_on(job, f"{AgentError.code}: {said}; asked twice.")
+        await self._pass_on(job, f"{AgentError.code}: {said}, even when asked twice.")
 
     async def _check(self, job: _Job, record: Clarification) -> None:
         """Whether its target may be asked: what we wrote was checked before, what others wrote by nobody."""

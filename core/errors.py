@@ -58,7 +58,7 @@ class Tampered(ClarifyError):
 
     def __init__(self, clarification_id: str, *, deleted: bool = False) -> None:
         did = "deleted it from its ledger" if deleted else "changed it after it was decided"
-        super().__init__(f"{clarification_id} can't be handed out: another program {did}.")
+        super().__init__(f"{clarification_id} can't be returned: another program {did}.")
 
 
 class BadInput(ClarifyError):
@@ -103,8 +103,8 @@ class ConsentRefused(AnswerRejected):
 
     def __init__(self, clarification_id: str) -> None:
         super().__init__(
-            f"{clarification_id} asks for consent, which people give in Slack, on its card. "
-            "Here it can only be rejected: reject, or reject: and why."
+            f"{clarification_id} needs approval, which people give in Slack, on its card. "
+            "Here you can only reject it: “reject”, or “reject:” and a reason."
         )
 
 
@@ -118,9 +118,9 @@ class CountsOnce(NotCounted):
     """The same code."""
 
     def __init__(self, clarification_id: str, missing: int) -> None:
-        others = "somebody else has" if missing == 1 else f"{missing} others have"
+        others = "one more person must" if missing == 1 else f"{missing} more people must"
         super().__init__(
-            f"You have accepted {clarification_id} already, and count once: {others} to accept it."
+            f"Your approval of {clarification_id} is already recorded and counts once: {others} approve."
         )
 
 
@@ -129,8 +129,8 @@ class NotToldApart(NotCounted):
 
     def __init__(self, clarification_id: str) -> None:
         super().__init__(
-            f"Several people have to accept {clarification_id}, and Slack did not say who you are just now, so nothing "
-            "was taken. Please try again in a moment."
+            f"{clarification_id} needs several approvals, and Slack did not say who you are, so nothing was "
+            "recorded. Please try again in a moment."
         )
 
 
@@ -156,7 +156,9 @@ class LockTimeout(ClarifyError):
     code = "LOCK_TIMEOUT"
 
     def __init__(self, issue: int, seconds: float, holder: str) -> None:
-        super().__init__(f"The ledger of issue {issue} was locked for {seconds:.1f} s by {holder}.")
+        super().__init__(
+            f"The ledger of issue {issue} was locked for {seconds:.1f} s by {holder}. Try again."
+        )
         self.issue = issue
 
 
@@ -169,9 +171,9 @@ class LedgersAway(LockTimeout):
         """`folder`: None if they are in a database, which is not to be had, and `why` not."""
         ClarifyError.__init__(
             self,
-            f"The folder with the ledgers, {folder}, is not the one it was, or is gone. Is its disk mounted?"
+            f"The folder with the ledgers, {folder}, is missing or was replaced. Check that its disk is mounted."
             if folder is not None
-            else f"The database with the ledgers cannot be had: {why}",
+            else f"The ledgers' database is unavailable: {why}",
         )
         self.issue = issue
 
@@ -180,9 +182,9 @@ class LedgerUnreadable(ClarifyError):
     code = "LEDGER_UNREADABLE"
 
     def __init__(self, issue: int, path: Path, reason: str, quarantined: Path | None) -> None:
-        where = f"set aside as {quarantined.name}" if quarantined else "left where it is"
+        where = f"set aside as {quarantined.name}" if quarantined else "left in place"
         super().__init__(
-            f"The ledger {path.name} of issue {issue} is not a ledger ({reason}); it was {where}."
+            f"The ledger {path.name} of issue {issue} is not a valid ledger ({reason}). It was {where}."
         )
         self.issue = issue
         self.quarantined = quarantined
@@ -192,7 +194,7 @@ class LedgerUnwritable(ClarifyError):
     code = "LEDGER_UNWRITABLE"
 
     def __init__(self, issue: int, reason: str) -> None:
-        super().__init__(f"The ledger of issue {issue} could not be written ({reason}); nothing was changed.")
+        super().__init__(f"The ledger of issue {issue} could not be written ({reason}). Nothing was changed.")
         self.issue = issue
 
 
@@ -204,7 +206,7 @@ class LedgerInDoubt(LedgerUnwritable):
     def __init__(self, issue: int) -> None:
         ClarifyError.__init__(
             self,
-            f"Whether the ledger of issue {issue} was written is not known yet: the database went away meanwhile.",
+            f"The ledger of issue {issue} may or may not have been written: the database connection was lost.",
         )
         self.issue = issue
 
@@ -213,4 +215,4 @@ class StatusUnavailable(ClarifyError):
     code = "STATUS_UNAVAILABLE"
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"{name} cannot be had now ({reason}); nothing was changed.")
+        super().__init__(f"{name} is unavailable ({reason}). Nothing was changed.")

@@ -36,13 +36,13 @@ _POSITION = 300
 _WHO, _ANSWERED = 60, " answered"
 _SHOWN = 6  # lines of others
 _REASONS: dict[Why, str] = {
-    "stale": "Nobody answered in time, nor after a reminder.",
-    "stuck": "The same is being said again; it does not get on by itself.",
-    "deadlocked": "Agents wait for each other in a circle; it takes a person to break it.",
-    "rounds exhausted": "Rounds exhausted: asked again after {rounds} rounds.",
-    "agent failed": "The agent that was asked could not answer, twice.",
-    "too few people": "More people have to accept this than may answer it.",
-    "by hand": "Somebody passed this on to the person on call.",
+    "stale": "No answer, even after a reminder.",
+    "stuck": "The discussion is repeating itself and needs a person to move it on.",
+    "deadlocked": "Agents are waiting for each other in a loop. A person must break it.",
+    "rounds exhausted": "Rounds exhausted: a follow-up was asked after {rounds} rounds.",
+    "agent failed": "The agent that was asked failed to answer twice.",
+    "too few people": "This needs more approvals than there are people who may answer.",
+    "by hand": "Someone escalated this by hand.",
 }
 
 
@@ -552,4 +552,4 @@ def _options(record: Clarification) -> list[str]:
 
 def _otherwise(record: Clarification) -> list[str]:
     default = answers.default_label(record.asked)
-    return [f"Assumed otherwise: {one_line(default, 100)}"] if default else []
+    return [f"Default if no one answers: {one_line(default, 100)}"] if default else []

@@ -113,20 +113,18 @@ class Request:
 
 def check_issue(issue: int) -> None:
     if type(issue) is not int or not 1 <= issue <= _HIGHEST_NUMBER:
-        raise BadInput(f"The issue is not a whole number from 1 to {HIGHEST_ISSUE}.")
+        raise BadInput(f"The issue must be a whole number from 1 to {HIGHEST_ISSUE}.")
     if issue > HIGHEST_ISSUE:
-        raise BadInput(
-            f"The issue {issue} is reserved for sessions without an issue; allowed is 1 to {HIGHEST_ISSUE}."
-        )
+        raise BadInput(f"Issue {issue} is reserved for sessions without an issue. Use 1 to {HIGHEST_ISSUE}.")
 
 
 def check_role(what: str, role: str) -> None:
     if not isinstance(role, str):
-        raise BadInput(f"The {what} is no text.")
+        raise BadInput(f"The {what} must be a string.")
     if len(role) > ROLE_LIMIT:
         raise TooLong(what, len(role), ROLE_LIMIT)
     if not is_role(role):
-        raise BadInput(f"The {what} is no role: expected one line of 1 to {ROLE_LIMIT} printable characters.")
+        raise BadInput(f"The {what} must be a role: one line of 1 to {ROLE_LIMIT} printable characters.")
 
 
 def check_question(question: str, context: str | None) -> None:
@@ -140,11 +138,11 @@ def check_reason(reason: str | None) -> None:
 
 def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) -> None:
     if not isinstance(text, str):
-        raise BadInput(f"The {what} is no text.")
+        raise BadInput(f"The {what} must be a string.")
     if len(text) > limit:
         raise TooLong(what, len(text), limit)
     if not may_be_empty and not text.strip():
-        raise BadInput(f"The {what} is empty; expected 1 to {limit} characters.")
+        raise BadInput(f"The {what} must not be empty: 1 to {limit} characters.")
 
 
 class Hub:

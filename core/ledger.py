@@ -86,7 +86,7 @@ _LIVE = re.compile(r"issue-([0-9]+)\.json")
 _ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
 _NUMBERED = re.compile(r"issue-([1-9][0-9]{0,8})\.seq")
 _MOST_LOGGED = 1000  # ignored names, so that each is logged once
-_NOT_OURS = f"numbers from {FIRST_RESERVED} up are for sessions without an issue, and clarify-bot did not give this one out"
+_NOT_OURS = f"numbers from {FIRST_RESERVED} up are reserved for sessions without an issue, and clarify-bot did not assign this one"
 
 
 class Written(NamedTuple):
@@ -452,7 +452,7 @@ class FileLedger:
         try:
             if not os.access(self.directory, os.W_OK | os.X_OK):
                 read_only = os.statvfs(self.directory).f_flag & os.ST_RDONLY
-                why = "the file system is read-only" if read_only else "this user may not write there"
+                why = "the file system is read-only" if read_only else "this user has no write permission"
                 return f"The folder with the ledgers, {self.directory}, cannot be written: {why}."
             if thorough:
                 try_to_write(self._locks.private)

@@ -275,5 +275,5 @@ def _named(content: bytes) -> str:
     except ValueError:
         said = None
     if not isinstance(said, dict):
-        return "somebody who does not say"
+        return "an unnamed process"
     return f"{str(said.get('agent', 'somebody'))[:80]} (process {str(said.get('pid', 'unknown'))[:20]})"

@@ -48,8 +48,8 @@ from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from core.index import Summary
 
-MISFIT = "The answer does not fit the question; it is open again."
-NO_CONSENT = "Only people in Slack accept this; it is open again."
+MISFIT = "The answer does not fit the question, which is open again."
+NO_CONSENT = "Only people in Slack can approve this. It is open again."
 _NAME = 256  # characters of `decided_by`
 _UNANSWERED: dict[str, Any] = dict.fromkeys(
     (

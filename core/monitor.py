@@ -265,7 +265,7 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
         if record.status in {"pending", "stale"} and (words := _goes_round(record)) is not None:
             found[record.id] = Finding("stuck", record.id, record.issue_number, words)
     for record, earlier in _asked_twice(records):
-        words = f"The same question was answered before in this session ({earlier.id})."
+        words = f"This question was already answered in this session ({earlier.id})."
         finding = Finding("stuck", record.id, record.issue_number, words, (earlier.id,))
         found.setdefault(record.id, finding)
     return list(found.values())
@@ -281,11 +281,11 @@ def _goes_round(record: Clarification) -> str | None:
     if (
         rounds := _same_rounds([e for e in record.thread if e.type == "question" and e.from_ != US])
     ) is not None:
-        return "The question of round {} is asked again in round {}.".format(*rounds)
+        return "Round {1} repeats the question of round {0}.".format(*rounds)
     labels = {text.casefold() for option in record.asked.choices for text in (option.label, option.value)}
     answers = [e for e in record.thread if e.type == "answer" and _says_something(e.body, labels)]
     if (rounds := _same_rounds(answers)) is not None:
-        return "The answer of round {} is given again in round {}.".format(*rounds)
+        return "Round {1} repeats the answer of round {0}.".format(*rounds)
     return None
 
 
@@ -352,13 +352,13 @@ def _answered_at(record: Clarification) -> datetime:
 
 
 def _flip_words(wait: Wait) -> str:
-    return f"{_named([wait.asker])} and {_named([wait.asked])} ask each other the same thing."
+    return f"{_named([wait.asker])} and {_named([wait.asked])} keep asking each other the same question."
 
 
 def _deadlock_words(agents: Sequence[str]) -> str:
     if len(agents) == 1:
-        return f"{_named(agents)} waits for itself."
-    return f"{_named(agents)} wait for each other in a circle; {_named(agents[:1])} goes on waiting."
+        return f"{_named(agents)} is waiting for itself."
+    return f"{_named(agents)} are waiting for each other in a loop; {_named(agents[:1])} keeps waiting."
 
 
 def _named(agents: Sequence[str]) -> str:

@@ -512,9 +512,9 @@ class Router:
 def check_goes_on(record: Clarification, ask: Ask) -> None:
     """Does nothing if `ask` may be the next question of `record`; raises what `Router.follow_up` says. Pure."""
     if record.asked.reply_token is not None:
-        raise BadInput(f"{record.id} was asked by an event of its producer: only its events ask further.")
+        raise BadInput(f"{record.id} came from a producer's event. Only that producer can ask a follow-up.")
     if agent_key(ask.agent_id) != agent_key(record.from_):
-        raise BadInput(f"{record.id} was asked by another agent: only that one asks further.")
+        raise BadInput(f"{record.id} was asked by another agent. Only that agent can ask a follow-up.")
     if record.status in DONE:
         raise Closed(record)
     if is_with_people(record, ask):

@@ -125,20 +125,28 @@ class Scopes:
         return [step for file in self._look() for step in file.steps if agent_key(step.agent) == key]
 
     def _may_not_ask(self, asker: str, target: str, allowed: tuple[str, ...]) -> str:
-        which = f"its workflow allows {', '.join(allowed)}" if allowed else "no workflow lets it ask anybody"
+        which = (
+            f"its workflow allows only {', '.join(allowed)}"
+            if allowed
+            else "no workflow allows it to ask anyone"
+        )
         return f"{role_name(asker)} may not ask {role_name(target)}: {which}.{self._unusable()}"
 
     def _may_not_wait(self, asker: str, target: str) -> str:
         return (
-            f"{role_name(asker)} may ask {role_name(target)}, but its workflow does not let it wait for the answer: "
-            f"ask without blocking.{self._unusable()}"
+            f"{role_name(asker)} may ask {role_name(target)}, but its workflow does not allow blocking "
+            f"questions. Ask without blocking.{self._unusable()}"
         )
 
     def _unusable(self) -> str:
         """Names the files that could not be used: the reason may lie there."""
         with self._guard:
             names = sorted(name for name, file in self._files.items() if file.problems)
-        said = f" Not all of it can be read: {', '.join(map(role_name, names))}." if names else ""
+        said = (
+            f" These workflow files cannot be read in full: {', '.join(map(role_name, names))}."
+            if names
+            else ""
+        )
         return said + (" The workflow folder cannot be read." if self._folder_problem else "")
 
     def _look(self) -> list[_File]:
@@ -174,7 +182,7 @@ def _read(path: Path, known: _File | None) -> _File | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        counts = "as it was before counts" if known and known.steps else "it is left out"
+        counts = "the earlier version stays in force" if known and known.steps else "it is ignored"
         problem = f"{role_name(path.name)}: {_why(error)}; {counts}."
         if known is None or problem not in known.problems:
             _log.warning("invalid workflow file: %s", problem)
@@ -202,7 +210,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"cannot be read ({error.strerror})"
     where = _WHERE.search(str(error))
-    return "is no TOML" + (f" ({where.group(1)})" if where else "")
+    return "is not valid TOML" + (f" ({where.group(1)})" if where else "")
 
 
 def _steps(name: str, raw: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
@@ -215,7 +223,7 @@ def _steps(name: str, raw: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[str,
         try:
             steps += _step(item)
         except _Unexpected as error:
-            problems.append(f"{role_name(name)}: step {number}: {error}; the step is left out.")
+            problems.append(f"{role_name(name)}: step {number}: {error}; the step is ignored.")
     return tuple(steps), tuple(problems)
 
 

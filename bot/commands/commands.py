@@ -110,7 +110,7 @@ class Commands:
         except IllegalTransition as error:
             _log.warning("unknown escalation step: %s", error)
             name = _clean(clarification_id, 40)
-            answer = said(f"{name} cannot be changed like that as it stands now. Nothing was changed.")
+            answer = said(f"{name} cannot be changed that way in its present state. Nothing was changed.")
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             if isinstance(error, NotOpen):
                 self._refresh(error.record.id)
@@ -155,9 +155,9 @@ class Changes:
         if len(waiting) == 1:
             return await self._apply(command, waiting[0], person)
         if waiting:
-            open_now = f"{len(waiting)} questions of issue {issue} are open."
-            return choice_of(f"{open_now} Nothing was changed: name one by its id", waiting, f"#{issue}")
-        return said(f"No question of issue {issue} is open. “/clarify #{issue}” shows what there is.")
+            open_now = f"{len(waiting)} questions are open for issue {issue}."
+            return choice_of(f"{open_now} Nothing was changed. Pick one by its ID", waiting, f"#{issue}")
+        return said(f"No question is open for issue {issue}. “/clarify #{issue}” lists its earlier ones.")
 
     async def take(self, clarification_id: str, person: Person) -> Draft:
         """Assign it to the person."""
@@ -166,7 +166,7 @@ class Changes:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         holder = Holder(user=person.user, team=person.team or None, at=self._clock.now())
         name = _clean((await self._router.take_over(record.id, holder)).id, 40)
-        return said(f"You have {name} in hand now. Pages about it stop; please answer it, or hand it over.")
+        return said(f"You claimed {name}. Its pages stop. Please answer it, or hand it over.")
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self._access.refusal(person, record)) is not None:
@@ -184,21 +184,23 @@ class Changes:
                 case "resolve":
                     after = await self._router.resolve(record.id, read, text, by, now)
                     if after.status == "answered":  # an agent still has to take the answer
-                        words = f"{phrases.accepted(after)} It is resolved as soon as the agent takes it."
+                        words = (
+                            f"{phrases.accepted(after)} It is resolved once the agent picks up the answer."
+                        )
                     else:
                         words = f"{name} is resolved: “{_clean(text, 200)}”."
                 case "escalate":
                     reason = f"{text}\n{escalation_words(record, 'by hand')}" if text else None
                     await self._router.escalate(record.id, "by hand", reason, by)
-                    words = f"{name} is escalated: whoever is on call is paged."
+                    words = f"{name} is escalated. On-call is being paged."
                     if record.status == "escalated":
-                        words = f"{name} was escalated already: whoever is on call knows."
+                        words = f"{name} was already escalated. On-call knows."
                 case "abandon":
                     reason = inert.clip(inert.cleaned_line(text), _REASON)
                     await self._router.abandon(record.id, by, reason)
                     words = f"{name} is closed without an answer."
         except AnswerRejected as error:
-            hint = f"Nothing was answered. {_clean(str(error), 600)}"
+            hint = f"Not answered. {_clean(str(error), 600)}"
             words = f"{hint} For example: “/clarify answer {name} …”."
         return said(words)
 
@@ -265,25 +267,25 @@ class OnCallTurns:
             for each in found
         ]
         if not lines:
-            return said("Nobody stands in for anybody, now or later.", heading="On call: swaps", live=False)
+            return said("No overrides, now or scheduled.", heading="On call: overrides", live=False)
         more = [f"… and {len(lines) - _MOST_SWAPS} more."] if len(lines) > _MOST_SWAPS else []
-        take_back = f"Take one back: “/clarify oncall cancel {found[0].number}”."
-        return said("\n".join([*lines[:_MOST_SWAPS], *more, take_back]), heading="On call: swaps")
+        take_back = f"Cancel one with “/clarify oncall cancel {found[0].number}”."
+        return said("\n".join([*lines[:_MOST_SWAPS], *more, take_back]), heading="On call: overrides")
 
     async def _cancel(self, number: int, person: Person) -> str:
         swap = next((each for each in await self._roster.swaps() if each.number == number), None)
         if swap is None or swap.policy not in self._names:
-            return f"There is no swap {number}, or it is over. “/clarify oncall swaps” lists them."
+            return f"Override {number} doesn't exist or is over. “/clarify oncall swaps” lists the overrides."
         if refused := await self._refused(person, swap.policy):
             return refused
         what = f"{_clean(swap.policy, 60)} {_span(swap)}"
         if not await self._roster.cancel(number):
-            return f"Swap {number} was taken back already."
+            return f"Override {number} was already canceled."
         if swap.user == person.user:
-            return f"Taken back: you do not stand in for {what}."
-        words = f"{inert.mention(person.user)} took it back: you do not stand in for {what}."
+            return f"Override canceled: you are not on call for {what}."
+        words = f"{inert.mention(person.user)} canceled your override: you are not on call for {what}."
         told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
-        return f"Taken back: {inert.mention(swap.user)} does not stand in for {what}{told}"
+        return f"Override canceled: {inert.mention(swap.user)} is not on call for {what}{told}"
 
     async def _tell(self, user: str, about: str, words: str) -> str:
         """Tell somebody what became of their turns; returns how the reply about it goes on."""
@@ -292,14 +294,14 @@ class OnCallTurns:
             await self._delivery.say(Place(user), key, words)
         except StorageUnavailable as error:
             _log.warning("cannot tell %s that they are on call: %s", user, error)
-            return ", but could not be told: please tell them."
-        return ", and is told so."
+            return ", but could not be notified. Please tell them."
+        return ", and has been notified."
 
     async def _change(self, command: OnCall, policy: str, person: Person) -> str:
         user = command.user or person.user
         if not await self._access.control.full_member(user):
             who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
-            return f"{who}: only active, full members of this workspace can. Nothing was changed."
+            return f"{who}: only active, full members of this workspace can be. Nothing was changed."
         since, now = self._since(command, policy), self._clock.now()
         if since is not None and not now < since <= now + _AHEAD:
             wrong = "is over" if since <= now else "is more than a year ahead"
@@ -333,7 +335,7 @@ class OnCallTurns:
         who = ", ".join(inert.mention(user) for user in turn.users)
         source = f" ({inert.escape(inert.line(turn.source))})" if turn.source else ""
         until = f", until {inert.date(turn.until)}" if turn.until else ""
-        return f"{_clean(policy, 60)}: {who or 'nobody: pages go to the fallback channel'}{source}{until}"
+        return f"{_clean(policy, 60)}: {who or 'no one; pages go to the fallback channel'}{source}{until}"
 
     async def _meant(self, person: Person, place: Place) -> str | None:
         """Which policy is meant: the only one; else this channel's; else the one that the person is on call by."""
@@ -353,8 +355,8 @@ class OnCallTurns:
         near: Sequence[str] = difflib.get_close_matches(
             policy.casefold(), [name.casefold() for name in self._names], 1
         )
-        meant = f"Did you mean “{self._known(near[0])}”?" if near else f"There are: {', '.join(self._names)}."
-        return f"There is no on-call policy “{inert.clip(policy, 40)}”. {meant}"
+        meant = f"Did you mean “{self._known(near[0])}”?" if near else f"Policies: {', '.join(self._names)}."
+        return f"Unknown on-call policy “{inert.clip(policy, 40)}”. {meant}"
 
 
 def _span(swap: Override) -> str:

@@ -46,8 +46,8 @@ _LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; the clock of the wall may be se
 _AT_ONCE = 4  # more threads make it no faster, and hold up the event loop several times longer
 _ALT = 1000  # characters: Slack's limit
 _NAME, _DRAWN_NAME = 80, 60
-_COMES = "A picture of these figures comes to your direct messages with me."
-_CANNOT = f"For a picture, what draws it has to be installed where the bot runs: `{charts.HOW_TO_GET_IT}`."
+_COMES = "A picture of these figures will arrive in our DM."
+_CANNOT = f"To get a picture, install the drawing library where the bot runs: `{charts.HOW_TO_GET_IT}`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +130,10 @@ class Digests:
             return names.get(name) or inert.escaped_line(name, _NAME)
 
         lines = [f"*{name}*: {value}" for name, value in figures.words()]
-        lines += [f"*Asks most*: {_counted(figures.askers)}"] if figures.askers else []
+        lines += [f"*Top askers*: {_counted(figures.askers)}"] if figures.askers else []
         lines += [*_shares(figures, named), *_not_counted(unread)]
         where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
-        lines.append(f"_What was asked {where}. `/clarify digest` counts what you may see._")
+        lines.append(f"_Questions asked {where}. `/clarify digest` counts the ones you may see._")
         return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
 
     async def _called(self, name: str) -> str:
@@ -257,7 +257,7 @@ def described(drawing: Drawing) -> tuple[str, str]:
     """What comes with a picture: a comment in which nobody's words but ours are, and as plain text all that it shows."""
     figures = drawing.figures
     said = [f"{name}: {value}." for name, value in figures.words()]
-    closing = [*_not_counted(drawing.unread), "Only what you may see is counted."]
+    closing = [*_not_counted(drawing.unread), "Counts only what you may see."]
     comment = " ".join([f"{recent(drawing.span)}.", *said, *closing])
     named = [f"{title}: {_drawn(counts)}." for title, counts in figures.names() if counts]
     return comment, inert.clip(" ".join([comment, *named]), _ALT)

@@ -32,13 +32,13 @@ from core.records import parse
 _BREATH = 1000  # summaries looked at before others get their turn
 _NAME, _LISTED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
-_HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Stale questions"}
+_HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}
 _NOTHING = {
-    "waiting": "Nothing waits for you, and nothing is open in this channel.",
-    "mine": "Nothing waits for you.",
-    "stale": "Nothing is stale: no open question was reminded of or escalated.",
+    "waiting": "No questions are waiting for you or open in this channel.",
+    "mine": "No questions are waiting for you.",
+    "stale": "No overdue questions: none has had a reminder or been escalated.",
     "agents": "No agent is active.",
-    "ready": "The queue is empty: no session is at work.",
+    "ready": "The queue is empty: no session is running.",
 }
 
 
@@ -105,7 +105,7 @@ class Access:
                 refused = await self.control.refusal_on(person, route)
                 if refused is None:
                     return None
-        return refused or Refusal("you are not among those who are on call here", named)
+        return refused or Refusal("you are not on call here", named)
 
     def is_held_by(self, user: str, summary: Summary) -> bool:
         """Whether somebody took it, was handed it, or was paged for it while it is escalated."""
@@ -208,7 +208,7 @@ class Lists:
         found, unreadable = await self.of_issue(command.issue, person)
         odd = [f"{unreadable} more cannot be read in issue-{command.issue}.json"] if unreadable else []
         if not found:
-            nothing = f"There is nothing of issue {command.issue} that you could see."
+            nothing = f"Issue {command.issue} has no clarifications that you may see."
             return said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         rights = await self._access.rights(person, {audience_of(record) for record in found})
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"

@@ -344,7 +344,7 @@ def _misaddressed(event: Event) -> str | None:
     agentx = event.extension("agentx")
     to, issue = agentx.get("to"), agentx.get("issue")
     if to is not None and not (isinstance(to, str) and to.strip()):
-        return "The target (to) is not a role."
+        return "The target (to) must be a role."
     if to is None or agent_key(to) == HUMAN or issue is None or declared_issue(event) is not None:
         return None
     return f"Its issue is not a whole number from 1 to {HIGHEST_ISSUE}."

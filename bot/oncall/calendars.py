@@ -40,7 +40,7 @@ _FOLLOWING = re.compile(rb"^RECURRENCE-ID[^\n]*RANGE=", re.MULTILINE | re.IGNORE
 _TOO_OFTEN = {"SECONDLY": "second", "MINUTELY": "minute"}
 _MEMORY = 1024**3  # bytes, of the process that reads a feed
 _MOST_SAID = 5_000_000  # characters
-TOO_MUCH = "it takes too long, or too much memory, to work out"
+TOO_MUCH = "expanding it takes too long or too much memory"
 
 _EMAIL = re.compile(r"[^\s<>()\[\],;:\"]+@[^\s<>()\[\],;:\"@]+\.[^\s<>()\[\],;:\"@.]+")
 _LEVEL = re.compile(r"\[L(\d{1,3})\]", re.IGNORECASE)
@@ -86,7 +86,7 @@ class Shift:
     @property
     def label(self) -> str:
         """The person, in the source's words."""
-        return self.email or next(iter(self.names), "somebody without a name")
+        return self.email or next(iter(self.names), "someone without a name")
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -145,7 +145,9 @@ def main() -> None:
     except NoFeed as error:
         told = {"refused": str(error)}
     said = json.dumps(told)
-    sys.stdout.write(said if len(said) <= _MOST_SAID else json.dumps({"refused": "its shifts say too much"}))
+    sys.stdout.write(
+        said if len(said) <= _MOST_SAID else json.dumps({"refused": "its shifts contain too much text"})
+    )
 
 
 def _limit(seconds: int) -> None:
@@ -172,9 +174,9 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
     """
     text = feed.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not text.lstrip().upper().startswith(b"BEGIN:VCALENDAR"):
-        raise NoFeed("what it gives is no iCalendar")
+        raise NoFeed("its response is not iCalendar")
     if not text.rstrip().upper().endswith(b"END:VCALENDAR"):
-        raise NoFeed("it ends in the middle")
+        raise NoFeed("it is cut off")
     found: list[tuple[tuple[int, int], Shift]] = []
     undated = 0
     try:
@@ -190,7 +192,7 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
         raise NoFeed(TOO_MUCH) from error
     except Exception as error:
         # Whatever a parser stumbles over in somebody else's words: the copy of what was said before goes on to count.
-        raise NoFeed(f"it is broken ({type(error).__name__})") from error
+        raise NoFeed(f"it is malformed ({type(error).__name__})") from error
     if len(found) > _MOST:
         raise NoFeed(f"it has more than {_MOST} shifts a month")
     found.sort(key=lambda each: each[0])
@@ -232,7 +234,7 @@ def _parsed(calendar: Any, zone: ZoneInfo, since: datetime, until: datetime) -> 
                         yield int(event[_ORDER]), shift
         except _TooLong as error:
             what = named.get(str(series.uid), "one of its events")
-            raise NoFeed(f"{what} takes too long to work out") from error
+            raise NoFeed(f"{what} takes too long to expand") from error
 
 
 def _without_history(text: bytes, since: datetime) -> bytes:
@@ -373,7 +375,7 @@ def in_pagerduty(pages: Collection[Mapping[str, Any]], since: datetime, until: d
                 if shift.ends > since and shift.begins < until:
                     found[shift] = None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoFeed(f"what it gives is not who is on call ({type(error).__name__})") from error
+        raise NoFeed(f"its response is not an on-call schedule ({type(error).__name__})") from error
     return sorted(found, key=lambda shift: shift.begins)
 
 

@@ -64,8 +64,8 @@ _PAGE, _MOST_PAGES = 100, 20
 _BARRED: Mapping[Reason, str] = {
     "deactivated": "their account in Slack is deactivated",
     "bot": "a bot {who}",
-    "external": "somebody of another company {who}: list them in `people` to page them",
-    "guest": "a guest {who}: list them in `people` to page them",
+    "external": "someone from another company {who}; add them to `people` to page them",
+    "guest": "a guest {who}; add them to `people` to page them",
 }
 Tell = Callable[[str, str], Awaitable[None]]
 """Says something (a key that makes it unique, the words) in the fallback channel; durable when it returns."""
@@ -168,7 +168,7 @@ class Matching:
             except SlackUnreachableError as error:
                 told = False
                 before = known.get(shift.person)
-                why = "Slack does not tell now who that is"
+                why = "Slack cannot look them up right now"
                 found[shift.person] = (None, why) if before is None else (before.user, before.why)
                 _log.warning("cannot tell who is on call", reason=str(error))
         matched = []
@@ -180,12 +180,12 @@ class Matching:
     async def _find(self, shift: Shift) -> tuple[str | None, str]:
         """The user; or None, and why."""
         if not (shift.email or shift.names):
-            return None, "there is neither an e-mail address nor a name"
+            return None, "it has neither an email address nor a name"
         for name in (shift.email, *shift.names):
             if (user := self._named.get(name_key(name))) is not None:
                 return user, ""
         if shift.email and (person := await self._by_email(shift.email)) is not None:
-            return await self._usable(person, "has that e-mail address")
+            return await self._usable(person, "has that email address")
         return await self._find_by_name(shift)
 
     async def _find_by_name(self, shift: Shift) -> tuple[str | None, str]:
@@ -198,7 +198,7 @@ class Matching:
                 return None, f"{len(called)} people in Slack are called “{name}”"
             if called:
                 return await self._usable(called[0], f"is called “{name}”")
-        return None, "nobody in Slack has that e-mail address or name"
+        return None, "no one in Slack has that email address or name"
 
     async def _usable(self, person: Profile, who: str) -> tuple[str | None, str]:
         try:
@@ -266,7 +266,7 @@ async def read(
                 return await _read_pagerduty(policy, settings, kept, (since, until), client)
             url = feed_url(_secret(policy, settings))
             if url is None:
-                raise NoFeed(f"{policy.ical_env} holds no address of a feed")
+                raise NoFeed(f"{policy.ical_env} is not set to a feed's address")
             status, etag, body = await _get(client, url, kept.etag if kept is not None else None)
     except TimeoutError:
         raise NoFeed(f"no answer within {_PATIENCE:g} s") from None
@@ -305,7 +305,7 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
             process.kill()
             await process.wait()
     if status := process.returncode:
-        failed = f"the program that reads it failed with status {status}, and says more in the log"
+        failed = f"its reader exited with status {status}; see the log"
         raise NoFeed(TOO_MUCH if status < 0 else failed)
     told = json.loads(said)
     if "refused" in told:
@@ -324,7 +324,7 @@ async def _get(client: httpx.AsyncClient, url: str, etag: str | None) -> tuple[i
                 target = str(httpx.URL(url).join(response.headers.get("location", "")))
                 here, there = is_loopback(url_host(url)), is_loopback(url_host(target))
                 if feed_url(target) is None or (there and not here):
-                    raise NoFeed("it redirects to an address without https, or to this machine")
+                    raise NoFeed("it redirects to an address without https or to this machine")
                 url = target
                 continue
             if response.status_code == httpx.codes.NOT_MODIFIED and etag is not None:
@@ -334,7 +334,7 @@ async def _get(client: httpx.AsyncClient, url: str, etag: str | None) -> tuple[i
                 response.headers.get("etag"),
                 await _whole(response, "the address may be out of date"),
             )
-    raise NoFeed("it redirects again and again")
+    raise NoFeed("it redirects too many times")
 
 
 async def _whole(response: httpx.Response, fix: str) -> bytes:
@@ -342,9 +342,9 @@ async def _whole(response: httpx.Response, fix: str) -> bytes:
     status = response.status_code
     if status != httpx.codes.OK:
         hint = f": {fix}" if status in {401, 403, 404, 410} else ""
-        raise NoFeed(f"it answers with HTTP {status}{hint}")
+        raise NoFeed(f"it returned HTTP {status}{hint}")
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise NoFeed("it answers compressed, though it was asked not to")
+        raise NoFeed("it sends a compressed response although none was requested")
     body = await bounded_body(response, _MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
         raise NoFeed(f"it is larger than {_MOST_BYTES // 1024**2} MB")
@@ -378,11 +378,13 @@ async def _read_pagerduty(
         }
         url = f"{plan.api_url}/oncalls"
         async with client.stream("GET", url, params=query, headers=headers) as response:
-            body = await _whole(response, f"the token of {plan.token_env} may not read the schedule")
+            body = await _whole(
+                response, f"the token in {plan.token_env} is not allowed to read the schedule"
+            )
         try:
             pages.append(json.loads(body))
         except ValueError:
-            raise NoFeed("what it gives is no JSON") from None
+            raise NoFeed("its response is not JSON") from None
         if not isinstance(pages[-1], dict) or not pages[-1].get("more"):
             break
         held = pages[-1].get("limit")  # may be less than was asked for
@@ -487,9 +489,9 @@ class Feeds:
             return
         said = f"{_subject(policy)} cannot be read: {_inert(reason)}."
         if kept is not None and holds:
-            said += f" What it said last holds for a day from {kept.read_at:%Y-%m-%d %H:%M} UTC; then {_stand_in(policy)}."
+            said += f" The copy read at {kept.read_at:%Y-%m-%d %H:%M} UTC is used for one day. After that, {_stand_in(policy)}."
         else:
-            said += f" Until it can be, {_stand_in(policy)}."
+            said += f" Until it can be read, {_stand_in(policy)}."
         await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)
         empty = Copy(origin(policy, self._settings), None, "", (), _NEVER, _NEVER)
         await self._store.write(lambda tx: _put(tx, policy.name, replace(kept or empty, trouble=trouble)))
@@ -520,34 +522,34 @@ def the_feed(policy: OnCallSettings) -> str:
 
 def _subject(policy: OnCallSettings) -> str:
     if policy.pagerduty is not None:
-        return f"PagerDuty's schedule of who is on call for {policy.name}"
-    return f"The calendar that says who is on call for {policy.name}"
+        return f"The PagerDuty schedule for {policy.name}"
+    return f"The on-call calendar for {policy.name}"
 
 
 def _stand_in(policy: OnCallSettings) -> str:
     users = [f"<@{user}>" for user in policy.users or ()]
     if not users:
-        return "nobody is on call: name `users` to stand in"
-    return f"{', '.join(users)} {'stands' if len(users) == 1 else 'stand'} in"
+        return "no one is on call; add `users` to the policy as a backup"
+    return f"{', '.join(users)} {'is' if len(users) == 1 else 'are'} on call as backup"
 
 
 def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
     users = [f"<@{user}>" for user in users_at(copy.shifts, now)]
     if not users:
-        return f"{_subject(policy)} works again. It names nobody now: {_stand_in(policy)}."
+        return f"{_subject(policy)} works again, but lists no one right now; {_stand_in(policy)}."
     are = "is" if len(users) == 1 else "are"
-    return f"{_subject(policy)} works again: {', '.join(users)} {are} on call by it now."
+    return f"{_subject(policy)} works again: {', '.join(users)} {are} on call now."
 
 
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
     """What is wrong with what a source says, in a word that is the same while it is, and in words for people."""
     if not any(each.ends > now for each in copy.shifts):
-        return "empty", f"{_subject(policy)} has nobody on call for the next month; {_stand_in(policy)}."
+        return "empty", f"{_subject(policy)} lists no one for the next month; {_stand_in(policy)}."
     unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
     if unknown and not at(copy.shifts, now):
         who = "; ".join(f"{_inert(each.label)}: {_inert(each.why)}" for each in unknown[:5])
         said = (
-            f"{_subject(policy)} names somebody who cannot be paged ({who}). Meanwhile {_stand_in(policy)}."
+            f"{_subject(policy)} lists someone who cannot be paged ({who}). Meanwhile, {_stand_in(policy)}."
         )
         return f"unknown: {who}", said
     return None, ""
@@ -569,9 +571,9 @@ def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
         return f"{feed} has not been readable since {copy.read_at:%Y-%m-%d %H:%M} UTC"
     current = [each for each in copy.shifts if each.begins <= now < each.ends]
     if not current:
-        return f"{feed} names nobody now"
+        return f"{feed} lists no one right now"
     unknown = [each.label for each in current if each.user is None]
     named = ", ".join(clean(each, 80) for each in unknown[:3])
     if unknown:
-        return f"{feed} names {named}, who is not found among the full members in Slack"
-    return f"who {feed} names has left, or is no full member any more"
+        return f"{feed} lists {named}, but no full member in Slack matches"
+    return f"the person {feed} lists has left or is no longer a full member"

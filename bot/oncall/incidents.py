@@ -461,7 +461,7 @@ def _happening(row: Row) -> Happening:  # noqa: PLR0911 - a table
         case "closed":
             return IncidentClosed(at)
         case what:
-            raise ValueError(f"the log of pages has an entry of kind {what!r}, of another release")
+            raise ValueError(f"the page log has an entry of kind {what!r} from another release")
 
 
 def _incident(row: Row) -> Incident:

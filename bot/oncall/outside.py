@@ -83,7 +83,7 @@ class Outside:
         if secret is None:
             raise PagerError(f"{variable} is not set")
         if self._hanging >= _MOST_HANGING:
-            raise PagerError(f"{variable}: {self._hanging} earlier sendings have not ended yet")
+            raise PagerError(f"{variable}: {self._hanging} earlier alerts are still being sent")
         try:
             async with self._acting(), asyncio.timeout(self._limit):
                 await self._in_thread(variable, secret, title[:_TITLE], body[:_BODY])
@@ -123,7 +123,7 @@ def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) ->
     try:
         pager = apprise.Apprise(asset=asset)
         if not pager.add(secret.get_secret_value()):
-            return PagerError(f"{variable} does not hold an address that apprise understands")
+            return PagerError(f"{variable} is not an address that apprise understands")
         accepted = pager.notify(
             body=body,
             title=title,
@@ -132,7 +132,7 @@ def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) ->
         )
     except Exception as error:  # noqa: BLE001 - each service is a plugin of its own; its words may hold the address
         return PagerError(f"{variable}: {type(error).__name__} in apprise")
-    return None if accepted else PagerError(f"{variable}: the service did not take it, or cannot be reached")
+    return None if accepted else PagerError(f"{variable}: the service rejected it or cannot be reached")
 
 
 _SENDERS: Mapping[str, Callable[[str, SecretStr, str, str], PagerError | None]] = {
@@ -216,8 +216,8 @@ class SlackOutageAlert:
             self._raised = True
             _log.error("Slack outage alert", reason=trouble, targets=list(self._targets))
         body = (
-            f"{trouble}, for {int(self._patience // 60)} minutes or more. Questions of agents and pages to people on call "
-            "do not get through in Slack, or cannot be answered there. Nothing is lost: it is delivered once Slack is back."
+            f"{trouble}, for {int(self._patience // 60)} minutes or more. Agents' questions and pages to on-call "
+            "don't reach Slack, or can't be answered there. Nothing is lost: everything is delivered once Slack is back."
         )
         for target in self._targets:
             if target not in self._told and await self._send(target, "clarify-bot cannot reach Slack", body):
@@ -228,9 +228,7 @@ class SlackOutageAlert:
         told, self._told, self._raised = sorted(self._told), set(), False
         _log.info("Slack is reachable again", targets=told)
         for target in told:
-            await self._send(
-                target, "clarify-bot reaches Slack again", "What waited meanwhile is being delivered."
-            )
+            await self._send(target, "clarify-bot reaches Slack again", "The backlog is being delivered.")
 
     async def _send(self, target: str, title: str, body: str) -> bool:
         try:

@@ -185,8 +185,8 @@ class Roster:
             return planned
         others = await self._others(policy)
         if not planned.note:
-            return OnDuty(others, "stands in")
-        source = f"stands in: {planned.note}" if others else planned.note
+            return OnDuty(others, "backup")
+        source = f"backup: {planned.note}" if others else planned.note
         return OnDuty(others, source, planned.until, note=planned.note)
 
     async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
@@ -356,10 +356,10 @@ class Policies:
         if not turn.note:
             return Shortfall()
         if turn.users:
-            return Shortfall(f"{turn.note[0].upper()}{turn.note[1:]}: whoever stands in is asked")
+            return Shortfall(f"{turn.note[0].upper()}{turn.note[1:]}, so the backup is paged")
         steps = self._policies[incident.policy].steps
         asks = {parse_target(each)[0] for each in steps[step].notify} if 0 <= step < len(steps) else set()
-        return Shortfall(f"Nobody is on call: {turn.note}", bool(asks) and asks <= _OF_WHO_IS_ON_CALL)
+        return Shortfall(f"No one is on call: {turn.note}", bool(asks) and asks <= _OF_WHO_IS_ON_CALL)
 
     async def _destinations_of(
         self, notify: str, incident: Incident, holder: str | None

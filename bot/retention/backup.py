@@ -100,13 +100,13 @@ def verified(folder: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json((folder / NAME).read_bytes())
     except FileNotFoundError:
-        raise BackupError(f"{folder} is no backup: it has no {NAME}.") from None
+        raise BackupError(f"{folder} is not a backup: it has no {NAME}.") from None
     except OSError as error:
         raise BackupError(f"{folder / NAME} cannot be read: {error.strerror}.") from error
     except ValidationError as error:
         fields = ", ".join(sorted({".".join(map(str, each["loc"])) or "JSON" for each in error.errors()}))
         raise BackupError(
-            f"{folder / NAME} is not a manifest that this release knows (see {fields})."
+            f"{folder / NAME} is not a manifest that this release can read (see {fields})."
         ) from None
     for file in manifest.files:
         try:
@@ -114,7 +114,7 @@ def verified(folder: Path) -> Manifest:
         except OSError as error:
             raise BackupError(f"{folder / file.path} cannot be read: {error.strerror}.") from error
         if found != file:
-            raise BackupError(f"{folder / file.path} is damaged: it is not what was backed up.")
+            raise BackupError(f"{folder / file.path} is damaged: it differs from what was backed up.")
     return manifest
 
 
@@ -181,7 +181,7 @@ def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest
         LockTimeout: somebody else holds a ledger. StorageUnavailable: the database cannot be read.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise BackupError(f"{folder} is not empty: a backup has a folder of its own.")
+        raise BackupError(f"{folder} is not empty. A backup needs an empty folder.")
     draft = folder.with_name(f"{folder.name}.partial-{os.getpid()}")
     try:
         make_folder(draft)

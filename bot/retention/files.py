@@ -57,7 +57,7 @@ class InFiles:
             there = [*(path for paths in ledger.files().values() for path in paths), *beside.parts(database)]
             if there and not replace:
                 raise BackupError(
-                    f"{there[0]} is there already: with --replace it is moved aside, with all others."
+                    f"{there[0]} already exists. To move it and the others aside, add --replace."
                 )
             _rename_ledgers(ledger, name)
             beside.rename_to(database, name)
@@ -102,8 +102,8 @@ class InFiles:
         beside.ring(self._database)
         if not emptied and is_done(result):
             raise StorageUnavailable(
-                f"It is forgotten, but {self._database}-wal still holds it while somebody reads: give the same command "
-                "again."
+                f"It was deleted, but {self._database}-wal still holds it while another process reads the database. "
+                "Run the same command again."
             )
         return result
 

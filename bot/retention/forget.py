@@ -95,7 +95,7 @@ def look(kept: Kept, name: str, producer: str | None = None) -> Found:
         raise NotFound(f"or session {name}")
     if len(known) > 1:
         raise BadInput(
-            f"Sessions of several producers are called so: say which, with --producer: {', '.join(sorted(known))}."
+            f"Several producers have a session of that name. Pick one with --producer: {', '.join(sorted(known))}."
         )
     return _found(items, {(known.pop(), name)}, unknown)
 
@@ -167,7 +167,7 @@ def _one(kept: Kept, name: str, issue: int) -> Found:
     items: list[tuple[int, Raw]] = []
     for _, of, listed in kept.ledgers(issue):
         if listed is None:
-            raise LedgerUnreadable(issue, Path(of), "it is no ledger", None)
+            raise LedgerUnreadable(issue, Path(of), "it is not a ledger", None)
         items += [(issue, item) for item in listed if identity(item) == name]
     found = _found(items)
     if not found.ids:

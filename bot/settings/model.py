@@ -71,7 +71,7 @@ def file_mode(value: object) -> int:
 def channel_id(value: str) -> str:
     if not re.fullmatch(r"[CG][A-Z0-9]+", value):
         raise ValueError(
-            f'"{value}" is no channel id; expected C… or G… (Slack shows it in the channel\'s details)'
+            f'"{value}" is not a channel ID; expected C… or G… (Slack shows it in the channel\'s details)'
         )
     return value
 
@@ -79,20 +79,22 @@ def channel_id(value: str) -> str:
 def user_id(value: str) -> str:
     if not re.fullmatch(r"[UW][A-Z0-9]+", value):
         raise ValueError(
-            f'"{value}" is no user id; expected U… or W… (Slack shows it in the profile, "Copy member ID")'
+            f'"{value}" is not a user ID; expected U… or W… (Slack shows it in the profile, "Copy member ID")'
         )
     return value
 
 
 def user_group_id(value: str) -> str:
     if not re.fullmatch(r"S[A-Z0-9]+", value):
-        raise ValueError(f'"{value}" is no user group id; expected S…')
+        raise ValueError(f'"{value}" is not a user group ID; expected S…')
     return value
 
 
 def pagerduty_id(value: str) -> str:
     if not re.fullmatch(r"[A-Z0-9]{1,40}", value):
-        raise ValueError(f'"{value}" is no schedule id; expected P… (the end of the schedule\'s web address)')
+        raise ValueError(
+            f'"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)'
+        )
     return value
 
 
@@ -114,7 +116,7 @@ def short_name(value: str) -> str:
 def role(value: str) -> str:
     if not value.strip() or len(value) > 80 or not value.isprintable() or agent_key(value) == HUMAN:
         raise ValueError(
-            'expected the role that agents ask, 1 to 80 characters; not "human": that is everybody'
+            'expected the role that agents ask, 1 to 80 characters; not "human", which means everyone'
         )
     return value
 
@@ -204,7 +206,7 @@ def http_url(value: str) -> str:
     ):
         raise ValueError("expected a base URL that starts with http:// or https:// and has a host")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("has a user name or password in it; expected none (use token_env for a secret)")
+        raise ValueError("must not contain a user name or password (use token_env for a secret)")
     if parts.query or parts.fragment:
         raise ValueError("expected a base URL without ? and #")
     return value.rstrip("/")
@@ -300,7 +302,7 @@ def _listed(value: object) -> object:
 def _places(value: tuple[str, ...]) -> tuple[str, ...]:
     for each in value:
         if not re.fullmatch(r"[CGSUW][A-Z0-9]+", each):
-            raise ValueError(f'"{each}" is none of a channel (C…), a user group (S…), a user (U…)')
+            raise ValueError(f'"{each}" is not a channel (C…), a user group (S…) or a user (U…)')
     if sum(each[0] in "CG" for each in value) > 1:
         raise ValueError("expected one channel at most")
     return value
@@ -583,10 +585,10 @@ class RouteSettings(Table):
     @classmethod
     def _answerers(cls, answerers: tuple[str, ...]) -> tuple[str, ...]:
         if not answerers:
-            raise ValueError('nobody could answer; expected "members", users (U…) or user groups (S…)')
+            raise ValueError('no one could answer; expected "members", users (U…) or user groups (S…)')
         for answerer in answerers:
             if answerer != "members" and not re.fullmatch(r"[UWS][A-Z0-9]+", answerer):
-                raise ValueError(f'"{answerer}" is none of "members", a user id (U…), a user group id (S…)')
+                raise ValueError(f'"{answerer}" is not "members", a user ID (U…) or a user group ID (S…)')
         return answerers
 
     @property
@@ -706,7 +708,7 @@ class OnCallSettings(Table):
         seen: dict[str, str] = {}
         for name in people:
             if (earlier := seen.setdefault(name_key(name), name)) != name:
-                raise ValueError(f'"{name}" is the same name as "{earlier}"; expected each once')
+                raise ValueError(f'"{name}" is the same name as "{earlier}"; names must be unique')
         return people
 
     @model_validator(mode="after")

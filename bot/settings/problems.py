@@ -23,7 +23,7 @@ Place = tuple[str | int, ...]
 
 _IN_A_DIGEST = timedelta(days=8)  # a week, and a day that a digest may be late
 _TEXTS = {  # pydantic's error types → our words
-    "missing": "required, but not there",
+    "missing": "required",
     "literal_error": "expected {expected}",
     "value_error": "{error}",
     "greater_than": "expected more than zero",
@@ -49,8 +49,8 @@ _TOML = {  # how tomllib's messages begin → our words
     "Expected ']' at the end of a table": "the table's name has no closing ]",
     "Cannot overwrite a value": "this key is set twice",
     "Duplicate inline table key": "this key is set twice",
-    "Cannot declare": "this table is there twice; an array of tables has double brackets, [[…]]",
-    "Unescaped '\\' in a string": "a backslash in quotes is written twice, or the text in single quotes",
+    "Cannot declare": "this table is defined twice; an array of tables has double brackets, [[…]]",
+    "Unescaped '\\' in a string": "write the backslash twice, or put the text in single quotes",
 }
 
 
@@ -219,9 +219,7 @@ def _hooks_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
     for index, table in tables(document, "webhooks"):
         earlier = seen.setdefault(str(table.get("url")), index)
         if earlier != index and "url" in table:
-            yield Problem(
-                ("webhooks", index, "url"), f"the same as that of webhooks[{earlier}]; expected each once"
-            )
+            yield Problem(("webhooks", index, "url"), f"duplicates that of webhooks[{earlier}]")
 
 
 def _roles_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -230,7 +228,7 @@ def _roles_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
     for role in responders if isinstance(responders, dict) else ():
         earlier = seen.setdefault(agent_key(role), role)
         if earlier != role:
-            yield Problem(("responders", role), f'the same role as "{earlier}"; expected each once')
+            yield Problem(("responders", role), f'the same role as "{earlier}"; roles must be unique')
 
 
 def _on_call_references(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -265,13 +263,13 @@ def _missing_fallback(document: Mapping[str, Any]) -> Iterator[Problem]:
     slack = document.get("slack")
     has_fallback = isinstance(slack, dict) and "fallback_channel" in slack
     if not has_fallback and all("agent" in route for _, route in tables(document, "routes")):
-        text = "required, unless a route without agent is there: events of other agents need a place"
+        text = "required unless a route without agent exists: other agents' events need a channel"
         yield Problem(("slack", "fallback_channel"), text)
 
 
 def archive_problems(configuration: Configuration) -> Iterator[Problem]:
     if configuration.digest is not None and configuration.ledger.archive_after < _IN_A_DIGEST:
-        text = "expected at least 8 days with [digest], in which nothing counts that is archived"
+        text = "expected at least 8 days with [digest], which does not count archived ledgers"
         yield Problem(("ledger", "archive_after"), text)
 
 
@@ -280,5 +278,5 @@ def open_address_problems(configuration: Configuration) -> Iterator[Problem]:
         return
     for index, producer in enumerate(configuration.producers):
         if producer.pushes and producer.token_env is None:
-            text = f"required: it pushes to us, and http.listen ({configuration.http.listen}) is open to other hosts"
+            text = f"required: it pushes to the bot, and http.listen ({configuration.http.listen}) is open to other hosts"
             yield Problem(("producers", index, "token_env"), text)

@@ -44,23 +44,21 @@ PAGE_SIZES: Mapping[HomeSection, int] = {
     "duty": 8,
     "answers": 8,
 }
-UNSURE = "Slack did not say just now which questions you may answer: this may not be all of them."
-STRANGER = (
-    "You are not among those who answer agents here. Questions that you are paged for show up in your inbox."
-)
+UNSURE = "Slack did not say which questions you may answer, so this list may be incomplete."
+STRANGER = "You don't answer any agents here. Questions you are paged about appear in your inbox."
 HEADINGS: Mapping[HomeSection, str] = {
     "inbox": "My inbox",
-    "taken": "What I took",
+    "taken": "Claimed by me",
     "agents": "Agents",
     "ready": "Ready queue",
     "duty": "On call",
     "answers": "Recent answers",
 }
 _NOTHING: Mapping[HomeSection, str] = {
-    "inbox": "Nothing waits for you.",
-    "taken": "Nothing on your plate.",
-    "agents": "No agent that you answer is at work.",
-    "ready": "No session that you answer is at work.",
+    "inbox": "No questions are waiting for you.",
+    "taken": "You haven't claimed any questions.",
+    "agents": "None of the agents you answer is running.",
+    "ready": "None of the sessions you answer is running.",
     "duty": "No on-call policy is configured.",
     "answers": "No answers yet.",
 }
@@ -210,7 +208,7 @@ def _state(question: Summary, user: str) -> str:
     escalated = "Escalated" if question.status == "escalated" else ""
     holder = ""
     if question.taken_by is not None:
-        holder = "You took this" if question.taken_by == user else f"Taken by {_who(question.taken_by)}"
+        holder = "Claimed by you" if question.taken_by == user else f"Claimed by {_who(question.taken_by)}"
     elif question.handed_to is not None:
         holder = "Handed to you" if question.handed_to == user else f"Handed to {_who(question.handed_to)}"
     return " · ".join(filter(None, (escalated, holder)))
@@ -231,14 +229,14 @@ def _ready(line: ReadyItem, *, told_apart: bool) -> str:
     named = name_of(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:
         return f"🟢 ready: {named}"
-    return f"⛔ blocked: {named}; waits for {_listed(list(map(_id, line.blocked_by)))}"
+    return f"⛔ blocked: {named}; waiting for {_listed(list(map(_id, line.blocked_by)))}"
 
 
 def _duty(line: DutyLine) -> Iterator[Words]:
     users = [inert.mention(user) for user in line.users if inert.is_user(user)]
     more = f" and {len(users) - _USERS} more" if len(users) > _USERS else ""
     yield Words(f"{name_of(line.policy)}:")
-    yield Words(", ".join(users[:_USERS]) + more if users else "nobody", live=True)
+    yield Words(", ".join(users[:_USERS]) + more if users else "no one", live=True)
     yield from plain_words(inert.line(line.source, _SAID))
     if line.until is not None:
         yield Words(f"until {inert.date(line.until)}", live=True)
@@ -253,12 +251,12 @@ def _answered(line: Answered) -> tuple[Words, Words]:
     )
     return (
         Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {question} → {answer}"),
-        Words(f"{who or 'somebody'}, {inert.date(line.at)}", live=True),
+        Words(f"{who or 'someone'}, {inert.date(line.at)}", live=True),
     )
 
 
 def _who(user: str) -> str:
-    return inert.mention(user) if inert.is_user(user) else "somebody else"
+    return inert.mention(user) if inert.is_user(user) else "someone else"
 
 
 def _id(text: str) -> str:

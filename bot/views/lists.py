@@ -62,7 +62,7 @@ _ROW, _LISTED = 300, 200
 _WHICH_BUTTONS = 10
 _GRAVE = Dialog(
     MEANT_THIS,
-    "Some of these are of high risk or cannot be undone. Read what you chose in full on its card first.",
+    "Some of these are high risk or irreversible. Read the one you chose in full on its card first.",
     MEANT,
     CANCEL,
 )
@@ -153,7 +153,7 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
 def unread(clarification_id: str, topic: str) -> ListRow:
     """One whose ledger cannot be read now."""
     words = inert.named(topic, _QUESTION)
-    note = "its ledger cannot be read now"
+    note = "its ledger cannot be read right now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
     return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
 
@@ -169,16 +169,16 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
     """
     named = name_of(agent)
     if not records:
-        parts = (Header(f"{named}: no open questions"), Context((Words("All of them are closed"),)))
-        return Draft("rollup", inert.fallback(f"{named}: no open questions are left here."), parts)
+        parts = (Header(f"{named}: no open questions"), Context((Words("All closed"),)))
+        return Draft("rollup", inert.fallback(f"{named}: no open questions left here."), parts)
     heading = f"{named}: {count} open question{'s' if count > 1 else ''}"
     shown = [round_of(directed(record)) for record in records[:_ROLLUP_ROWS]]
-    first = (until_words(oldest, "The first must be answered by"),) if oldest else ()
-    how = Words("Each can be answered here or under Show all; none gets a card of its own for now")
-    deadline = f" The first must be answered by {inert.utc(oldest)}." if oldest else ""
+    first = (until_words(oldest, "First deadline:"),) if oldest else ()
+    how = Words("Answer them here or under Show all; they get no cards of their own for now")
+    deadline = f" First deadline: {inert.utc(oldest)}." if oldest else ""
     listed = "\n".join(f"{inert.line(each.record.id)}: {_asked(each, _ROW)}" for each in shown)
     more = f"\nand {count - len(shown)} more." if count > len(shown) else ""
-    text = f"{heading}.{deadline} Press Show all to see and answer them.\n{listed}{more}"
+    text = f"{heading}.{deadline} Click Show all to see and answer them.\n{listed}{more}"
     show_all = Press("list", shown[0].record.id, shown[0].number, "1")
     return Draft(
         "rollup",
@@ -195,7 +195,7 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
 def rollup_modal(records: Sequence[Clarification], page: int, total: int) -> View:
     """Page `page` (from 1) of `total` open questions of a roll-up card; `records` are those of this page, at most 20."""
     if not records:
-        return View(sections("Nothing is open here any more."), LIST_CALLBACK, title="Open questions")
+        return View(sections("No open questions left here."), LIST_CALLBACK, title="Open questions")
     pages = pages_of(total, ROLLUP_PAGE)
     page = nearest(page, pages)
     anchor, shown = records[0], [round_of(directed(record)) for record in records[:ROLLUP_PAGE]]

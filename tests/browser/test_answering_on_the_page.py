@@ -255,7 +255,7 @@ async def test_home_is_read_and_answered_from(visit: Visit) -> None:
     )
     await hand.press(page, page.get_by_role("link", name="clarify home"))
     home = page.get_by_role("region", name="Home")
-    for heading in ("My inbox", "What I took", "On call", "Recent answers"):
+    for heading in ("My inbox", "Claimed by me", "On call", "Recent answers"):
         await expect(home.get_by_role("heading", name=heading)).to_be_visible()
     await expect(home).to_contain_text("What shall we call it?")
     await hand.press(page, home.get_by_role("button", name="Answer CLR-"))

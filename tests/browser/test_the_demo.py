@@ -106,7 +106,7 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await expect(mail).to_contain_text("1 more person has to accept this")
     await accepted(page)
     told = page.get_by_role("dialog", name="Not answered")
-    await expect(told).to_contain_text("count once: somebody else has to accept it")
+    await expect(told).to_contain_text("counts once: one more person must approve")
     await page.keyboard.press("Escape")
     await page.get_by_label("Acting as").select_option(ADE)
     await accepted(page)

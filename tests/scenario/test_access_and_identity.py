@@ -24,7 +24,7 @@ from tests.kit.world import PATIENT, World, config, of_a_click, own_url_of, scen
     [
         (GIO, "you are a guest"),
         (EVA, "you are not a member of this workspace"),
-        (OTHER_BOT_USER, "bots do not answer"),
+        (OTHER_BOT_USER, "bots cannot answer"),
         (GONE, "your account is deactivated"),
     ],
 )
@@ -74,12 +74,12 @@ async def test_p6_only_the_listed_group_answers_and_its_changes_count_at_once(st
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
         card = await stage.ask()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        told = await stage.whisper(FOLAKE, "you are not among those who answer this agent")
+        told = await stage.whisper(FOLAKE, "you are not an answerer for this agent")
         assert f"<!subteam^{PLATFORM}>" in told.text
         stage.workspace.change_group(PLATFORM, [FOLAKE])
         await stage.heard("subteam_members_changed")
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")
-        await stage.whisper(ADE, "you are not among those who answer this agent")
+        await stage.whisper(ADE, "you are not an answerer for this agent")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
         assert (await stage.reply())["response"] is False
 
@@ -261,7 +261,7 @@ async def test_org_wide_installation_starts_and_its_user_groups_answer(stage: Wo
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))):
         card = await stage.ask()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.whisper(FOLAKE, "you are not among those who answer this agent")
+        await stage.whisper(FOLAKE, "you are not an answerer for this agent")
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
         assert (await stage.reply())["decided_by"] == f"user:slack/T0LOCAL/{ADE}"
         await stage.ask("rpl_2", question="And now?")

@@ -86,7 +86,7 @@ async def test_two_different_people_accept(stage: World) -> None:
         assert first.keys() == {"team", "user", "decidedBy", "at", "digest"}
         assert [each["type"] for each in stage.record()["thread"]] == ["question"]
         await press(stage, FOLAKE, card, "Accept")
-        await stage.whisper(FOLAKE, "count once")
+        await stage.whisper(FOLAKE, "counts once")
         assert (await look(http, asked))["status"] == "waiting"
         await press(stage, ADE, card, "Accept")
         state = await look(http, asked, wait=30)
@@ -116,7 +116,7 @@ async def test_accepts_survive_a_restart(stage: World) -> None:
     async with asking(stage) as http:
         await stage.now_says(card, "1 more person has to accept")
         await press(stage, FOLAKE, card, "Accept")
-        await stage.whisper(FOLAKE, "count once")
+        await stage.whisper(FOLAKE, "counts once")
         await stage.workspace.post(ADE, AGENTS, "accept", card.ts)
         await stage.now_says(card, "Answer: Accept")
 
@@ -129,7 +129,7 @@ async def test_two_accounts_of_one_person_count_once(stage: World, identities: s
         await press(stage, FOLAKE, card, "Accept")
         await stage.now_says(card, "1 more person has to accept")
         await press(stage, ADE, card, "Accept")
-        await stage.whisper(ADE, "count once")
+        await stage.whisper(ADE, "counts once")
         assert (await look(http, asked))["approved_by"] == ["user:ann"]
 
 
@@ -157,7 +157,7 @@ async def test_one_member_of_an_organization_counts_once(stage: World) -> None:
         await press(stage, FOLAKE, card, "Accept")
         await stage.now_says(card, "1 more person has to accept")
         await press(stage, ADE, card, "Accept")
-        await stage.whisper(ADE, "count once")
+        await stage.whisper(ADE, "counts once")
         assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
 
 

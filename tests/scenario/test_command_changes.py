@@ -138,12 +138,12 @@ async def test_escalation_pages_the_one_on_call_with_the_reason(stage: World) ->
     async with stage.bot():
         await ask(stage)
         told = await command(stage, "escalate CLR-42-001 “the *whole* <!channel> is asleep”")
-        assert "whoever is on call is paged" in words(told)
+        assert "On-call is being paged" in words(told)
         page = await stage.page("Question 1?")
         assert "is asleep" in said(page)
         assert "<!channel>" not in page.text
-        assert "was escalated already" in words(await command(stage, "escalate CLR-42-001"))
-        assert "Stale questions: 1" in words(await command(stage, "stale", FOLAKE))
+        assert "was already escalated" in words(await command(stage, "escalate CLR-42-001"))
+        assert "Overdue questions: 1" in words(await command(stage, "stale", FOLAKE))
 
 
 async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None:
@@ -192,7 +192,7 @@ async def test_p4_slow_look_ups_take_nothing_and_say_so_in_slacks_three_seconds(
         )
         assert "did not say who you are" in words(told)
         assert "did not say who you are" in words(handed)
-        assert "Nothing is stale" in words(listed)  # acknowledged in time, answered when Slack had told
+        assert "No overdue questions" in words(listed)  # acknowledged in time, answered when Slack had told
         await stage.until(lambda: all(stage.calls(method) > known[method] for method in methods))
         stage.workspace.faults.clear()
         # Had it been applied when the look-up came at last, this would be too late.
@@ -252,7 +252,7 @@ async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: World,
 
         assert (await stage.workspace.press_ephemeral(ADE, listed, "Take")).ok
         assert stage.record(42)["aaep"]["takenBy"]["user"] == ADE
-        await stage.whisper(ADE, "You have CLR-42-001 in hand now")
+        await stage.whisper(ADE, "You claimed CLR-42-001")
         await stage.now_says(card, f"Taken by <@{ADE}>")
 
         assert (await stage.workspace.press_ephemeral(ADE, listed, "Answer…")).ok

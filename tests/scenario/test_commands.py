@@ -92,9 +92,9 @@ READING = [
     ("clr-42-2", ("CLR-42-002", PORT), (DEPLOY,)),
     ("`CLR-42-002`", ("CLR-42-002", PORT), (DEPLOY,)),
     ("CLR-7-002", (f"answered by <@{FOLAKE}>: “Yes”",), (KEYS,)),
-    ("stale", ("Stale questions: 1", KEYS, "escalated (by hand)"), (DEPLOY, PORT)),
-    ("STALE", ("Stale questions: 1",), ()),
-    ("‘Stale’", ("Stale questions: 1",), ()),
+    ("stale", ("Overdue questions: 1", KEYS, "escalated (by hand)"), (DEPLOY, PORT)),
+    ("STALE", ("Overdue questions: 1",), ()),
+    ("‘Stale’", ("Overdue questions: 1",), ()),
     ("mine", ("Waiting for you: 4",), ()),
     ("agents", ("Planner", "waiting for a person", "CLR-42-001"), ()),
     ("Ready", ("issue 42: blocked by CLR-42-001", "issue 7: ready"), ()),
@@ -131,14 +131,14 @@ HINTS = [
     ("help anser", "Did you mean “/clarify help answer”?"),
     ("xyzzy", "Try “/clarify help”"),
     ("CLR-9-009", "There is no clarification CLR-9-009"),
-    ("#999", "There is nothing of issue 999"),
+    ("#999", "Issue 999 has no clarifications"),
     ("answer CLR-9-009 yes", "There is no clarification CLR-9-009"),
     ("resolve CLR-42-099 yes", "There is no clarification CLR-42-099"),
     ("escalate CLR-9-009", "There is no clarification CLR-9-009"),
     ("abandon CLR-9-009", "There is no clarification CLR-9-009"),
-    ("answer #999 yes", "No question of issue 999 is open"),
-    ("answer #42 yes", "2 questions of issue 42 are open. Nothing was changed"),
-    ("answer CLR-42-001 perhaps", "Nothing was answered"),
+    ("answer #999 yes", "No question is open for issue 999"),
+    ("answer #42 yes", "2 questions are open for issue 42. Nothing was changed"),
+    ("answer CLR-42-001 perhaps", "Not answered"),
     ("answer CLR-7-002 no", "was already answered by"),
     ("abandon CLR-7-002", "already answered"),
 ]
@@ -199,7 +199,7 @@ async def test_p6_who_may_not_answer_sees_the_channels_questions_without_control
     told = await command(desk, "", user)
     assert "0 for you, 4 more in this channel" in words(told)
     assert set(buttons(told)) == {"View full"}
-    assert "Nothing waits for you" in words(await command(desk, "mine", user))
+    assert "No questions are waiting for you" in words(await command(desk, "mine", user))
     for text in CHANGES:
         assert why in words(await command(desk, text, user)), text
     assert why in words(await command(desk, "oncall take 2h", user))
@@ -221,4 +221,4 @@ async def test_p6_who_is_not_in_the_channel_changes_nothing_and_is_told_so(desk:
 
 async def test_elsewhere_only_what_waits_for_the_person_is_listed(desk: World) -> None:
     assert "Open questions: 4" in words(await command(desk, "", ADE, RANDOM))
-    assert "Nothing waits for you" in words(await command(desk, "", GIO, RANDOM))
+    assert "No questions are waiting for you" in words(await command(desk, "", GIO, RANDOM))

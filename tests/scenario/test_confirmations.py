@@ -213,7 +213,7 @@ async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: Wo
         for command_line in (("answer", name, "accept"), ("answer", name, "accept", "--yes"),
                              ("answer", name, "accept", "--as", "architect", "--yes"), ("resolve", name, "accept")):  # fmt: skip
             refused = await shell.run(*command_line)
-            assert (refused.code, "asks for consent" in refused.err) == (4, True), command_line
+            assert (refused.code, "needs approval" in refused.err) == (4, True), command_line
         # Whoever runs a command can point it to a configuration of their own.
         open_shell = Project.beside(stage, text + "[shell]\nconsent = true\n")
         asked_back = await open_shell.run("answer", name, "accept")

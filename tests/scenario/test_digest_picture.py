@@ -45,7 +45,7 @@ async def test_picture_comes_to_the_direct_messages(stage: World, where: str) ->
         message, file = await picture(stage)
 
     assert "Asked*: 2 (" in words(told)
-    assert "A picture of these figures comes to your direct messages with me." in words(told)
+    assert "A picture of these figures will arrive in our DM." in words(told)
     assert file.content is not None
     assert file.content.startswith(PNG)
     assert (file.name, file.title) == ("digest.png", "Last 7 days")
@@ -53,7 +53,7 @@ async def test_picture_comes_to_the_direct_messages(stage: World, where: str) ->
     assert "1 open" in message.text
     assert "Time to answer: median " in message.text
     assert message.text in file.alt
-    assert "Answers most: ade 1" in file.alt
+    assert "Top answerers: ade 1" in file.alt
     assert pictures(stage) == [direct(stage, ADE)]
     assert stage.workspace.direct(FOLAKE) == []
 

@@ -82,7 +82,7 @@ async def feed(stage: Night) -> AsyncIterator[Calendar]:
 HOUR = timedelta(hours=1)
 FEED = 'ical_env = "PLATFORM_ICAL"\ntimezone = "Europe/Berlin"\n'
 STANDS_IN = FEED + f'users = ["{FOLAKE}"]\n'
-BROKEN = "The calendar that says who is on call for platform"
+BROKEN = "The on-call calendar for platform"
 
 
 def mail(stage: Night, user: str) -> str:
@@ -117,7 +117,7 @@ async def test_person_whom_the_calendar_names_is_paged_and_after_the_handover_th
     async with stage.bot(stage.config(people=STANDS_IN)) as bot:
         await read(bot)
         _, page = await asked_and_paged(stage, ONCALL)
-        assert "stands in" not in said(page)
+        assert "backup" not in said(page)
         await stage.later(bot, minutes=61)
         await stage.live("Shall I go on?", ADE)
         assert not stage.pages(FOLAKE)
@@ -161,7 +161,7 @@ async def test_copy_serves_for_a_day_while_the_calendar_is_away_and_the_fallback
         await until(lambda: told(stage))
         await asked_again(stage, bot, feed, 3)
         assert "HTTP 503" in told(stage)[0]
-        assert f"then <@{FOLAKE}>" in told(stage)[0]
+        assert f"After that, <@{FOLAKE}>" in told(stage)[0]
         assert SECRET not in told(stage)[0]
         await stage.later(bot, hours=25)
         await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
@@ -179,7 +179,7 @@ async def test_calendar_that_is_back_counts_again(stage: Night, feed: Calendar) 
         await until(lambda: told(stage))
         assert "HTTP 404: the address may be out of date" in told(stage)[0]
         _, page = await asked_and_paged(stage, FOLAKE)
-        assert "The calendar cannot be read: whoever stands in is asked" in said(page)
+        assert "The calendar cannot be read, so the backup is paged" in said(page)
         feed.status = 200
         feed.shifts((mail(stage, ADE), stage.clock.now() - HOUR, 100))
         await asked_again(stage, bot, feed)
@@ -187,7 +187,7 @@ async def test_calendar_that_is_back_counts_again(stage: Night, feed: Calendar) 
         await stage.later(bot, minutes=5)
         await stage.live("Shall I go on?", ADE)
         await until(lambda: len(told(stage)) == 2)
-        assert f"{BROKEN} works again: <@{ADE}> is on call by it now." in told(stage)[1]
+        assert f"{BROKEN} works again: <@{ADE}> is on call now." in told(stage)[1]
         await asked_again(stage, bot, feed, 3)
         assert len(told(stage)) == 2
 
@@ -201,9 +201,9 @@ async def test_without_anybody_to_stand_in_the_next_step_goes_at_once_and_says_w
         await read(bot)
         await asked_and_paged(stage, AGENTS)
         page = await stage.live("Shall I go on?", ADE)
-        assert "Nobody is on call: the calendar names nobody now" in said(page)
+        assert "No one is on call: the calendar lists no one right now" in said(page)
         await until(lambda: told(stage))
-        assert "has nobody on call for the next month" in told(stage)[0]
+        assert "lists no one for the next month" in told(stage)[0]
 
 
 async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_channel_hears_whom(
@@ -213,19 +213,16 @@ async def test_somebody_whom_slack_does_not_know_is_replaced_and_the_fallback_ch
     async with stage.bot(stage.config(people=STANDS_IN)) as bot:
         await read(bot)
         _, page = await asked_and_paged(stage, FOLAKE)
-        assert (
-            "zoe@example.com, who is not found among the full members in Slack: whoever stands in is asked"
-            in page.text
-        )
+        assert "zoe@example.com, but no full member in Slack matches, so the backup is paged" in page.text
         await until(lambda: told(stage))
-        assert "zoe@example.com: nobody in Slack has that e-mail address or name" in told(stage)[0]
+        assert "zoe@example.com: no one in Slack has that email address or name" in told(stage)[0]
     known = f'people = {{"zoe@example.com" = "{ADE}"}}\n'
     async with stage.bot(stage.config(people=STANDS_IN + known)) as bot:
         await read(bot, f"shifts like '%{ADE}%'")
         await stage.later(bot, minutes=5)
         await stage.live("Shall I go on?", ADE)
         await until(lambda: len(told(stage)) == 2)
-        assert f"{BROKEN} works again: <@{ADE}> is on call by it now." in told(stage)[1]
+        assert f"{BROKEN} works again: <@{ADE}> is on call now." in told(stage)[1]
 
 
 async def test_calendar_that_works_again_and_names_nobody_now_says_who_stands_in(
@@ -237,7 +234,10 @@ async def test_calendar_that_works_again_and_names_nobody_now_says_who_stands_in
         feed.shifts((mail(stage, ADE), stage.clock.now() + 50 * HOUR, 100))
         await asked_again(stage, bot, feed)
         await until(lambda: len(told(stage)) == 2)
-        assert f"{BROKEN} works again. It names nobody now: <@{FOLAKE}> stands in." in told(stage)[1]
+        assert (
+            f"{BROKEN} works again, but lists no one right now; <@{FOLAKE}> is on call as backup."
+            in told(stage)[1]
+        )
 
 
 async def test_person_who_left_is_not_waited_for(stage: Night, feed: Calendar) -> None:
@@ -245,7 +245,7 @@ async def test_person_who_left_is_not_waited_for(stage: Night, feed: Calendar) -
         await read(bot)
         stage.workspace.change_user(ONCALL, deleted=True)
         _, page = await asked_and_paged(stage, FOLAKE)
-        assert "Who the calendar names has left" in said(page)
+        assert "The person the calendar lists has left" in said(page)
 
 
 @pytest.mark.parametrize("user", [GIO, EVA])
@@ -256,7 +256,7 @@ async def test_p6_guest_or_outsider_whom_the_calendar_names_is_not_paged_and_som
     async with stage.bot(stage.config(people=STANDS_IN)) as bot:
         await read(bot)
         _, page = await asked_and_paged(stage, FOLAKE)
-        assert "who is not found among the full members in Slack: whoever stands in is asked" in said(page)
+        assert "but no full member in Slack matches, so the backup is paged" in said(page)
         await until(lambda: told(stage))
         assert f"cannot be paged ({mail(stage, user)}: " in told(stage)[0]
         assert not stage.pages(user)
@@ -333,7 +333,7 @@ async def test_person_whom_pagerduty_names_is_paged(stage: Night) -> None:
             await asked_and_paged(stage, ONCALL)
             await stage.later(bot, minutes=61)
             page = await stage.live("Shall I go on?", FOLAKE)
-            assert "PagerDuty names nobody now: whoever stands in is asked" in said(page)
+            assert "PagerDuty lists no one right now, so the backup is paged" in said(page)
 
 
 async def test_pager_outside_is_told_why_it_is_not_who_is_on_call(stage: Night, feed: Calendar) -> None:
@@ -345,7 +345,7 @@ async def test_pager_outside_is_told_why_it_is_not_who_is_on_call(stage: Night, 
             await read(bot)
             await stage.ask(timeout_seconds=36_000)
             await stage.escalate()
-            told_outside = await outside.says("Nobody is on call: the calendar names nobody now")
+            told_outside = await outside.says("No one is on call: the calendar lists no one right now")
             assert FIRST in told_outside["title"]
             assert not [each for each in stage.workspace.messages(AGENTS) if "needs you" in said(each)], (
                 "the pager was told: the next step waits"

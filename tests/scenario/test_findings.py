@@ -92,7 +92,9 @@ async def test_p7_deadlock_of_two_agents_is_escalated_downstream_and_answered_fr
     async with stage.bot(stage.config(more=ORDER)):
         await waits(stage, "architect", "engineer", "How much memory does a node have?")
         await waits(stage, "engineer", "architect", "Which database shall we take?")
-        page = await page_about(stage, "CLR-42-002", "Which database shall we take?", "wait for each other")
+        page = await page_about(
+            stage, "CLR-42-002", "Which database shall we take?", "waiting for each other"
+        )
         assert "How much memory does a node have?" in page.text  # the other one's position
         assert statuses(stage, 42) == ["pending", "escalated"]  # the most upstream goes on waiting
         await answered_from_a_page(stage, "CLR-42-002", "The small one")
@@ -109,7 +111,7 @@ async def test_p7_agents_that_ask_each_other_the_same_reach_a_human_with_both_qu
         await page_about(stage, "CLR-42-002", "Where does the audit log go?")
         assert statuses(stage, 42) == ["escalated", "escalated"]
         words = [record["thread"][-1]["body"] for record in stage.ledger(42)["clarifications"]]
-        assert all("ask each other the same thing" in each for each in words)
+        assert all("keep asking each other the same question" in each for each in words)
         await answered_from_a_page(stage, "CLR-42-001", "Postgres")
         await answered_from_a_page(stage, "CLR-42-002", "Postgres, too")
         assert (await stage.reply("rpl_architect"))["response"] == "Postgres"
@@ -151,7 +153,7 @@ async def test_p7_question_that_was_answered_and_comes_again_is_stuck(stage: Nig
         await stage.workspace.post(FOLAKE, AGENTS, "To Frankfurt", thread_ts=first.ts)
         await stage.now_says(first, "Delivered")
         await stage.emit("rpl_2", question=asked, **WORDS)
-        page = await stage.live("The same question was answered before in this session (CLR-100001-001)")
+        page = await stage.live("This question was already answered in this session (CLR-100001-001)")
         assert asked in page.text
         await answered_from_a_page(stage, "CLR-100001-002", "Frankfurt, as said")
         assert (await stage.reply("rpl_2"))["response"] == "Frankfurt, as said"

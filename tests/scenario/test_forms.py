@@ -161,7 +161,7 @@ async def test_reply_in_the_thread_is_pointed_to_the_form(stage: World, asker: A
     card = await stage.card("How?")
     assert "Or in this thread" not in said(card)
     await stage.workspace.post(FOLAKE, AGENTS, "eu, three of them", card.ts)
-    assert "Press Answer… on its card" in (await stage.whisper(FOLAKE, "read that as an answer")).text
+    assert "Click Answer… on its card" in (await stage.whisper(FOLAKE, "read that as an answer")).text
 
 
 async def test_form_of_one_field_takes_a_reply(stage: World, asker: Asker) -> None:

@@ -144,7 +144,7 @@ async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) ->
         card = await hand_over(stage)
         for stranger in (GIO, ADE):
             await stage.press(card, "Take", stranger)
-            told = await stage.whisper(stranger, "not among those who are on call")
+            told = await stage.whisper(stranger, "you are not on call here")
             assert f"<@{FOLAKE}>" in told.text
         assert "Take" in controls(stage.workspace.message(AGENTS, card.ts))
 

@@ -21,7 +21,7 @@ from tests.scenario.typist import (
 )
 
 PATIENCE = 60.0
-SECTIONS = ["My inbox", "What I took", "Agents", "Ready queue", "On call", "Recent answers"]
+SECTIONS = ["My inbox", "Claimed by me", "Agents", "Ready queue", "On call", "Recent answers"]
 
 
 async def home(stage: World, user: str, *said: str, unsaid: str = "") -> View:
@@ -49,7 +49,13 @@ def section(view: View, name: str) -> str:
 async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: World) -> None:
     async with stage.bot():
         await stage.workspace.open_home(ADE)
-        empty = await home(stage, ADE, "Nothing waits for you.", "Nothing on your plate.", "No answers yet.")
+        empty = await home(
+            stage,
+            ADE,
+            "No questions are waiting for you.",
+            "You haven't claimed any questions.",
+            "No answers yet.",
+        )
         assert [words(empty).index(each) for each in SECTIONS] == sorted(
             words(empty).index(each) for each in SECTIONS
         )
@@ -63,20 +69,20 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: W
         inbox = section(view, "My inbox")
         assert inbox.index("Sooner?") < inbox.index("Later?")
         assert "Planner: waiting for a person" in section(view, "Agents")
-        assert "waits for CLR-42-001" in section(view, "Ready queue")
+        assert "waiting for CLR-42-001" in section(view, "Ready queue")
 
         await command(stage, "escalate CLR-42-001", FOLAKE)
         await command(stage, "oncall take 2h", FOLAKE)
         row = await command(stage, "CLR-42-001")
         assert (await stage.workspace.press_ephemeral(ADE, row, "Take")).ok
-        view = await home(stage, ADE, "What I took (1)", f"<@{FOLAKE}>")
-        assert "Later?" in section(view, "What I took")
-        assert "You took this" in section(view, "What I took")
+        view = await home(stage, ADE, "Claimed by me (1)", f"<@{FOLAKE}>")
+        assert "Later?" in section(view, "Claimed by me")
+        assert "Claimed by you" in section(view, "Claimed by me")
 
         await stage.workspace.click(FOLAKE, AGENTS, later.ts, label="Yes")
         view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
         assert "Later?" not in section(view, "My inbox")
-        assert "Nothing on your plate." in words(view)
+        assert "You haven't claimed any questions." in words(view)
         assert "Later? → Yes" in section(view, "Recent answers")
         assert f"<@{FOLAKE}>" in section(view, "Recent answers")
 
@@ -100,7 +106,7 @@ async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
         assert (reply["response"], reply["decided_by"]) == ("8080", f"user:slack/T0LOCAL/{ADE}")
         assert not controls(await stage.now_says(card, "8080"))
         for user in (ADE, FOLAKE):
-            view = await home(stage, user, "Nothing waits for you.", "Which port? → 8080")
+            view = await home(stage, user, "No questions are waiting for you.", "Which port? → 8080")
             assert f"<@{ADE}>" in section(view, "Recent answers")
 
 
@@ -110,7 +116,9 @@ async def test_p6_home_shows_only_what_is_theirs(stage: World) -> None:
         await stage.ask(question="Deploy to production?", **of_issue(42))
         for user in (GIO, LIN):
             await stage.workspace.open_home(user)
-            view = await home(stage, user, "Nothing waits for you.", "You are not among those who answer")
+            view = await home(
+                stage, user, "No questions are waiting for you.", "You don't answer any agents here"
+            )
             assert "Deploy" not in words(view)
             assert "Planner" not in words(view)
             assert not buttons(view)

@@ -19,7 +19,7 @@ from tests.scenario.typist import (
 
 ME = "<@U0BOT>"
 MENTIONS = [
-    (f"{ME} stale", "Nothing is stale"),
+    (f"{ME} stale", "No overdue questions"),
     (f"{ME}: #42", "Issue 42: 1 clarifications"),
     (f"{ME} CLR-42-001", "Question 1?"),
     (f"{ME} help digest", "“digest 7d”"),
@@ -95,7 +95,7 @@ async def test_direct_message_answers_the_only_open_page_of_whom_it_went_to(stag
     async with stage.bot(config(stage.producer.url, answerers=(ADE,))):
         await paged(stage)
         assert "yes or no" in words(await say(stage, ONCALL, "hm, perhaps"))
-        assert "Stale questions: 1" in words(await say(stage, ONCALL, "stale"))
+        assert "Overdue questions: 1" in words(await say(stage, ONCALL, "stale"))
         assert "CLR-42-001 is answered: “Yes”" in words(await say(stage, ONCALL, "yes"))
         reply = await stage.reply("rpl_1")
         assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")

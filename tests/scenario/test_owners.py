@@ -53,7 +53,7 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
         assert not stage.pages()
 
         await stage.later(bot, minutes=15)  # escalation waits no longer than ever
-        await stage.live("Nobody answered in time, nor after a reminder")
+        await stage.live("No answer, even after a reminder")
         passed_on = await stage.becomes(card, "Escalated")
         assert f"Taken by <@{ADE}>" not in said(passed_on)
 

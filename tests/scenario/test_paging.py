@@ -40,8 +40,8 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         assert not stage.pages()
 
         await stage.later(bot, minutes=15)
-        page = await stage.live("Nobody answered in time, nor after a reminder")
-        thread = await stage.live("Nobody answered in time", AGENTS)
+        page = await stage.live("No answer, even after a reminder")
+        thread = await stage.live("No answer, even after a reminder", AGENTS)
         assert (thread.thread_ts, f"<@{ONCALL}>" in thread.text) == (card.ts, True)
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")
@@ -224,9 +224,9 @@ async def test_planned_swap_is_told_listed_and_holds_when_its_hour_comes_unless_
         assert f", by <@{ONCALL}>" in swaps
         assert f"2. platform: <@{FOLAKE}> from" in swaps
         assert "may" in words(await command(stage, "oncall cancel 2", ADE))
-        assert f"<@{FOLAKE}> does not stand in" in words(await command(stage, "oncall cancel 2", ONCALL))
-        await stage.page("took it back", FOLAKE)
-        assert "no swap 2" in words(await command(stage, "oncall cancel 2", ONCALL))
+        assert f"<@{FOLAKE}> is not on call for" in words(await command(stage, "oncall cancel 2", ONCALL))
+        await stage.page("canceled your override", FOLAKE)
+        assert "Override 2 doesn" in words(await command(stage, "oncall cancel 2", ONCALL))
 
         await stage.later(bot, minutes=62)
         await asked_and_paged(stage, ADE)

@@ -344,4 +344,4 @@ async def test_list_names_it_to_its_own_people_only(stage: World) -> None:
         await stage.workspace.command(ADE, FALLBACK, "/clarify", "mine")
         await stage.whisper(ADE, asked.id)
         await stage.workspace.command(FOLAKE, FALLBACK, "/clarify", "mine")
-        await stage.whisper(FOLAKE, "Nothing waits for you")
+        await stage.whisper(FOLAKE, "No questions are waiting for you")

@@ -366,7 +366,7 @@ async def test_only_the_person_asked_answers(stage: World, asker: Asker) -> None
     await asker.ask(question="Your view?", kind="yes_no", to=ADE)
     card = await stage.card("Your view?")
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-    await stage.whisper(FOLAKE, "asked of somebody else")
+    await stage.whisper(FOLAKE, "this question is for someone else")
     assert stage.record()["status"] == "pending"
     await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
     await stage.now_says(card, f"<@{ADE}>")

@@ -77,7 +77,9 @@ async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: World
         with storage_busy(stage):
             await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
             await refused_for_good(stage)
-            stage.slack_waits(SOON.ack_timeout)  # a click waits for the look at what was missed, if one has begun
+            stage.slack_waits(
+                SOON.ack_timeout
+            )  # a click waits for the look at what was missed, if one has begun
             assert (await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")).ok
         assert (await stage.reply("rpl_1"))["response"] is True
         await stage.whisper(ADE, "written in time")

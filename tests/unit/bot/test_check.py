@@ -527,7 +527,7 @@ async def test_check_tells_of_a_route_that_nobody_could_answer(
         workspace.change_user(user, hidden="user_not_visible")
     found = [line.partition(";")[0] for line in await wrong(settings)]
     nobody = [
-        f"{key}: nobody could answer in {AGENTS}" for key in ("routes[0].answerers", "responders.pm.people")
+        f"{key}: no one can answer in {AGENTS}" for key in ("routes[0].answerers", "responders.pm.people")
     ]
     assert found == (nobody[1:] if answerers else nobody)
 
@@ -570,7 +570,7 @@ async def test_check_looks_at_what_agents_ask_each_other_by(configure: Configure
             f"responders.product-manager.people: {GONE} (Gone) is deactivated",
             (
                 "ledger.workflows: feature.toml: step 1: can_clarify: expected a list of roles, "
-                '["architect"]; the step is left out.'
+                '["architect"]; the step is ignored.'
             ),
             "responders.architect.command: no-such-program is not an executable program",
             "responders.tester.command: ask is not an executable program",
@@ -714,16 +714,16 @@ async def test_check_says_who_is_on_call_now_and_next(
         ([], "the calendar has nobody on call for the next month"),
         ([("Ade", -9, -8)], "the calendar has nobody on call for the next month"),
         ([("", -1, 1), ("On-Call (GoAlert: Sched)", 1, 2)], "has shifts, but no names or e-mail addresses"),
-        ([("Busy", -1, 1)], "names nobody who can be paged: “Busy” (nobody in Slack has that"),
+        ([("Busy", -1, 1)], "names nobody who can be paged: “Busy” (no one in Slack has that"),
         ([("ade", -1, 1), ("Zoe", 1, 2)], "names people who can't be paged: “Zoe”"),
         ([("ade", -1, 2), ("zoe@example.com", 1, 2)], "names people who can't be paged: “zoe@example.com”"),
         (
             [("ade", -1, 2), ("gio@guest.example", 1, 2)],
-            "names people who can't be paged: “gio@guest.example” (a guest has that e-mail address: list them in `people` to page them)",
+            "names people who can't be paged: “gio@guest.example” (a guest has that email address; add them to `people` to page them)",
         ),
         (
             [("eva@extern.example", -1, 2)],
-            "names nobody who can be paged: “eva@extern.example” (somebody of another company has that",
+            "names nobody who can be paged: “eva@extern.example” (someone from another company has that",
         ),
     ],
 )
@@ -757,9 +757,7 @@ async def test_check_tells_that_a_calendar_cannot_be_read(configure: Configure, 
     feed.status = 404
     (result,) = await of_feeds(configure, feed)
     assert not result.ok
-    assert (
-        result.text == "the calendar cannot be read: it answers with HTTP 404: the address may be out of date"
-    )
+    assert result.text == "the calendar cannot be read: it returned HTTP 404: the address may be out of date"
     assert result.fix == "check the value of FEED"
 
 

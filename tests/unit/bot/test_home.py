@@ -272,7 +272,7 @@ async def test_home_changed_and_changed_back_during_a_publish_shows_the_last_sta
     world.home.touch()
     await world.clock.advance(20)
 
-    assert "Nothing waits for you." in world.slack.last(ADE)
+    assert "No questions are waiting for you." in world.slack.last(ADE)
     assert len(world.slack.published) == 3
 
 
@@ -405,7 +405,7 @@ async def test_home_asks_again_soon_where_slack_did_not_say_who_somebody_is(worl
     world.access.unsure.add(ADE)
     await world.home.opened(ADE)
     await world.clock.advance(1)
-    assert "may not be all" in world.slack.last(ADE)
+    assert "may be incomplete" in world.slack.last(ADE)
     world.access.unsure.clear()
     await world.clock.advance(16)
 

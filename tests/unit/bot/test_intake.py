@@ -183,6 +183,8 @@ async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
 
 
 async def test_event_that_another_bot_stored_is_seen_when_it_is_read(world: World) -> None:
+    world.inbox.news.set()
+    await world.worked_off()  # the look with which it begins is over
     await world.store.write(lambda tx: take(tx, incoming(other("session.errored"))))
     assert not world.notices.seen
     world.inbox.news.set()
@@ -262,10 +264,10 @@ NO_ISSUE = "a whole number from 1 to 100000"
 @pytest.mark.parametrize(
     ("workflow", "asked", "reason"),
     [
-        ("", to("architect"), "no workflow lets it ask anybody"),
-        (ARCHITECT.replace("architect", "reviewer"), to("architect"), "its workflow allows reviewer"),
+        ("", to("architect"), "no workflow allows it to ask anyone"),
+        (ARCHITECT.replace("architect", "reviewer"), to("architect"), "its workflow allows only reviewer"),
         (ARCHITECT, to("architect") | {"question": "x" * 2001}, "question has 2001 characters"),
-        (ARCHITECT, to(""), "The target (to) is not a role."),
+        (ARCHITECT, to(""), "The target (to) must be a role."),
         (ARCHITECT, to("architect", issue="none"), NO_ISSUE),
         (ARCHITECT, to("architect", issue=100_005), NO_ISSUE),
     ],

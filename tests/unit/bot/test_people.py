@@ -147,7 +147,7 @@ class Directory(People):
 NO_SUCH_GROUP = "the user group S7: Slack says no_such_subteam"
 
 
-NOBODY = "nobody could answer in C1"
+NOBODY = "no one can answer in C1"
 
 
 @pytest.mark.parametrize(

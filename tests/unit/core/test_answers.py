@@ -139,7 +139,7 @@ def test_choice_takes_nothing_else(text: str) -> None:
     [
         (NUMBERS, "2", "#2 for “5” or #3 for “2”", "#3", "2"),
         (NUMBERS, "2", "#2 for “5” or #3 for “2”", "#2", "5"),
-        (VERSIONS, "2", "names more than one", "#2", "2"),
+        (VERSIONS, "2", "matches more than one", "#2", "2"),
         ((Option(value="x", label="Go"), Option(value="y", label="go")), "GO", "#1 for “Go” or #2 for “go”", "#2", "y"),
     ],
 )  # fmt: skip
@@ -170,7 +170,7 @@ def test_several_choices_are_one_string_of_labels(text: str, joined: str) -> Non
 
 @pytest.mark.parametrize("text", ["1, 9", "1 and 2", ",", "alpha, delta"])
 def test_several_choices_all_have_to_be_choices(text: str) -> None:
-    with pytest.raises(AnswerRejected, match="with commas"):
+    with pytest.raises(AnswerRejected, match="separated by commas"):
         from_text(asked("multiple_choice", choices=ABC, several=True), text)
 
 

@@ -180,7 +180,7 @@ async def test_dispatch_two_failures_are_passed_on_to_people(tmp_path: Path) -> 
         await at.settled()
     assert record.asked.escalated_for == "agent failed"
     words = record.thread[-1].body.splitlines()
-    assert words[0] == "AGENT_ERROR: architect (command) ended with exit code 3; asked twice."
+    assert words[0] == "AGENT_ERROR: architect (command) ended with exit code 3, even when asked twice."
     assert words[1] == "Topic: wire format"
     assert len(architect.asked) == 2
 
@@ -203,8 +203,8 @@ async def test_dispatch_an_answer_that_does_not_fit_is_a_failure(
             await at.clock.advance(30)
             record = await at.until("escalated")
     first = record.thread[-1].body.splitlines()[0]
-    assert first.startswith("AGENT_ERROR: architect gave an answer that does not fit (")
-    assert first.endswith("; asked twice.")
+    assert first.startswith("AGENT_ERROR: architect gave an invalid answer (")
+    assert first.endswith(", even when asked twice.")
     assert hint in first
     assert hint in str(architect.asked[1].last_error)
     assert not said or said not in caplog.text
@@ -483,7 +483,7 @@ async def test_dispatch_of_what_others_ask_heeds_the_workflows(tmp_path: Path, a
             return
         await until(lambda: at.written)
         record = await at.get()
-    assert record.asked.held_back == "engineer may not ask architect: its workflow allows reviewer."
+    assert record.asked.held_back == "engineer may not ask architect: its workflow allows only reviewer."
     assert (record.status, architect.asked) == ("pending", [])
 
 

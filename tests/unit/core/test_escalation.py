@@ -585,11 +585,11 @@ def test_words_of_a_plain_question() -> None:
         default_response="pg",
     )
     assert escalation_words(found, "stale") == (
-        "Nobody answered in time, nor after a reminder.\n"
+        "No answer, even after a reminder.\n"
         "Topic: Which database\n"
         "engineer asks architect: “Postgres or SQLite?”\n"
         "Options: Postgres · SQLite\n"
-        "Assumed otherwise: Postgres"
+        "Default if no one answers: Postgres"
     )
 
 
@@ -609,7 +609,7 @@ def test_words_when_rounds_are_exhausted_hold_both_positions() -> None:
         LATER,
     )
     assert entry.body.splitlines() == [
-        "Rounds exhausted: asked again after 5 rounds.",
+        "Rounds exhausted: a follow-up was asked after 5 rounds.",
         "Topic: Postgres?",
         "engineer asks architect: “But the load?”",
         f"{ADE.decided_by} answered: “SQLite will do”",

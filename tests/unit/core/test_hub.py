@@ -155,7 +155,7 @@ async def test_question_after_the_last_round_goes_to_people_and_is_no_hang(
     assert (record.status, record.round, record.asked.escalated_for) == ("escalated", 2, "rounds exhausted")
     question, escalation = record.thread[-2:]
     assert (question.type, question.body, escalation.type) == ("question", "And when?", "escalation")
-    assert "Rounds exhausted: asked again after 2 rounds." in escalation.body
+    assert "Rounds exhausted: a follow-up was asked after 2 rounds." in escalation.body
     assert "Topic: storage" in escalation.body
     after = await world.hub.answer(ID, "Tomorrow", PERSON)
     assert after.status == "resolved", "nobody holds the lock"
@@ -223,16 +223,16 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
         nothing,
         requested(to="reviewer"),
         "SCOPE_VIOLATION",
-        "its workflow allows architect",
+        "its workflow allows only architect",
     ),
-    "blocking": (nothing, requested(from_="writer"), "SCOPE_VIOLATION", "does not let it wait"),
-    "rounds, request": (to_last_round, requested(), "MAX_ROUNDS_EXCEEDED", "used its 2 rounds"),
+    "blocking": (nothing, requested(from_="writer"), "SCOPE_VIOLATION", "does not allow blocking"),
+    "rounds, request": (to_last_round, requested(), "MAX_ROUNDS_EXCEEDED", "used all 2 rounds"),
     "unknown, follow-up": (nothing, lambda w: w.hub.follow_up(ID, "More?"), "NOT_FOUND", ID),
     "unknown, wait": (nothing, lambda w: w.hub.wait(ID), "NOT_FOUND", ID),
     "bad id, follow-up": (nothing, lambda w: w.hub.follow_up("42", "More?"), "BAD_INPUT", "'42'"),
     "topic": (nothing, requested(topic="x" * 201), "BAD_INPUT", "topic has 201 characters; at most 200"),
     "question": (nothing, requested(question="x" * 2001), "BAD_INPUT", "question has 2001 .* at most 2000"),
-    "no question": (nothing, requested(question=" \n"), "BAD_INPUT", "question is empty"),
+    "no question": (nothing, requested(question=" \n"), "BAD_INPUT", "question must not be empty"),
     "context": (nothing, requested(context="x" * 4097), "BAD_INPUT", "context has 4097 .* at most 4096"),
     "answer": (asked, lambda w: w.hub.answer(ID, "x" * 2001, PERSON), "BAD_INPUT", "answer has 2001 .* 2000"),
     "resolution of an answered one": (
@@ -249,7 +249,7 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
     ),
     "requester": (nothing, requested(from_=""), "BAD_INPUT", "requester .* 1 to 80"),
     "target": (nothing, requested(to="a\nb"), "BAD_INPUT", "target .* one line"),
-    "reserved issue": (nothing, requested(issue=100_001), "BAD_INPUT", "issue 100001 is reserved"),
+    "reserved issue": (nothing, requested(issue=100_001), "BAD_INPUT", "Issue 100001 is reserved"),
     "follow-up unanswered": (
         asked,
         lambda w: w.hub.follow_up(ID, "More?"),
@@ -262,7 +262,7 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
         answered,
         lambda w: w.hub.answer(ID, "x", PERSON),
         "ALREADY_ANSWERED",
-        "takes no answer",
+        "no longer takes an answer",
     ),
 }
 

@@ -177,7 +177,7 @@ async def test_numbers_stay_used_whoever_starts_the_new_file(ledger: FileLedger)
 async def test_unreadable_for_another_reason_is_typed_and_left(ledger: FileLedger) -> None:
     ledger.path(7).mkdir()
     for call in (ledger.read(7), ledger.news(7)):
-        with pytest.raises(LedgerUnreadable, match="left where it is"):
+        with pytest.raises(LedgerUnreadable, match="left in place"):
             await call
 
 
@@ -231,7 +231,7 @@ async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledger
         None,
     ]
     for issue in (88, 89, 90, 91):
-        with pytest.raises(LedgerUnreadable, match="left where it is"):
+        with pytest.raises(LedgerUnreadable, match="left in place"):
             await ledger.read(issue)
 
 
@@ -311,7 +311,7 @@ def test_full_disk_leaves_the_file_as_it_was(ledger: FileLedger, limit: int) -> 
         capture_output=True, text=True, timeout=30, cwd=root, check=False,
     )  # fmt: skip
     assert "could not be written" in done.stdout, done.stderr
-    assert "nothing was changed" in done.stdout
+    assert "Nothing was changed" in done.stdout
     assert path.read_bytes() == before
     left = {file.name for file in ledger.directory.rglob("*") if file.is_file()}
     assert left - {"seal.key"} == {"issue-7.json", "issue-7.lock", "issue-7.marker"}

@@ -106,7 +106,7 @@ def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> N
             "deadlocked",
             "CLR-7-001",
             7,
-            "architect and engineer wait for each other in a circle; architect goes on waiting.",
+            "architect and engineer are waiting for each other in a loop; architect keeps waiting.",
             ("CLR-8-002",),
         )
     ]
@@ -148,7 +148,7 @@ def test_suspects_flipped_topic_is_stuck_both(monitor: Monitor, blocking: bool) 
         "CLR-42-001": ("stuck", ("CLR-42-002",)),
         "CLR-42-002": ("stuck", ("CLR-42-001",)),
     }
-    assert found["CLR-42-001"].words == "engineer and architect ask each other the same thing."
+    assert found["CLR-42-001"].words == "engineer and architect keep asking each other the same question."
 
 
 def test_suspects_flipped_and_deadlocked_is_told_once_each(monitor: Monitor) -> None:
@@ -181,7 +181,7 @@ def round_three(answer: str, again: str, **more: Any) -> Clarification:
 
 def test_repetitions_question_asked_again_after_an_answer() -> None:
     assert repetitions([round_two(DB, "What database should we use?")]) == [
-        Finding("stuck", "CLR-42-001", 42, "The question of round 1 is asked again in round 2.")
+        Finding("stuck", "CLR-42-001", 42, "Round 2 repeats the question of round 1.")
     ]
 
 
@@ -196,7 +196,7 @@ def test_repetitions_reminder_within_a_round_is_none() -> None:
 
 def test_repetitions_answer_given_again() -> None:
     assert repetitions([round_three("Ask the product manager.", "Please ask the product managers")]) == [
-        Finding("stuck", "CLR-42-001", 42, "The answer of round 1 is given again in round 2.")
+        Finding("stuck", "CLR-42-001", 42, "Round 2 repeats the answer of round 1.")
     ]
 
 
@@ -271,7 +271,7 @@ def later(seq: int = 2, minutes: int = 5, **more: Any) -> Clarification:
 
 
 def test_repetitions_session_asks_again_what_was_answered() -> None:
-    words = "The same question was answered before in this session (CLR-42-001)."
+    words = "This question was already answered in this session (CLR-42-001)."
     assert repetitions([finished(), later()]) == [Finding("stuck", "CLR-42-002", 42, words, ("CLR-42-001",))]
 
 

@@ -144,7 +144,7 @@ def test_field_that_is_wrong_is_told_what_it_must_be(field: str, value: Any, exp
         (
             {"action": "x", "arguments": {"n": float("inf")}},
             "arguments",
-            "`arguments` is invalid. Expected JSON, which has no NaN and no infinite numbers.",
+            "`arguments` is invalid. Not valid JSON: NaN and infinite numbers are not allowed.",
         ),
     ],
 )

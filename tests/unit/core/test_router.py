@@ -389,7 +389,7 @@ async def test_follow_up_of_what_is_not_answered_changes_nothing(
 async def test_follow_up_takes_the_place_of_no_reply(hub: Hub) -> None:
     await hub.router.open(42, ask())
     await hub.router.answer("CLR-42-001", give(YES), ADE, NOW)
-    with pytest.raises(BadInput, match="only its events"):
+    with pytest.raises(BadInput, match="Only that producer"):
         await hub.router.follow_up("CLR-42-001", request(agent_id="retirement-planner"))
     assert (await hub.get()).asked.reply == "sending"
 

@@ -75,11 +75,11 @@ def test_check_tells_the_limits(
         (
             "engineer",
             "reviewer",
-            "engineer may not ask reviewer: its workflow allows architect, product-manager.",
+            "engineer may not ask reviewer: its workflow allows only architect, product-manager.",
             ("architect", "product-manager"),
         ),
-        ("reviewer", "engineer", "reviewer may not ask engineer: no workflow lets it ask anybody.", ()),
-        ("a\nb\x1b[1m", "engineer", "a b [1m may not ask engineer: no workflow lets it ask anybody.", ()),
+        ("reviewer", "engineer", "reviewer may not ask engineer: no workflow allows it to ask anyone.", ()),
+        ("a\nb\x1b[1m", "engineer", "a b [1m may not ask engineer: no workflow allows it to ask anyone.", ()),
     ],
 )
 def test_check_refuses_and_names_what_is_allowed(
@@ -93,7 +93,7 @@ def test_check_refuses_and_names_what_is_allowed(
 
 
 def test_check_of_blocking_where_it_is_not_allowed(scopes: Scopes) -> None:
-    with pytest.raises(BlockingNotAllowed, match="does not let it wait") as caught:
+    with pytest.raises(BlockingNotAllowed, match="does not allow blocking") as caught:
         scopes.check("architect", "product-manager", blocking=True)
     assert caught.value.code == "SCOPE_VIOLATION"
     assert caught.value.allowed == ("product-manager",)
@@ -170,10 +170,10 @@ def test_broken_file_counts_as_it_was(tmp_path: Path, broken: str) -> None:
         path.write_bytes(b"\xff\xfe")
     assert scopes.check("engineer", "architect", blocking=True) == Limits(5, None)
     (problem,) = scopes.problems
-    assert problem.startswith("b.toml: is no TOML")
-    assert problem.endswith("as it was before counts.")
+    assert problem.startswith("b.toml: is not valid TOML")
+    assert problem.endswith("the earlier version stays in force.")
     assert "secret" not in problem
-    with pytest.raises(ScopeViolation, match=r"Not all of it can be read: b\.toml"):
+    with pytest.raises(ScopeViolation, match=r"These workflow files cannot be read in full: b\.toml"):
         scopes.check("engineer", "reviewer", blocking=True)
     write(tmp_path, step("engineer", "reviewer"), "b.toml")
     assert scopes.allowed("engineer") == ("reviewer",)
@@ -183,7 +183,7 @@ def test_broken_file_counts_as_it_was(tmp_path: Path, broken: str) -> None:
 def test_broken_file_that_was_never_read_is_left_out_and_named(tmp_path: Path) -> None:
     write(tmp_path, "[[steps]]\nagent =\n")
     scopes = Scopes(tmp_path)
-    assert scopes.problems == ("feature.toml: is no TOML (line 2, column 8); it is left out.",)
+    assert scopes.problems == ("feature.toml: is not valid TOML (line 2, column 8); it is ignored.",)
     with pytest.raises(ScopeViolation, match=r"feature\.toml"):
         scopes.check("engineer", "architect", blocking=True)
 

@@ -152,10 +152,10 @@ def test_request_takes_its_question_in_several_ways(
         ([*ASK], "question is required. For example: clarify request --from"),
         ([*ASK, "one", "--question", "two"], "given twice"),
         (["request", "Why?"], "--from, --to, --issue required. For example:"),
-        ([*ASK, " "], "question is empty"),
+        ([*ASK, " "], "question must not be empty"),
         (
             ["request", "--from", "engineer", "--to", "archi\ntect", "--issue", "42", "Why?"],
-            "target (to) is no role",
+            "target (to) must be a role",
         ),
         (["request", "--from", "engineer", "--to", "architect", "--issue", "100001", "Why?"], "reserved"),
         ([*ASK, "Why?", "--timeout", "soon"], "expected a duration such as 90s"),

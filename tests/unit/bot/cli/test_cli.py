@@ -69,7 +69,7 @@ async def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text('[slack]\nmod = "socket"\n[pacing]\nposts_per_second = -1\n')
     done = await run("run", cwd=tmp_path, env={"SLACK_BOT_TOKEN": "xoxb-very-secret"})
     assert done.code == 2
-    fallback = "required, unless a route without agent is there: events of other agents need a place"
+    fallback = "required unless a route without agent exists: other agents' events need a channel"
     assert done.err.splitlines() == [
         f"clarify: clarify.toml:1: slack.fallback_channel: {fallback}",
         "clarify.toml:1: slack.mode: SLACK_APP_TOKEN is not set in the environment",

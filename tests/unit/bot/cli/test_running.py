@@ -72,12 +72,12 @@ def misconfigured(prompt: Prompt) -> None:
         (nothing, ["show", "CLR-42-001"], "NOT_FOUND", "There is no clarification CLR-42-001."),
         (nothing, ["show", "42"], "NOT_FOUND", "There is no clarification of issue 42."),
         (abandoned, ["escalate", "42"], "NOT_FOUND", "no clarification of issue 42 that is open"),
-        (nothing, ["show", "CLR-x"], "BAD_INPUT", "is not a clarification id; expected the form CLR-42-001."),
+        (nothing, ["show", "CLR-x"], "BAD_INPUT", "is not a clarification ID; expected the form CLR-42-001."),
         (
             nothing,
             engineer("Why?", to="reviewer"),
             "SCOPE_VIOLATION",
-            "engineer may not ask reviewer: its workflow allows architect, product-manager.",
+            "engineer may not ask reviewer: its workflow allows only architect, product-manager.",
         ),
         (
             nothing,
@@ -89,7 +89,7 @@ def misconfigured(prompt: Prompt) -> None:
             rounds_used_up,
             ["request", "--follow-up", "CLR-42-001", "And?", "--wait"],
             "MAX_ROUNDS_EXCEEDED",
-            "CLR-42-001 has used its 2 rounds; it was passed on to the person on call.",
+            "CLR-42-001 has used all 2 rounds and was escalated to on-call.",
         ),
         (Prompt.event, ["answer", "42", "maybe"], "ANSWER_REJECTED", "Reply with yes or no."),
         (
@@ -110,7 +110,7 @@ def misconfigured(prompt: Prompt) -> None:
             Prompt.asked,
             ["request", "--follow-up", "CLR-42-001", "And?"],
             "ILLEGAL_TRANSITION",
-            "CLR-42-001 is pending: it can be asked further once it is answered.",
+            "CLR-42-001 is pending. You can ask a follow-up once it is answered.",
         ),
         (
             locked,
@@ -119,8 +119,8 @@ def misconfigured(prompt: Prompt) -> None:
             "The ledger of issue 42 was locked for 0.2 s by",
         ),
         (locked, engineer("Another?"), "LOCK_TIMEOUT", "The ledger of issue 42 was locked"),
-        (unwritable, engineer("Why?"), "LEDGER_UNWRITABLE", "nothing was changed"),
-        (torn, ["show", "42"], "LEDGER_UNREADABLE", "is not a ledger"),
+        (unwritable, engineer("Why?"), "LEDGER_UNWRITABLE", "Nothing was changed"),
+        (torn, ["show", "42"], "LEDGER_UNREADABLE", "is not a valid ledger"),
         (
             Prompt.asked,
             ["show", "42", "--wait", "--timeout", "0s"],
@@ -147,7 +147,7 @@ def test_trouble_has_a_code_a_line_and_json(
 
 
 def test_trouble_of_a_failed_responder_is_told_when_the_wait_is_over(prompt: Prompt) -> None:
-    words = "AGENT_ERROR: architect (command) ended with exit code 3; asked twice.\nTopic: t"
+    words = "AGENT_ERROR: architect (command) ended with exit code 3, even when asked twice.\nTopic: t"
     entry = foreign(1)["thread"][0]
     thread = [entry, {**entry, "type": "escalation", "from": "clarify-bot", "body": words}]
     aaep = {"via": "shell", "escalatedFor": "agent failed", "escalatedAt": "2026-05-24T14:25:00Z"}
@@ -155,7 +155,7 @@ def test_trouble_of_a_failed_responder_is_told_when_the_wait_is_over(prompt: Pro
     said = prompt("show", "7", "--wait", "--timeout", "0s")
     assert said.code == 7
     assert said.err.startswith(
-        "clarify: AGENT_ERROR: architect (command) ended with exit code 3; asked twice."
+        "clarify: AGENT_ERROR: architect (command) ended with exit code 3, even when asked twice."
     )
 
 

@@ -24,7 +24,7 @@ def test_comment_says_the_figures_and_no_name() -> None:
     assert drawn(figures, unread=2)[0] == (
         "Last 7 days. Asked: 4 (1 resolved, 0 answered, 3 open, 0 abandoned). Escalated: 2. "
         "Time to answer: median 3 minutes, 95 % within 5 minutes (1 answer). "
-        "2 ledgers could not be read and are not counted. Only what you may see is counted."
+        "2 ledgers could not be read and are not counted. Counts only what you may see."
     )
 
 
@@ -32,7 +32,7 @@ def test_alt_says_all_within_what_slack_takes() -> None:
     names = tuple(Count(f"{'long ' * 40}{n}\n", n) for n in range(5))
     alt = drawn(replace(NONE, askers=names, answerers=names, topics=names))[1]
     assert "Top topics: long long" in alt
-    assert "Asks most: " in alt
+    assert "Top askers: " in alt
     assert "\n" not in alt
     assert len(alt) <= 1000
     assert drawn(replace(NONE, topics=(Count(" \n", 1),)))[1].endswith("Top topics: (blank) 1.")

@@ -278,7 +278,7 @@ def test_calendars_of_goalert() -> None:
         (("Ben Example",), ""),
     ]
     own = GOALERT.replace("Ann Example On-Call", "On-Call").replace("Ben Example On-Call", "On-Call")
-    assert [each.label for each in shifts(own)] == ["somebody without a name"] * 2
+    assert [each.label for each in shifts(own)] == ["someone without a name"] * 2
 
 
 def test_calendars_of_google_with_exceptions_to_a_recurring_shift() -> None:
@@ -465,9 +465,9 @@ HOURLY = "SUMMARY:Ann\nDTSTART:20261001T080000Z\nDTEND:20261001T090000Z\nRRULE:F
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "no iCalendar"),
-        (b"<!doctype html><title>Sign in</title>", "no iCalendar"),
-        (calendar(EVENT + "SUMMARY:Ann").replace(b"END:VCALENDAR\r\n", b""), "ends in the middle"),
+        (b"", "not iCalendar"),
+        (b"<!doctype html><title>Sign in</title>", "not iCalendar"),
+        (calendar(EVENT + "SUMMARY:Ann").replace(b"END:VCALENDAR\r\n", b""), "is cut off"),
         (calendar(EVENT + "SUMMARY:Ann\nRRULE:FREQ=SECONDLY"), "“Ann” of .* repeats each second"),
         (
             calendar(EVENT + "SUMMARY:Ann\nRRULE:INTERVAL=5;FR\n EQ=Minutely"),

@@ -130,7 +130,7 @@ async def test_redirects_on_loopback_are_followed(
     [
         ("http://calendar.example.com/basic.ics", "without https"),
         ("file:///etc/passwd", "without https"),
-        ("/", "again and again"),
+        ("/", "too many times"),
     ],
 )
 async def test_redirects_elsewhere_are_refused(
@@ -160,7 +160,7 @@ async def test_redirect_from_the_world_to_this_machine_is_refused(tmp_path: Path
     [
         (lambda: web.Response(status=404), "HTTP 404: the address may be out of date"),
         (lambda: web.Response(status=500), "HTTP 500$"),
-        (lambda: web.Response(body=b"<html>Sign in"), "no iCalendar"),
+        (lambda: web.Response(body=b"<html>Sign in"), "not iCalendar"),
         (lambda: web.Response(body=b" " * 200), "larger than 0 MB"),
         (lambda: web.Response(body=b"", headers={"Content-Encoding": "gzip"}), "compressed"),
         (lambda: web.Response(status=304), "HTTP 304"),
@@ -241,10 +241,13 @@ async def test_pages_of_pagerduty_may_be_shorter_than_was_asked_for(
 @pytest.mark.parametrize(
     ("response", "why"),
     [
-        (lambda: web.Response(status=401), "HTTP 401: the token of TOKEN may not read the schedule"),
+        (
+            lambda: web.Response(status=401),
+            "HTTP 401: the token in TOKEN is not allowed to read the schedule",
+        ),
         (lambda: web.Response(status=302, headers={"Location": "http://127.0.0.1:1"}), "HTTP 302"),
-        (lambda: web.Response(body=b"no"), "no JSON"),
-        (lambda: web.json_response({"error": {}}), "not who is on call"),
+        (lambda: web.Response(body=b"no"), "not JSON"),
+        (lambda: web.json_response({"error": {}}), "not an on-call schedule"),
     ],
 )
 async def test_other_answers_of_pagerduty_are_refused(
@@ -319,13 +322,13 @@ async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
         shift("", "Dee Example"): "their account in Slack is deactivated",
         shift("", state.users[GONE].real_name): "their account in Slack is deactivated",
         shift("", state.users[GIO].real_name): "a guest is called",
-        shift("", state.users[EVA].real_name): "somebody of another company is called",
-        shift(state.users[GIO].email): "a guest has that e-mail address",
-        shift(state.users[EVA].email): "somebody of another company has that e-mail address",
-        shift("other@example.com"): "somebody of another company has that e-mail address",
-        shift("bot@example.com"): "a bot has that e-mail address",
-        shift("", "Busy"): "nobody in Slack has that e-mail address or name",
-        shift(): "there is neither an e-mail address nor a name",
+        shift("", state.users[EVA].real_name): "someone from another company is called",
+        shift(state.users[GIO].email): "a guest has that email address",
+        shift(state.users[EVA].email): "someone from another company has that email address",
+        shift("other@example.com"): "someone from another company has that email address",
+        shift("bot@example.com"): "a bot has that email address",
+        shift("", "Busy"): "no one in Slack has that email address or name",
+        shift(): "it has neither an email address nor a name",
     }
     for wanted, why in cases.items():
         user, said = await found(tmp_path, people, wanted)
@@ -420,7 +423,7 @@ async def test_a_source_that_breaks_keeps_what_it_said_and_people_are_told_once(
             await clock.advance(60)
             assert not await look()
         (words,) = said
-        assert "for platform cannot be read: it answers with HTTP 500" in words
+        assert "for platform cannot be read: it returned HTTP 500" in words
         assert "secret" not in words
         after = await copies.of("platform")
         assert after is not None
@@ -428,7 +431,7 @@ async def test_a_source_that_breaks_keeps_what_it_said_and_people_are_told_once(
         source.response = lambda: web.Response(body=calendar(ANN))
         assert await look()
         assert await look()
-        assert "for platform works again: <@U0ANN> is on call by it now" in said[1]
+        assert "for platform works again: <@U0ANN> is on call now" in said[1]
         source.response = lambda: web.Response(status=500)
         for _ in range(feeds.TRIES):
             await look()
@@ -441,8 +444,8 @@ SECONDS = ";".join(f"{unit}={','.join(map(str, range(60)))}" for unit in ("BYMIN
 @pytest.mark.parametrize(
     ("slowest", "why"),
     [
-        (60, "“Ann” of 1970-01-01 takes too long to work out"),
-        (0, "it takes too long, or too much memory, to work out"),  # by the clock
+        (60, "“Ann” of 1970-01-01 takes too long to expand"),
+        (0, "expanding it takes too long or too much memory"),  # by the clock
     ],
 )
 async def test_work_on_a_feed_ends_and_the_copy_stays_in_use(  # noqa: PLR0917
@@ -497,20 +500,20 @@ async def test_people_are_told_at_once_where_no_copy_holds_meanwhile(
         policy, _ = configured(tmp_path, CALENDAR, FEED=f"{source.url}/secret.ics")
         why = feeds.why_nobody(policy, await copies.of("platform"), clock.now())
         assert why == "the calendar cannot be read"
-        assert "cannot be read: it answers with HTTP 500. Until it can be, nobody is on call" in never
+        assert "cannot be read: it returned HTTP 500. Until it can be read, no one is on call" in never
         source.response = good
         assert await look()
         source.response = lambda: web.Response(status=500)
         await clock.advance(feeds.TOO_OLD.total_seconds() + 1)  # as after a bot that was down for so long
         assert not await look()
-        assert "Until it can be, nobody is on call" in said[2]
+        assert "Until it can be read, no one is on call" in said[2]
 
 
 async def test_reader_that_cannot_start_is_no_fault_of_the_feed(
     tmp_path: Path, source: Served, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calendars, "__name__", "bot.oncall.nothing")
-    with pytest.raises(NoFeed, match="the program that reads it failed with status 1"):
+    with pytest.raises(NoFeed, match="its reader exited with status 1"):
         await read(tmp_path, source.url, client)
 
 

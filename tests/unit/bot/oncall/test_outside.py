@@ -71,14 +71,16 @@ async def test_outside_send_arrives_as_plain_text(receiver: Receiver) -> None:
 async def test_outside_refused_raises_without_the_address(receiver: Receiver, status: int) -> None:
     receiver.status = status
 
-    assert "did not take it" in await problem_of(outside(address(receiver.port)))
+    assert "rejected it or cannot be reached" in await problem_of(outside(address(receiver.port)))
     assert len(receiver.bodies) == 1
 
 
 async def test_outside_nobody_listens_raises_without_the_address() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # not listening: connections are refused
-        assert "did not take it" in await problem_of(outside(address(taken.getsockname()[1])))
+        assert "rejected it or cannot be reached" in await problem_of(
+            outside(address(taken.getsockname()[1]))
+        )
 
 
 async def test_outside_slow_is_not_waited_for_and_holds_nothing_up(receiver: Receiver) -> None:
@@ -133,7 +135,7 @@ async def test_outside_one_that_hangs_does_not_hold_up_another(receiver: Receive
     ],
 )
 async def test_outside_no_address_for_apprise(wrong: str) -> None:
-    assert await problem_of(outside(wrong)) == "PAGER_URL does not hold an address that apprise understands"
+    assert await problem_of(outside(wrong)) == "PAGER_URL is not an address that apprise understands"
 
 
 async def test_outside_variable_not_set() -> None:
@@ -145,7 +147,7 @@ async def test_outside_several_addresses_all_have_to_take_it(receiver: Receiver)
         other.status = 500
         both = f"{address(receiver.port)}, {address(other.port)}"
 
-        assert "did not take it" in await problem_of(outside(both))
+        assert "rejected it or cannot be reached" in await problem_of(outside(both))
 
         other.status = 200
         await outside(both).send("PAGER_URL", "title", "body")

@@ -185,7 +185,7 @@ async def test_on_call_does_not_wait_again_for_a_slack_that_is_silent(
     [
         (LIST, "", None, OnDuty(("U1", "U2"), "fixed list")),
         (ROTATION, "", None, OnDuty(("U2",), "rotation", START.replace(day=22))),
-        (ROTATION, "U2", None, OnDuty(("U3",), "stands in")),
+        (ROTATION, "U2", None, OnDuty(("U3",), "backup")),
         (GROUP, "", None, OnDuty(("U1", "U2", "U3"), "user group")),
         (LIST, "", (1, "U9"), OnDuty(("U7",), "handed over", START + HOUR, "U9")),
         (LIST, "", (1, "U7"), OnDuty(("U7",), "took over", START + HOUR, "U7")),
@@ -404,9 +404,9 @@ def shift_of(user: str | None, begins: float, ends: float, level: int = 0) -> Sh
             [("U1", 1, 2)],
             OnDuty(
                 ("U7",),
-                "stands in: the calendar names nobody now",
+                "backup: the calendar lists no one right now",
                 START + HOUR,
-                note="the calendar names nobody now",
+                note="the calendar lists no one right now",
             ),
         ),
         (
@@ -414,8 +414,8 @@ def shift_of(user: str | None, begins: float, ends: float, level: int = 0) -> Sh
             [(None, -1, 2)],
             OnDuty(
                 (),
-                "the calendar names x@example.com, who is not found among the full members in Slack",
-                note="the calendar names x@example.com, who is not found among the full members in Slack",
+                "the calendar lists x@example.com, but no full member in Slack matches",
+                note="the calendar lists x@example.com, but no full member in Slack matches",
             ),
         ),
         (
@@ -423,8 +423,8 @@ def shift_of(user: str | None, begins: float, ends: float, level: int = 0) -> Sh
             [("UGONE", -1, 2)],
             OnDuty(
                 (),
-                "who the calendar names has left, or is no full member any more",
-                note="who the calendar names has left, or is no full member any more",
+                "the person the calendar lists has left or is no longer a full member",
+                note="the person the calendar lists has left or is no longer a full member",
             ),
         ),
     ],
@@ -496,5 +496,5 @@ async def test_outsider_of_a_copy_that_was_kept_before_is_replaced_and_takes_no_
     await kept(store, found, shift_of("U5", -1, 2))
     duty = await roster.who("platform")
     assert duty.users == ("U7",)
-    assert "is no full member any more" in duty.note
+    assert "is no longer a full member" in duty.note
     assert await roster.crew("platform") == {"U7"}

@@ -139,7 +139,7 @@ async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(
 
     assert len(crew.handed) == 1
     assert f"<@{ADE}> is on call for platform" in told
-    assert "could not be told" in told
+    assert "could not be notified" in told
 
 
 async def test_turning_a_page_changes_nothing(bot: Bot) -> None:

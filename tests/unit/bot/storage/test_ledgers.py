@@ -283,7 +283,7 @@ async def test_a_database_that_is_away_says_so_and_comes_back(postgres_server: S
         with pytest.raises(LedgerUnwritable, match="Nothing was stored"):
             await ledger.transact(7, add)
         for call in (ledger.read(7), ledger.live(), ledger.news(7)):
-            with pytest.raises(LedgersAway, match="cannot be had"):
+            with pytest.raises(LedgersAway, match="is unavailable"):
                 await call
         assert not await ledger.are_there()
         assert await ledger.trouble(thorough=True)
@@ -304,7 +304,7 @@ async def test_a_row_that_is_no_ledger_is_told(postgres_server: Server) -> None:
         await ledger.transact(7, add)
         await ledger.transact(8, add)
         await ledger._store.run("update ledgers set body = '[' where issue = 7")
-        with pytest.raises(LedgerUnreadable, match="issue 7 is not a ledger"):
+        with pytest.raises(LedgerUnreadable, match="issue 7 is not a valid ledger"):
             await ledger.transact(7, add)
         found = await scan(ledger)
         assert [str(each)[:29] for each in found.troubles] == ["The ledger issue-7.json of is"]

@@ -274,9 +274,9 @@ def test_closed_by_another_implementation_says_by_whom(status: str) -> None:
 @pytest.mark.parametrize(
     ("record", "reason", "has_more"),
     [
-        (passed_on("stale"), "Escalated. Nobody answered in time, nor after a reminder.", False),
+        (passed_on("stale"), "Escalated. No answer, even after a reminder.", False),
         (passed_on("stuck", "It says the same again.\nCLR-7-001: b asks a: “No, you.”"), "Escalated. It says the same again.", True),
-        (passed_on("deadlocked"), "Escalated. Agents wait for each other in a circle;", True),
+        (passed_on("deadlocked"), "Escalated. Agents are waiting for each other in a loop.", True),
                 (passed_on("by hand", "Legal has to see this."), "Escalated. Legal has to see this.", False),
                 (passed_on("rounds exhausted", " "), "Escalated. All rounds are used up.", False),
                 (record_of(accepted_response_kinds=["yes_no"]).model_copy(update={"status": "escalated"}), "Escalated: this needs a human now.", False),

@@ -178,7 +178,7 @@ def test_submission_reads_the_one_thing_filled_in(
         (
             kinds("numeric"),
             typed("numeric", "1,200"),
-            {"answer.numeric": "“1,200” can be read in two ways: reply 1200 or 1.2000."},
+            {"answer.numeric": "“1,200” is ambiguous: reply 1200 or 1.2000."},
         ),
         (kinds("numeric"), typed("numeric", "many"), {"answer.numeric": "Type a number, like 1200 or 12.5."}),
         (

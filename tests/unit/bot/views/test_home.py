@@ -90,13 +90,13 @@ def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
     judge(made)
     said = words(made)
     for sentence in (
-        "Nothing waits for you.",
-        "Nothing on your plate.",
-        "No agent that you answer is at work.",
+        "No questions are waiting for you.",
+        "You haven't claimed any questions.",
+        "None of the agents you answer is running.",
     ):
         assert sentence in said
     for sentence in (
-        "No session that you answer is at work.",
+        "None of the sessions you answer is running.",
         "No on-call policy is configured.",
         "No answers yet.",
     ):
@@ -110,7 +110,7 @@ def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
     headings = [block["text"]["text"] for block in made["blocks"] if block["type"] == "header"]
     assert headings == [
         "My inbox (1)",
-        "What I took",
+        "Claimed by me",
         "Agents",
         "Ready queue",
         "On call",
@@ -127,7 +127,7 @@ def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer
     facts = [field["text"] for field in row["fields"]]
     assert facts[0] == "CLR-42-007 · planner, round 2"
     assert facts[1].startswith("Answer by <!date^")
-    assert facts[2] == f"Escalated · Taken by <@{BEA}>"
+    assert facts[2] == f"Escalated · Claimed by <@{BEA}>"
     assert labels(buttons) == ["Answer…", "View full"]
     assert [HomePress.unpack(each["value"]) for each in buttons["elements"]] == [
         HomePress("answer", "CLR-42-007", 2),
@@ -139,7 +139,7 @@ def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer
 @pytest.mark.parametrize(
     ("more", "state"),
     [
-        ({"taken_by": ADE}, "You took this"),
+        ({"taken_by": ADE}, "Claimed by you"),
         ({"handed_to": BEA, "status": "escalated"}, f"Escalated · Handed to <@{BEA}>"),
     ],
 )
@@ -193,11 +193,11 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     assert "\u2003└ engineer: blocked on architect (CLR-1-001)" in said
     assert any(line.startswith("since <!date^") for line in said)
     assert "🟢 ready: reviewer" in said
-    assert "⛔ blocked: engineer; waits for CLR-1-001" in said
+    assert "⛔ blocked: engineer; waiting for CLR-1-001" in said
     assert "🟢 ready: writer, session sess_0f3c9a77…" in said
     assert "🟢 ready: writer, session sess_b81" in said
     assert said[said.index("platform:") + 1 : said.index("platform:") + 3] == [f"<@{BEA}>", "rotation"]
-    assert said[said.index("night:") + 1].startswith("nobody")
+    assert said[said.index("night:") + 1].startswith("no one")
     assert "CLR-1-002 · planner: Port? → 8080" in said
     assert any(line.startswith(f"<@{BEA}>, <!date^") for line in said)
 
