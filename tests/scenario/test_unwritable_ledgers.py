@@ -213,9 +213,9 @@ async def test_nobody_is_told_that_there_is_no_clarification(stage: World, troub
             assert "no clarification" not in shown
             shell = (await beside(stage, "show", "CLR-42-001")).err
             assert "no clarification" not in shell
-            assert "mounted?" in shell
+            assert "disk is mounted" in shell
             check = (await beside(stage, "check")).out
-            assert "mounted?" in check
+            assert "disk is mounted" in check
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply("rpl_1"))["response"] is True
 

@@ -119,7 +119,7 @@ async def test_channel_with_somebody_from_outside_gets_its_own_alone(stage: Nigh
         await stage.later(bot, minutes=31)
         told = said(await posted(stage, 1))
     assert "*Asked*: 1 (" in told
-    assert "What was asked in this channel. " in told
+    assert "Questions asked in this channel. " in told
     assert "open-" not in told
 
 
