@@ -436,7 +436,7 @@ class StatusFile:
             with self._locks.hold_file(self.path.stem, 0, self._patience) as held:
                 yield held
         except LockTimeout:
-            why = f"its lock was not had within {self._patience:.1f} s"
+            why = f"it could not be locked within {self._patience:.1f} s"
             raise StatusUnavailable(self.path.name, why) from None
         except (LedgerUnwritable, OSError) as error:
             refused = error if isinstance(error, OSError) else error.__cause__
@@ -461,7 +461,7 @@ class StatusFile:
         self._check(held)  # else it may be half of what its holder is writing
         quarantined = quarantine(self.path)
         if quarantined is None:
-            raise StatusUnavailable(self.path.name, "it is no JSON object, and cannot be set aside")
+            raise StatusUnavailable(self.path.name, "it is not a JSON object and cannot be quarantined")
         _log.error("%s is not a JSON object; quarantined as %s", self.path.name, quarantined.name)
         return {}
 

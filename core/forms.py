@@ -88,7 +88,7 @@ _URI = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#@!$&'()*+,;=-]|\[[0-9A-Fa-f:.]+\]|%[0-9A-Fa-f]{2})+"
 )
 _PLAIN: dict[FieldType, str] = {
-    "text": "a text",
+    "text": "text",
     "email": "an e-mail address",
     "uri": "a web address or another URI",
     "date": "a date",
@@ -307,7 +307,7 @@ class Form:
             value = values.get(field.name)
             if value is None and not (field.name in values and field.nullable):
                 if field.required:
-                    errors[field.name] = f"Missing: expected {field.expected}."
+                    errors[field.name] = f"Required: expected {field.expected}."
                 continue
             try:
                 given[field.name] = field.checked(value)
@@ -354,18 +354,20 @@ def _form(text: str) -> Form:
     if not isinstance(properties, dict) or not 0 < len(properties) <= MOST_FIELDS:
         raise BadSchema("properties", f"Expected an object of 1 to {MOST_FIELDS} fields.")
     if not isinstance(required, list) or any(each not in properties for each in map(str, required)):
-        raise BadSchema("required", "Expected a list of names of `properties`.")
+        raise BadSchema("required", "Must be a list of names from `properties`.")
     if strange := sorted((_ASSERTIONS - _OF_THE_WHOLE) & schema.keys()):
-        raise BadSchema(strange[0], f"Forms have no `{strange[0]}`.")
+        raise BadSchema(strange[0], f"`{strange[0]}` is not supported in forms.")
     fields = []
     for name, raw in properties.items():
         where = f"properties.{name}"
         if not name.strip() or len(name) > _NAME:
-            raise BadSchema("properties", f"Expected names of 1 to {_NAME} characters.")
+            raise BadSchema("properties", f"Names must have 1 to {_NAME} characters.")
         fields.append(_field(name, raw, definitions, where, required=name in required))
     texts = [each.default for each in fields if isinstance(each.default, str) and not each.options]
     if (size := len(json.dumps(texts))) > DEFAULTS_LIMIT:
-        raise BadSchema("properties", f"{size} bytes of JSON as defaults: expected at most {DEFAULTS_LIMIT}.")
+        raise BadSchema(
+            "properties", f"{size} bytes of JSON as defaults; at most {DEFAULTS_LIMIT} are allowed."
+        )
     return Form(tuple(fields))
 
 
@@ -376,15 +378,15 @@ def _written(schema: Any) -> str:
         BadSchema: it is none, or too large.
     """
     if not isinstance(schema, dict):
-        raise BadSchema("", "Expected a JSON Schema object.")
+        raise BadSchema("", "Must be a JSON Schema object.")
     try:
         text = json.dumps(schema, allow_nan=False)
     except (ValueError, RecursionError):
         raise BadSchema(
-            "", "Expected JSON, without NaN and infinite numbers, and not nested deeply."
+            "", "Must be valid JSON, without NaN or infinite numbers, and not deeply nested."
         ) from None
     if len(text) > SCHEMA_LIMIT:
-        raise BadSchema("", f"{len(text)} bytes of JSON: expected at most {SCHEMA_LIMIT}.")
+        raise BadSchema("", f"{len(text)} bytes of JSON; at most {SCHEMA_LIMIT} are allowed.")
     return text
 
 
@@ -392,10 +394,10 @@ def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool
     said, nullable = _flat(raw, definitions, where)
     texts = {key: said.get(key) for key in ("title", "description")}
     if wrong := [key for key, text in texts.items() if not isinstance(text, str | None)]:
-        raise BadSchema(where, f"Expected a text as its `{wrong[0]}`.")
+        raise BadSchema(where, f"`{wrong[0]}` must be a string.")
     kind, options, has_null = _type(said, definitions, where)
     if strange := sorted((_ASSERTIONS - _OF_TYPE[kind]) & said.keys()):
-        raise BadSchema(where, f"Forms have no `{strange[0]}` {_of(kind, said)}.")
+        raise BadSchema(where, f"`{strange[0]}` is not supported {_of(kind, said)}.")
     made = FormField(
         name=name,
         title=_on_a_line(texts["title"]) or _on_a_line(name),
@@ -415,11 +417,9 @@ def _with_default(field: FormField, default: Any, where: str) -> FormField:
     try:
         value = field.checked(default)
     except AnswerRejected as error:
-        raise BadSchema(
-            where, f"Its `default` does not fit: {str(error)[:1].lower()}{str(error)[1:]}"
-        ) from None
+        raise BadSchema(where, f"`default` is invalid: {str(error)[:1].lower()}{str(error)[1:]}") from None
     if isinstance(value, str) and len(value.encode("utf-16-le")) // 2 > TYPED_LIMIT:
-        raise BadSchema(where, f"Its `default` is too long: expected at most {TYPED_LIMIT} characters.")
+        raise BadSchema(where, f"`default` is too long; at most {TYPED_LIMIT} characters are allowed.")
     return replace(field, default=value)
 
 
@@ -430,7 +430,7 @@ def _flat(raw: Any, definitions: Json, where: str) -> tuple[dict[str, Any], bool
         BadSchema: it refers to what is not there or to itself, or contradicts itself.
     """
     if not isinstance(raw, dict):
-        raise BadSchema(where, "Expected an object that says what is asked.")
+        raise BadSchema(where, "Must be an object with a `type`.")
     said, nullable = dict(raw), False
     for _ in range(_LONGEST_CHAIN):
         for key in ("anyOf", "oneOf"):
@@ -442,9 +442,9 @@ def _flat(raw: Any, definitions: Json, where: str) -> tuple[dict[str, Any], bool
             return _of_one_type(said, where, nullable=nullable)
         for key in _ASSERTIONS & inner.keys() & said.keys():
             if inner[key] != said[key]:
-                raise BadSchema(where, f"It says `{key}` twice, and differently.")
+                raise BadSchema(where, f"`{key}` is given twice, with different values.")
         said = inner | said
-    raise BadSchema(where, "Its references go round in a circle, or too far.")
+    raise BadSchema(where, "References form a loop, or are nested too deeply.")
 
 
 def _inner(said: dict[str, Any], definitions: Json, where: str) -> dict[str, Any] | None:
@@ -456,7 +456,7 @@ def _inner(said: dict[str, Any], definitions: Json, where: str) -> dict[str, Any
     if "$ref" in said:
         name = str(said.pop("$ref")).replace("~1", "/").replace("~0", "~")
         if not isinstance(found := definitions.get(name), dict):
-            raise BadSchema(where, "Expected references to `#/$defs/…` that are there.")
+            raise BadSchema(where, "References must point to an existing `#/$defs/…`.")
         return {key: each for key, each in found.items() if key not in {"title", "default"}}
     for key in ("allOf", "anyOf", "oneOf"):
         parts = said.get(key)
@@ -474,7 +474,7 @@ def _of_one_type(said: dict[str, Any], where: str, *, nullable: bool) -> tuple[d
         return said, nullable
     rest = [each for each in types if each != "null"]
     if len(rest) != 1:
-        raise BadSchema(where, "Expected one type, or one and null.")
+        raise BadSchema(where, "`type` must be one type, or one type and null.")
     # Null has to be allowed by the choices, too.
     null = (
         "null" in types and None in said.get("enum", [None]) and not {"const", "anyOf", "oneOf"} & said.keys()
@@ -491,7 +491,9 @@ def _type(said: Json, definitions: Json, where: str) -> tuple[FieldType, tuple[F
     if named == "array":
         inner, _ = _flat(said.get("items"), definitions, where)
         if not _OFFERS & inner.keys():
-            raise BadSchema(where, "Expected `items` with an `enum`: of lists, forms have choices only.")
+            raise BadSchema(
+                where, "Lists need `items` with an `enum`: the only lists in forms are lists of choices."
+            )
         return "choices", _options(inner, definitions, where)[0], False
     if named in ("boolean", "integer", "number"):
         return named, (), False
@@ -499,10 +501,10 @@ def _type(said: Json, definitions: Json, where: str) -> tuple[FieldType, tuple[F
         return _FORMATS[said.get("format")], (), False
     if named == "string":
         expected = ", ".join(each for each in _FORMATS if each)
-        raise BadSchema(where, f"Forms have no such `format` of texts: expected one of {expected}.")
+        raise BadSchema(where, f"Unsupported `format`: use one of {expected}.")
     if named == "object" or "properties" in said:
-        raise BadSchema(where, "Forms are flat: expected no object within.")
-    raise BadSchema(where, "Expected a `type`: string, number, integer, boolean or array, or an `enum`.")
+        raise BadSchema(where, "Forms are flat: nested objects are not supported.")
+    raise BadSchema(where, "`type` is required: string, number, integer, boolean or array, or an `enum`.")
 
 
 def _options(said: Json, definitions: Json, where: str) -> tuple[tuple[FormOption, ...], bool]:
@@ -512,21 +514,21 @@ def _options(said: Json, definitions: Json, where: str) -> tuple[tuple[FormOptio
         BadSchema: there are none or too many, or some that cannot be told apart or chosen.
     """
     if strange := sorted((_ASSERTIONS - _OF_TYPE["choice"]) & said.keys()):
-        raise BadSchema(where, f"Forms have no `{strange[0]}` of choices.")
+        raise BadSchema(where, f"`{strange[0]}` is not supported for choices.")
     ways = sorted(_OFFERS & said.keys())
     if ways == ["const", "enum"] and said["enum"] == [said["const"]]:
         ways = ["enum"]  # as pydantic once wrote a single choice
     if len(ways) != 1:
-        raise BadSchema(where, "Expected its choices in one way: enum, const, oneOf or anyOf.")
+        raise BadSchema(where, "Give the choices in one way only: enum, const, oneOf or anyOf.")
     found = list(_offered(said, ways[0], definitions, where))
     options = tuple(each for each in found if each is not None)
     if not 0 < len(options) <= MOST_OPTIONS:
-        raise BadSchema(where, f"{len(options)} choices: expected 1 to {MOST_OPTIONS}.")
+        raise BadSchema(where, f"{len(options)} choices; a field takes 1 to {MOST_OPTIONS}.")
     if len({_same(each.value) for each in options}) < len(options):
-        raise BadSchema(where, "A choice is there twice: expected each value once.")
+        raise BadSchema(where, "Duplicate choice.")
     named = said.get("type")
     if any(not _is_of(each.value, named) for each in options):
-        raise BadSchema(where, "A choice is not of its `type`, and could not be made.")
+        raise BadSchema(where, "A choice does not match its `type`.")
     return options, len(options) < len(found)
 
 
@@ -537,13 +539,13 @@ def _offered(said: Json, way: str, definitions: Json, where: str) -> Iterator[Fo
         return
     offered, names = said[way], said.get("enumNames")
     if not isinstance(offered, list):
-        raise BadSchema(where, f"Expected a list as its `{way}`.")
+        raise BadSchema(where, f"`{way}` must be a list.")
     if way != "enum":
         for each in offered:
             yield from _part(each, way, definitions, where)
         return
     if names is not None and (not isinstance(names, list) or len(names) != len(offered)):
-        raise BadSchema(where, "Expected as many `enumNames` as `enum` has.")
+        raise BadSchema(where, "`enumNames` must have as many entries as `enum`.")
     for value, name in zip(offered, names or [None] * len(offered), strict=True):
         yield None if value is None else _option(value, name, None, where)
 
@@ -555,11 +557,11 @@ def _part(raw: Any, way: str, definitions: Json, where: str) -> Iterator[FormOpt
         yield from _options(said, definitions, where)[0]
         return
     if "const" not in said:
-        raise BadSchema(where, f"Expected each of its `{way}` to be a choice with a `const`, or null.")
+        raise BadSchema(where, f"Each entry of `{way}` must be a choice with a `const`, or null.")
     if strange := sorted((_ASSERTIONS - {"const", "type"}) & said.keys()):
-        raise BadSchema(where, f"Forms have no `{strange[0]}` of choices.")
+        raise BadSchema(where, f"`{strange[0]}` is not supported for choices.")
     if not _is_of(said["const"], said.get("type")):
-        raise BadSchema(where, "A choice is not of its `type`, and could not be made.")
+        raise BadSchema(where, "A choice does not match its `type`.")
     yield _option(said["const"], said.get("title"), said.get("description"), where)
 
 
@@ -567,9 +569,9 @@ def _option(value: Any, title: Any, description: Any, where: str) -> FormOption:
     if isinstance(value, str):
         value = whole_characters(value)
     elif not isinstance(value, (bool, int, float)):
-        raise BadSchema(where, "Expected choices that are texts, numbers or booleans.")
+        raise BadSchema(where, "Choices must be strings, numbers or booleans.")
     if not isinstance(title, str | None) or not isinstance(description, str | None):
-        raise BadSchema(where, "Expected texts as the titles of its choices.")
+        raise BadSchema(where, "Titles of choices must be strings.")
     words = ("Yes" if value else "No") if isinstance(value, bool) else str(value)
     return FormOption(value, _on_a_line(title) or _on_a_line(words), (description or "").strip() or None)
 
@@ -597,7 +599,7 @@ def _limits(kind: FieldType, said: Json, offered: int, where: str) -> dict[str, 
             found = {"least": _count(said, "minItems", where), "most": _count(said, "maxItems", where)}
             lowest, highest = 0, offered
             if not isinstance(said.get("uniqueItems", False), bool):
-                raise BadSchema(where, "Expected true or false as its `uniqueItems`.")
+                raise BadSchema(where, "`uniqueItems` must be true or false.")
         case "text" | "email" | "uri":
             found = {"least": _count(said, "minLength", where), "most": _count(said, "maxLength", where)}
             lowest, highest = 0, TYPED_LIMIT
@@ -611,7 +613,7 @@ def _limits(kind: FieldType, said: Json, offered: int, where: str) -> dict[str, 
         or found["most"] == 0 == lowest
     ):
         said_most = f" (forms take at most {highest:.0f})" if high == highest else ""
-        raise BadSchema(where, f"Nothing lies between its bounds{said_most}.")
+        raise BadSchema(where, f"No value fits its bounds{said_most}.")
     return found
 
 
@@ -632,7 +634,7 @@ def _bound(said: Json, key: str, where: str) -> float | None:
     if bound is None and key not in said:
         return None
     if isinstance(bound, bool) or not isinstance(bound, (int, float)):
-        raise BadSchema(where, f"Expected a number as its `{key}`.")
+        raise BadSchema(where, f"`{key}` must be a number.")
     return bound
 
 
@@ -641,12 +643,12 @@ def _count(said: Json, key: str, where: str) -> int | None:
     if count is None:
         return None
     if count < 0 or count != int(count):
-        raise BadSchema(where, f"Expected a whole number of at least 0 as its `{key}`.")
+        raise BadSchema(where, f"`{key}` must be a whole number of at least 0.")
     return int(count)
 
 
 def _of(kind: FieldType, said: Json) -> str:
-    return "of choices" if kind in {"choice", "choices"} else f"of a {said['type']}"
+    return "for choices" if kind in {"choice", "choices"} else f"for the type {said['type']}"
 
 
 def _is_of(value: Scalar, named: Any) -> bool:

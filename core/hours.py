@@ -75,7 +75,7 @@ class Hours:
             windows = self._on(today + timedelta(days=ahead), zone)
             if found := [max(moment, begins) for begins, ends in windows if moment < ends]:
                 return min(found)
-        raise AssertionError("hours that never come")
+        raise AssertionError("hours that never occur")
 
     def _on(self, day: datetime, zone: ZoneInfo) -> list[tuple[datetime, datetime]]:
         """From when to when, of the windows that begin on a day."""

@@ -378,7 +378,7 @@ def _decode_oddly(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise ValueError(f"{len(content)} bytes that are no JSON") from None
+        raise ValueError(f"{len(content)} bytes that are not JSON") from None
 
 
 def closed_at(record: Clarification) -> datetime | None:

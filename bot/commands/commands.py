@@ -110,7 +110,7 @@ class Commands:
         except IllegalTransition as error:
             _log.warning("unknown escalation step: %s", error)
             name = _clean(clarification_id, 40)
-            answer = said(f"{name} cannot be changed that way in its present state. Nothing was changed.")
+            answer = said(f"{name} cannot be changed that way in its current state. Nothing was changed.")
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             if isinstance(error, NotOpen):
                 self._refresh(error.record.id)
@@ -280,12 +280,12 @@ class OnCallTurns:
             return refused
         what = f"{_clean(swap.policy, 60)} {_span(swap)}"
         if not await self._roster.cancel(number):
-            return f"Override {number} was already canceled."
+            return f"Override {number} was already cancelled."
         if swap.user == person.user:
-            return f"Override canceled: you are not on call for {what}."
-        words = f"{inert.mention(person.user)} canceled your override: you are not on call for {what}."
+            return f"Override cancelled: you are not on call for {what}."
+        words = f"{inert.mention(person.user)} cancelled your override: you are not on call for {what}."
         told = await self._tell(swap.user, f"{swap.policy}:cancelled:{number}", words)
-        return f"Override canceled: {inert.mention(swap.user)} is not on call for {what}{told}"
+        return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{told}"
 
     async def _tell(self, user: str, about: str, words: str) -> str:
         """Tell somebody what became of their turns; returns how the reply about it goes on."""

@@ -127,7 +127,7 @@ class InFlight:
                 looks += 1
                 await asyncio.sleep(_LOOK)
             else:
-                raise StorageUnavailable("Another bot is posting there, and has not stored yet where.")
+                raise StorageUnavailable("Another bot is posting there and has not stored the place yet.")
 
     async def settled(self) -> None:
         """Returns when every outcome is known."""

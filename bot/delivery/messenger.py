@@ -525,9 +525,9 @@ def _words(error: Exception, outcome: Later | Unknown | Never) -> str:
         case Later():
             return "Slack is busy or out of reach, please try again in a minute"
         case Unknown():
-            return "Slack did not confirm it, so it may be there all the same"
+            return "Slack did not confirm it; it may have arrived anyway"
         case Never(code="missing_scope"):
-            return f"the app lacks the scope {_needed(error)}, see manifest.yml"
+            return f"the app lacks the scope {_needed(error)}; see manifest.yml"
         case Never(code=code):
             return f"Slack says {code}"
 

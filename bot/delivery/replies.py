@@ -256,7 +256,7 @@ class Replies:
         left = blocked.since + _PATIENCE - now
         maybe = uncertain or outcome.may_have_arrived
         if maybe or left <= 0:
-            standing = "Sent, not confirmed" if maybe else "Not delivered"
+            standing = "Sent, but not confirmed" if maybe else "Not delivered"
             note = f"{standing}: the agent {outcome.reason}"
             await self._router.note_reply(record.id, token, note)
         if left <= 0:
@@ -268,9 +268,9 @@ class Replies:
         blocked = self._blocked.setdefault((record.id, record.asked.reply_token or ""), _Blocked(0.0))
         if blocked.paged:
             return
-        reason = f"The agent cannot be reached with the answer: it {outcome.reason}. It is tried again until the agent's time is over."
+        reason = f"The answer cannot reach the agent: it {outcome.reason}. The bot keeps trying until the agent stops waiting."
         key = f"undelivered:{record.id}:{record.round}"
-        title = f"{record.id}: the answer does not reach the agent"
+        title = f"{record.id}: the answer has not reached the agent"
         await self._raise(NewIncident.about(record, key, reason, title))
         blocked.paged = True
 

@@ -27,7 +27,7 @@ _log = structlog.get_logger("clarify.delivery")
 # Slack allows 50 reads of a kind a minute (tier 3), and others need them, too. Seconds.
 _EVERY, _BETWEEN = 5.0, 2.0
 _CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
-_INSTEAD = "This was posted twice; the other one counts."
+_INSTEAD = "Posted twice. Please use the other message."
 
 
 class Twins:

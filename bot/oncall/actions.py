@@ -34,14 +34,14 @@ from core.ledger import Ledger
 from core.router import Router
 
 _log = structlog.get_logger("clarify.paging")
-GONE = "This page is closed: nobody is needed for it any more."
+GONE = "This page is closed. There is nothing left to do."
 NOBODY_CHOSEN = "Choose a person."
-NOT_A_MEMBER = "Choose an active, full member of this workspace: nobody else can take it."
-YOURSELF = "Choose somebody else. To keep this yourself, close this window and click Take on the page."
-PASSED_ON = "Passed on: whoever comes next is told now."
-IN_HAND = "Somebody else has this in hand: there is nothing to snooze."
-NO_TIME = "There is no time left to snooze."
-_WHY = "you are not on call here, nor among those who answer"
+NOT_A_MEMBER = "Choose an active, full member of this workspace. No one else can take it."
+YOURSELF = "Choose someone else. To keep this yourself, close this window and click Take on the page."
+PASSED_ON = "Passed on. The next person is being paged."
+IN_HAND = "Someone else has claimed this, so there is nothing to snooze."
+NO_TIME = "This expires too soon to be snoozed."
+_WHY = "you are neither on call here nor an answerer"
 _WRITING = 1.5  # seconds: what Slack's three leave for the ledgers of a page about many
 _AT_ONCE = 16
 Change = Callable[[str, Holder], Awaitable[Clarification]]
@@ -286,7 +286,7 @@ class PageActions:
             return Reaction(await self._closed_words(rest, person.user))
         handoffs = [each for each in taken_here if each.kind == "handoff"]
         await self._announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
-        return reaction([*taken, *taken_here], failed, "You took", len(later))
+        return reaction([*taken, *taken_here], failed, "You claimed", len(later))
 
     async def _hand(self, incidents: Sequence[Incident], user: str, person: Person) -> Reaction:
         now = self._clock.now()
@@ -302,7 +302,7 @@ class PageActions:
             await self._incidents.happened(entries)
         told = [*handed, *(each for each in rest if each.kind == "handoff")]
         await self._announcer.tell(told, "handed", said_handed(person.user, user), now)
-        words = f"{inert.mention(user)} gets a page now. You handed over"
+        words = f"{inert.mention(user)} is being paged. You handed over"
         return reaction([*handed, *rest], failed, words, len(later))
 
     async def _snooze(self, incidents: Sequence[Incident], person: Person) -> Reaction:
@@ -315,7 +315,7 @@ class PageActions:
         if until <= now:
             return Reaction(NO_TIME)
         await self._incidents.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
-        return Reaction(f"Snoozed until {inert.date(until)}. Then it comes back by itself.")
+        return Reaction(f"Snoozed until {inert.date(until)}. You'll be paged again then.")
 
     async def _show(self, press: PagePress) -> Reaction:
         """Show one incident of a page about several, with the controls to answer it."""
@@ -327,7 +327,7 @@ class PageActions:
             text = "\n\n".join(
                 filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
             )
-            return Reaction(view=self._renderer.view(message_modal("In full", text)))
+            return Reaction(view=self._renderer.view(message_modal("Full text", text)))
         record = await self._ledger.find(incident.clarification, parse_id(incident.clarification)[0])
         # It can be large, and others' clicks are not to wait for it.
         if record.is_open:
@@ -411,14 +411,14 @@ def reaction(
         raise error
     text = f"{verb} {inert.escape(many(done))}."
     if later:
-        text += f" {later} are still being written down: the page shows when that is done."
+        text += f" {later} are still being saved; the page will show them."
     busy = sum(isinstance(error, LockTimeout) for _, error in failed)
     gone = sum(isinstance(error, NotOpen) for _, error in failed)
     other = len(failed) - busy - gone
     if gone:
-        text += f" {gone} are closed already."
+        text += f" {gone} are already closed."
     if busy or other:
-        text += f" {busy + other} could not be changed: please press the button again."
+        text += f" {busy + other} could not be changed: please click the button again."
     return Reaction(text)
 
 
@@ -426,12 +426,12 @@ def many(incidents: Sequence[Incident]) -> str:
     """What incidents are called, plain: few by name, many by their number."""
     names = [each.clarification or f"“{inert.clip(inert.line(each.title), 80)}”" for each in incidents]
     if len(names) > 3:
-        return f"{len(names)} things, {', '.join(names[:3])} among them"
+        return f"{len(names)} items, including {', '.join(names[:3])}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "nothing"
 
 
 def said_taken(user: str) -> Callable[[str], str]:
-    return lambda what: f"{inert.mention(user)} took {inert.escape(what)}."
+    return lambda what: f"{inert.mention(user)} claimed {inert.escape(what)}."
 
 
 def said_handed(by: str, user: str) -> Callable[[str], str]:
@@ -443,5 +443,5 @@ def taken_words(history: Sequence[Happening], user: str) -> str:
     last = next((each for each in reversed(history) if isinstance(each, Taken)), None)
     if last is None or not inert.is_user(last.user):
         return ""
-    who = "You have" if last.user == user else f"{inert.mention(last.user)} has"
-    return f"{who} this already, since {inert.date(last.at)}."
+    who = "You" if last.user == user else inert.mention(last.user)
+    return f"{who} claimed this already ({inert.date(last.at)})."

@@ -140,7 +140,7 @@ class Escalations:
 def _incident(key: str, summary: Summary) -> NewIncident:
     return NewIncident(
         key=key,
-        title=f"{summary.id} needs a human",
+        title=f"{summary.id} is escalated",
         reason=f"Escalated: {summary.escalated_for}" if summary.escalated_for else "Escalated",
         body=summary.topic,
         agent_id=summary.agent_id or summary.from_,

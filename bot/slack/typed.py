@@ -36,12 +36,12 @@ _TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 JUST_NOW = timedelta(minutes=5)
 AGAIN = timedelta(minutes=1)  # between two hints to one person
 NO_THREAD = (
-    "This message is not in the thread of an agent's session, so there is no question that it could answer."
+    "This message is not in the thread of an agent's session, so there is no question it could answer."
 )
 NOT_A_PERSON = (
-    "This message is not a person's. Use the words of a person, or press Answer… on the question's card."
+    "A person did not write this message. Use a person's reply, or click Answer… on the question's card."
 )
-BLANK = "This message has no text that could be an answer."
+BLANK = "This message has no text to use as an answer."
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,19 +303,19 @@ def _number(text: str, value: object) -> tuple[int | float] | None:
 
 def _json(text: str, value: object) -> tuple[Any] | None:
     def refused(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON.")
+        raise ValueError(f"{word} is not JSON.")
 
     try:
         read = json.loads(text, parse_constant=refused)
         written = json.dumps(read)
     except (ValueError, RecursionError):
-        raise ValueError('This is no JSON. For example: ["a", 2], {"name": true} or null.') from None
+        raise ValueError('This is not JSON. For example: ["a", 2], {"name": true} or null.') from None
     kind = type(value) if isinstance(value, (dict, list)) else object
     if not isinstance(read, kind):
         called = (
             'an object in braces, like {"name": 1}' if kind is dict else "a list in brackets, like [1, 2]"
         )
-        raise ValueError(f"The agent sent {called}; this is none.")  # noqa: TRY004 - a hint, as all others
+        raise ValueError(f"The agent sent {called}; enter one, too.")  # noqa: TRY004 - a hint, as all others
     return None if written == json.dumps(value) else (read,)
 
 
@@ -329,7 +329,7 @@ def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
         pair = (arguments.get(old), arguments.get(new))
         if name in (old, new) and all(isinstance(each, str) for each in pair):
             del arguments[old], arguments[new]
-            return Piece(_difference(*map(str, pair)), "Change (- old, + new):", is_code=True)
+            return Piece(_difference(*map(str, pair)), "Changes (- old, + new):", is_code=True)
     if not isinstance(value, str) or not value.strip():
         return None
     is_code = name in _COMMAND or name in _CHANGE or (name in _SQL and _SQL_WORDS.match(value))

@@ -22,7 +22,7 @@ Block = dict[str, Any]
 Style = Literal["", "primary", "danger"]
 
 YES, NO, ANSWER, TAKE, VIEW_FULL = "Yes", "No", "Answer…", "Take", "View full"
-TAKE_OVER, LET_GO = "Take over", "Let go"
+TAKE_OVER, RELEASE = "Take over", "Release"
 NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn more"
 
 MESSAGE_BLOCKS = 50

@@ -22,9 +22,9 @@ from bot.views.arguments import (
 from bot.views.blockkit import (
     ANSWER,
     CONFIRM_TEXT,
-    LET_GO,
     NO,
     OPTION,
+    RELEASE,
     SECTION,
     TAKE,
     TAKE_OVER,
@@ -90,9 +90,9 @@ from core.clarification import Clarification
 CHOOSE = "Choose an answer"
 CANCEL = "Cancel"
 MEANT, MEANT_THIS = "It does", "Does your reply decide this?"
-POINTER = "This is only the beginning; the whole follows in the thread."
-SHORTENED = "Some of this is left out. View full shows all of it."
-ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Accept opens all of it; accept it there."
+POINTER = "This is only the beginning. The full text is in the thread."
+SHORTENED = "Some of this is left out. Click View full to see all of it."
+ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Click Accept to see all of it, and accept it there."
 PIECE = 3900
 MENU = 3500  # characters of a menu in all
 MENU_OPTIONS = 100  # Slack's menus take no more
@@ -109,8 +109,9 @@ _NAMED = 40  # where two names share a heading
 _DEFAULT_ALOUD = 300
 _PLAIN = 1200
 _MOST_PIECES = 20  # messages that repeat a question in its thread; beyond, View full has to do
-_REST = "The rest stands under View full."
-_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL, TAKE, TAKE_OVER, LET_GO))
+_STANDING = {"stale": "overdue", "escalated": "escalated"}
+_REST = "The rest is under View full."
+_OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL, TAKE, TAKE_OVER, RELEASE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +454,7 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
     over = button(Press("take", record.id, number, "over"), TAKE_OVER, f"Take over {record.id}")
     if record.status == "escalated":
         return (over,)
-    return over, button(Press("letgo", record.id, number), LET_GO, f"Let go of {record.id}, if you took it")
+    return over, button(Press("letgo", record.id, number), RELEASE, f"Release {record.id}, if you claimed it")
 
 
 def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
@@ -506,8 +507,8 @@ def _heading(shown: Round) -> str:
     notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
     if shown.stage != "open":
         notes.append(shown.stage)
-    elif shown.record.status in ("stale", "escalated"):
-        notes.append(shown.record.status)
+    elif shown.record.status in _STANDING:
+        notes.append(_STANDING[shown.record.status])
     agent, target = inert.clip(shown.agent, _NAMED), inert.clip(shown.target, _NAMED)
     said = f"{agent} {shown.verb} {target}" if target else f"{shown.agent} {shown.verb}"
     return " · ".join((said, shown.id, *notes))
@@ -553,7 +554,7 @@ def _how(shown: Round, *, is_whole: bool) -> str:
     """
     asked = shown.asked
     if not answers.takes_words(asked):
-        return f"Press {ANSWER} to fill in the form."
+        return f"Click {ANSWER} to fill in the form."
     if _accept_shows_all(shown, is_whole=is_whole):
         if asked.confirmation and "reject" not in asked.confirmation.allowed:
             return ""

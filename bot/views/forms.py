@@ -77,7 +77,7 @@ from core.errors import AnswerRejected
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
 
-_HIDDEN = f"Where it says {REDACTED}, the agent uses what it sent."
+_HIDDEN = f"Where it says {REDACTED}, the agent uses its original value."
 CHOICES_BLOCK = "answer.choices"
 YES_NO_BLOCK = "answer.yes_no"
 NUMERIC_BLOCK = "answer.numeric"
@@ -96,20 +96,19 @@ _NONE = "None of these"
 _LABELS = {
     CHOICES_BLOCK: "Your choice",
     YES_NO_BLOCK: "Yes or no",
-    NUMERIC_BLOCK: "A number",
+    NUMERIC_BLOCK: "Number",
     FREETEXT_BLOCK: "Your answer",
 }
-_MORE = "There is more: close this and press View full on the card."
+_MORE = "There is more: close this and click View full on the card."
 _MORE_TO_ACCEPT = (
-    "There is more than fits here. To accept it, close this and click Accept on the card: it opens all of it."
+    "There is more than fits here. To see all of it and accept it, close this and click Accept on the card."
 )
 _LAST_ACCEPTS = "Accept is on the last page."
-_CHANGE = (
-    "Before you accept, you can change what the agent sent. What you leave as it is stays exactly as it is."
-)
+_CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
 _NOTHING = "Fill this in to answer."
-_ONE_OF_SEVERAL = "Fill in exactly one of these."
-_TOO_MANY = "Fill in exactly one of these, and empty the others."
+_ONE_OF_SEVERAL = "Fill in one of these."
+_CHOICE_OR_OWN = "Pick a choice or write your own."
+_TOO_MANY = "Fill in only one of these, and clear the others."
 _NO_NUMBER = "Type a number, like 1200 or 12.5."
 
 
@@ -117,7 +116,7 @@ class SubmissionErrors(Exception):
     """Errors in a submitted modal: block_id → what to correct, as Slack's `errors` wants it."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
-        super().__init__(f"The submission needs mending in {', '.join(errors)}.")
+        super().__init__(f"The form has errors in {', '.join(errors)}.")
         self.errors = dict(errors)
 
 
@@ -149,7 +148,7 @@ def answer_modal(record: Clarification) -> View:
     facts = () if is_whole else plain_words(more)
     facts += (until_words(asked.expires_at),) if asked.expires_at else ()
     facts += plain_words(default_words(asked, 1000))
-    guide = _ONE_OF_SEVERAL if len(inputs) > 1 and not wanted and not form else ""
+    guide = _one_of(asked) if len(inputs) > 1 and not wanted and not form else ""
     version = version_of(asked) if asked.direct is not None and wanted is not None else ""
     return View(
         (*first, Context(facts), *sections(guide), *inputs, *sections(_CHANGE if fields else ""), *fields),
@@ -164,7 +163,7 @@ def answer_modal(record: Clarification) -> View:
 def plain_answer_modal(record: Clarification) -> View:
     """In place of a form that cannot be laid out."""
     said, _ = plain_text(round_of(directed(record)))
-    return message_modal("Answer", f"Answer in the thread, please.\n{said}")
+    return message_modal("Answer", f"Please answer in the thread.\n{said}")
 
 
 def full_view(
@@ -186,7 +185,7 @@ def full_view(
         (*found[page - 1], Context(plain_words(note)), Actions(turning(page, len(found), press))),
         VIEW_CALLBACK,
         press(page).pack(),
-        title="In full",
+        title="Full text",
     )
 
 
@@ -223,12 +222,12 @@ def message_modal(title: str, text: str) -> View:
 
 def hand_modal(press: PagePress, what: str) -> View:
     """The modal behind Hand to…; `what` is handed over, one line."""
-    told = f"Hand over {inert.line(what, 200)}. The person gets a page at once."
+    told = f"Hand over {inert.line(what, 200)}. They are paged right away."
     return View(
         (
             Section(Words(told)),
             Input(
-                HAND_BLOCK, "To whom", "users_select", action_id=HAND_ACTION, placeholder="Choose a person"
+                HAND_BLOCK, "Hand to", "users_select", action_id=HAND_ACTION, placeholder="Choose a person"
             ),
         ),
         HAND_CALLBACK,
@@ -262,7 +261,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
     shown = _fields(asked)
     filled = {block: said for block in shown if (said := _said(values, block))}
     if not filled:
-        raise SubmissionErrors(dict.fromkeys(shown, _NOTHING if len(shown) == 1 else _ONE_OF_SEVERAL))
+        raise SubmissionErrors(dict.fromkeys(shown, _NOTHING if len(shown) == 1 else _one_of(asked)))
     if len(filled) > 1:
         raise SubmissionErrors(dict.fromkeys(filled, _TOO_MANY))
     ((block, said),) = filled.items()
@@ -270,6 +269,11 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
         return _read(block, said, asked)
     except AnswerRejected as error:
         raise SubmissionErrors({block: str(error)}) from error
+
+
+def _one_of(asked: Aaep) -> str:
+    """What to do where a question takes several kinds of answer."""
+    return _CHOICE_OR_OWN if set(asked.kinds) == {"multiple_choice", "freetext"} else _ONE_OF_SEVERAL
 
 
 def _read_decision(values: Mapping[str, Any], record: Clarification, version: str) -> Answer:
@@ -360,14 +364,14 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
     asked = shown.asked
     for number, edit in enumerate(asked.edits or (), 1):
         until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
-        yield f"Changed by {inert.line(edit.decided_by, 256)} on {inert.utc(edit.at)}:"
+        yield f"Edited by {inert.line(edit.decided_by, 256)} on {inert.utc(edit.at)}:"
         yield "\n".join(change_words(until))
     if asked.edits and asked.direct is not None and asked.direct.arguments:
         yield "As the agent sent them:"
         yield argument_words(asked.direct.arguments)
     for each in asked.approvals or ():
         said = f": {words(each.rationale)}" if each.rationale else ""
-        yield f"Accepted by {inert.line(each.decided_by, 256)} on {inert.utc(each.at)}{said}"
+        yield f"Approved by {inert.line(each.decided_by, 256)} on {inert.utc(each.at)}{said}"
 
 
 def _laid_out(every: Iterable[str | Code]) -> list[tuple[_Shown, ...]]:
@@ -467,7 +471,7 @@ def _types_choices(asked: Aaep) -> bool:
 def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, ...]:
     """The decision, with nothing chosen beforehand, and room for a reason."""
     offered = tuple((LABELS[decision], decision) for decision in allowed)
-    hint = f"The agent gets it with your decision. Up to {_TEXT_LIMIT:,} characters."
+    hint = f"Sent to the agent with your decision. Up to {_TEXT_LIMIT:,} characters."
     return (
         Input(DECISION_BLOCK, "Your decision", "radio_buttons", options=offered),
         Input(RATIONALE_BLOCK, "Reason", "plain_text_input", optional=True, hint=hint, most=_most(shown)),
@@ -485,7 +489,7 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
     label, element, hint = _LABELS[block], "radio_buttons", ""
     offered: tuple[tuple[str, str], ...] = ()
     if block == NUMERIC_BLOCK:
-        element, hint = "number_input", "A point before decimals, like 1200 or 12.5."
+        element, hint = "number_input", "Use a point for decimals, like 1200 or 12.5."
     elif block == FREETEXT_BLOCK:
         element, hint = "plain_text_input", f"Up to {_most(shown):,} characters"
         hint += "; for a longer answer, reply in the thread." if _is_events(shown) else "."

@@ -16,7 +16,7 @@ from typing import Any
 from bot.views import inert
 from bot.views.blockkit import (
     LEARN_MORE,
-    LET_GO,
+    RELEASE,
     TAKE,
     Actions,
     Budget,
@@ -84,19 +84,19 @@ _ENVELOPE = frozenset(
     ]
 )
 _CATEGORIES = {
-    "transient": "transient (it may work when tried again)",
-    "permanent": "permanent (trying again will not help)",
-    "requires_user": "requires_user (a person has to do something first)",
+    "transient": "transient (retrying may help)",
+    "permanent": "permanent (retrying will not help)",
+    "requires_user": "requires_user (a person has to act first)",
     "unknown": "unknown",
 }
 _TO = {
-    "human": "a human",
+    "human": "someone",
     "specialist_agent": "a specialist agent",
     "escalation_queue": "an escalation queue",
 }
-_ON_ITS_CARD = "Answer on its card: some of it is only shown there."
-_NOT_FORWARDED = "clarify-bot does not pass this on: whoever takes it sees that it gets there"
-_UNTAKEN = "Nobody has it yet. Press Take to say that it is yours."
+_ON_ITS_CARD = "Answer on its card: this message does not show all of it."
+_NOT_FORWARDED = "clarify-bot does not forward this: whoever takes it has to pass it on"
+_UNTAKEN = "Unclaimed. Click Take to claim it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def unrecorded_notice(event: Event, reason: str) -> Draft:
         texts.append("\n".join(f"• {_fact(choice.label)}" for choice in question.choices[:_FIRST_CHOICES]))
     facts = (
         f"It cannot be recorded yet, so it cannot be answered here: {_fact(reason)}",
-        "It is shown in its own channel as soon as it is recorded",
+        "It appears in its own channel once it is recorded",
         _session(event.session_id),
     )
     verb = "asks" if question is not None else "reports"
@@ -188,15 +188,15 @@ def session_notice(event: Event) -> Draft:
 
 def unclaimed_notice(record: Clarification) -> Draft:
     """The answer waits in vain: whoever gave it should know that nothing came of it."""
-    told = "The agent never picked up the answer. It may have ended, or lost its question; the answer stays here for it."
+    told = "The agent never picked up the answer. It may have ended or lost track of its question. The answer stays here in case it asks."
     return _notice(f"Not picked up · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
 def consent_notice(record: Clarification, by: str) -> Draft:
     """Another program wrote an acceptance into a ledger: it does not count, and who waits for it should know."""
     told = (
-        f"A program wrote into the ledger that {inert.line(by, NAME_LIMIT)} accepts this. That does not count: it is accepted in "
-        "Slack only, and is open again."
+        f"A program wrote to the ledger that {inert.line(by, NAME_LIMIT)} approved this. That does not count: approvals are "
+        "given in Slack only. The question is open again."
     )
     return _notice(f"Not accepted · {inert.clip(record.id, ID_LIMIT)}", [told])
 
@@ -205,8 +205,8 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
     """Another program changed what was decided: whoever runs the bot should find out which one."""
     told = (
         f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
-        "bot no longer hands out the answer: not to the agent, not to GitHub, not to anyone else. The card still shows what was "
-        f"decided. See what the ledger says now with: clarify show {ids[0]}"
+        "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
+        f"To see what the ledger says now, run: clarify show {ids[0]}"
     )
     return _notice(f"{_named(ids)} changed by another program", [told])
 
@@ -214,9 +214,9 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
 def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
     """Another program deleted a record: its answer cannot be had any more."""
     told = (
-        f"Another program deleted {'it' if len(ids) == 1 else 'them'} from the ledger of issue {issue}. No agent can get "
-        f"{'its answer' if len(ids) == 1 else 'their answers'} any more. Restore the ledger from a backup, or have the agent ask "
-        "again."
+        f"Another program deleted {'it' if len(ids) == 1 else 'them'} from the ledger of issue {issue}. Agents can no "
+        f"longer get {'its answer' if len(ids) == 1 else 'their answers'}. Restore the ledger from a backup, or have the agent "
+        "ask again."
     )
     return _notice(f"{_named(ids)} deleted by another program", [told])
 
@@ -232,8 +232,8 @@ def _named(ids: Sequence[str]) -> str:
 def ledgers_refuse(reason: str) -> Draft:
     """The head of a thread with what was asked meanwhile: no ledger can be written, or one of them cannot."""
     waits = (
-        "What agents ask until this is mended is in the thread below. Nothing is lost: it is recorded, shown and can be "
-        "answered as soon as it can be written."
+        "What agents ask until this is fixed is in the thread below. Nothing is lost: it is recorded and shown, and can be "
+        "answered, as soon as the ledger can be written."
     )
     return _notice("Questions cannot be recorded", [inert.plain(reason), waits])
 
@@ -243,17 +243,17 @@ def ledgers_again() -> Draft:
     return _notice(
         "Questions can be recorded again",
         [
-            "What was asked meanwhile is recorded, and is shown where it belongs. There is nothing left to do.",
+            "What was asked in the meantime is recorded, and shown where it belongs. There is nothing left to do.",
         ],
     )
 
 
 def storage_began(path: str, count: int) -> Draft:
     """There are ledgers of earlier questions, and nothing is known of what was heard and shown."""
-    waits = {0: "no question is open", 1: "1 question is open"}.get(count, f"{count} questions are open")
+    waits = {0: "none is open", 1: "1 is open"}.get(count, f"{count} are open")
     text = (
-        f"The storage, {_fact(path)}, is new, and beside it are ledgers of earlier questions: {waits} in them. They go on as "
-        "they are: nothing is asked or answered a second time. Buttons of cards that could not be found again say that "
+        f"The storage at {_fact(path)} is new, but the ledgers beside it hold earlier questions, of which {waits}. They continue "
+        "as they are: nothing is asked or answered twice. Buttons on cards that the bot could not find again will say that "
         "they are from another installation. If the storage should not be new, stop the bot and put the old one back."
     )
     return _notice("Started with a new storage beside older ledgers", [text])
@@ -279,7 +279,7 @@ def handoff_of(event: Event) -> Handoff:
 
 def handoff_title(handoff: Handoff) -> str:
     """What on-call is told in one line, plain."""
-    return f"{handoff.agent} hands over to {_TO.get(handoff.target_kind, 'a human')}"
+    return f"{handoff.agent} needs {_TO.get(handoff.target_kind, 'someone')} to take over"
 
 
 def handoff_body(handoff: Handoff) -> str:
@@ -290,9 +290,9 @@ def handoff_body(handoff: Handoff) -> str:
 
 def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
     """The card of a handoff: `item` is what on-call is paged for, as it stands."""
-    take = button(PagePress("take", 0, item.incident), TAKE, f"Take what {handoff.agent} hands over")
+    take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {handoff.agent}")
     hand = button(
-        PagePress("hand", 0, item.incident), HAND, f"Hand what {handoff.agent} hands over to somebody"
+        PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {handoff.agent} to someone"
     )
     return _notice(
         handoff_title(handoff),
@@ -344,10 +344,10 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
         hint, by_words = _ON_ITS_CARD, False
     hint = f"Answer on its card, or in this thread: {hint[0].lower()}{hint[1:]}" if by_words else hint
     if owner:
-        hint = f"{hint} If you cannot, press {LET_GO} on its card: others are asked then."
+        hint = f"{hint} If you can't, click {RELEASE} on its card: everyone is reminded then."
     return _reminder(
-        f"{shown.agent} still waits · {shown.id}",
-        [f"{shown.agent} still waits for an answer ({shown.id}): {question}", stakes],
+        f"{shown.agent} is still waiting · {shown.id}",
+        [f"{shown.agent} is still waiting for an answer ({shown.id}): {question}", stakes],
         (owner,) if owner else answerers,
         (until_words(shown.asked.expires_at), *plain_words(default)),
         hint=hint,
@@ -367,7 +367,7 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
     shown = round_of(directed(record))
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
-    theirs = "You are not reminded of it any more. You may still answer it, or take it back, on its card."
+    theirs = "You won't be reminded of it any more. You can still answer it, or take it back, on its card."
     question = brief_words(shown, _BEGINNING)
     return _notice(f"Taken over · {name}", [question, theirs], buttons=link_button(OPEN, link), alert=(took,))
 
@@ -379,11 +379,11 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
     named = name_of(agent)
     several = f"{count} question{'' if count == 1 else 's'}"
     return _reminder(
-        f"{named} still waits · {several}",
-        [f"{named} still waits for answers to {several}."],
+        f"{named} is still waiting · {several}",
+        [f"{named} is still waiting for answers to {several}."],
         answerers,
-        (until_words(oldest, "The first must be answered by"),),
-        hint="Answer on their common card, under Show all.",
+        (until_words(oldest, "First deadline:"),),
+        hint="Click Show all on their shared card to answer.",
     )
 
 
@@ -406,7 +406,7 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
 
 def rollup_nudge_over(agent: str) -> Draft:
     """What the reminder of a roll-up card says once none of its questions waits there."""
-    over = "None of these questions waits on the common card any more"
+    over = "None of these questions is waiting on the shared card any more"
     text = inert.fallback(f"{name_of(agent)}: {sentence(over)}")
     return Draft("nudge", text, (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
 
@@ -481,7 +481,7 @@ def _generic(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
     texts = [summary] if summary else list(_first_fields(event.raw))
     return (
         f"{agent_of(event)} reports {_fact(event.type)}",
-        texts or ["The event says nothing that can be shown."],
+        texts or ["The event contains nothing to show."],
         plain_words(_session(event.session_id)),
     )
 
@@ -502,17 +502,17 @@ def _confirmation(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
         texts.append(f"Consequence: {inert.plain(consequence)}")
     if extra := inert.outline(event.raw.get("extra_context"), _PRETTY):
         texts.append(f"Details:\n{extra}")
-    return f"{agent_of(event)} asks for a confirmation", texts, (*plain_words(*facts), *live)
+    return f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live)
 
 
 def _broken_clarification(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
-    texts = [event.text("question") or event.summary() or "The agent asks something that cannot be read."]
+    texts = [event.text("question") or event.summary() or "The agent's question cannot be read."]
     labels = event.raw.get("choices") or event.raw.get("options")
     if labels and (listed := inert.outline(labels, _PRETTY)):
         texts.append(f"Choices as sent:\n{listed}")
     if context := event.text("context"):
         texts.append(f"Context: {inert.plain(context)}")
-    wrong = "; ".join(event.problems) or "it breaks its schema"
+    wrong = "; ".join(event.problems) or "it does not match its schema"
     facts = [f"This cannot be answered from Slack: {_fact(wrong)}", _session(event.session_id)]
     return f"{agent_of(event)} asks", texts, plain_words(*facts)
 
@@ -533,7 +533,7 @@ def _session(session: str) -> str:
 
 def _handed(handoff: Handoff) -> tuple[str, str]:
     """Why, and what it hands over."""
-    handed = f"What it hands over:\n{handoff.context}" if handoff.context else ""
+    handed = f"Handed over:\n{handoff.context}" if handoff.context else ""
     return handoff.reason or "The agent gave no reason.", handed
 
 
@@ -555,7 +555,7 @@ def _packed(context: object) -> str:
     lines = inert.outline(context, CONTEXT_LIMIT)
     if not lines.endswith("…") or inert.size(lines) < CONTEXT_LIMIT - inert.size("…") - 100:
         return lines
-    return f"{lines}\n(It is longer than clarify-bot shows: the rest is with the agent.)"
+    return f"{lines}\n(Too long to show here: the agent has the rest.)"
 
 
 def _failed(line: ToolLine) -> str:

@@ -71,7 +71,7 @@ OPEN_OTHER = "Go to the message"  # a handoff, an error: no question
 LISTED = 20
 _NOTES: dict[ItemState, str] = {
     "live": "",
-    "taken": " · taken",
+    "taken": " · claimed",
     "snoozed": " · snoozed",
     "closed": " · closed",
 }
@@ -80,14 +80,13 @@ _ARGUMENT = 500
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
 _OUTSIDE = 3000
-_POINTER = (
-    "This is only the beginning; the whole follows in the thread, or stands in that of an earlier page."
-)
-_IN_SLACK = "This is only the beginning; the whole is in Slack."
+_POINTER = "This is only the beginning. The full text is in this thread, or in that of an earlier page."
+_UNKNOWN = "Something needs attention"
+_IN_SLACK = "This is only the beginning. The full text is in Slack."
 _BUTTONS = {
-    "live": "Take it, hand it to somebody, snooze it, or say that it is not yours, with the buttons of this message.",
-    "taken": "It can be handed to somebody with the button of this message.",
-    "snoozed": "Take it, or hand it to somebody, with the buttons of this message.",
+    "live": "Use the buttons to take it, hand it to someone, snooze it, or say that it is not yours.",
+    "taken": "Use the button to hand it to someone.",
+    "snoozed": "Use the buttons to take it or hand it to someone.",
 }
 
 
@@ -126,7 +125,7 @@ class PageItem:
         """The id and the beginning of what is asked, as plain text: what can always be shown."""
         record = self.record
         asked = f"{record.question[:_BARE]}\n{answers.hint(record.asked)}" if record is not None else ""
-        title = f"{self.clarification} needs a human" if self.clarification else "Something needs a human"
+        title = f"{self.clarification} is escalated" if self.clarification else _UNKNOWN
         return replace(self, title=title, reason="See the log", body=asked, record=None, link=None)
 
 
@@ -206,12 +205,12 @@ def heading(content: PageContent) -> str:
     item = content.only
     if item is None:
         many = f"{content.left} of {content.count}" if content.left < content.count else str(content.count)
-        return f"{many} need a human" if content.left else f"{content.count} needed a human · closed"
+        return f"Escalated: {many} waiting" if content.left else f"Escalated: {content.count} · closed"
     note = _NOTES[item.state]
-    title = inert.line(item.title) or "Something needs a human"
+    title = inert.line(item.title) or _UNKNOWN
     if item.kind == "escalated" and item.record is not None:
         agent = round_of(item.record).agent
-        title = f"{item.name}: {agent} {'needed' if item.state == 'closed' else 'needs'} you"
+        title = f"Escalated: {agent} {'was' if item.state == 'closed' else 'is'} waiting · {item.name}"
     elif item.clarification and item.clarification not in title:
         title = f"{item.clarification}: {title}"
     return inert.clip(title, _HEADING - 12) + note
@@ -257,7 +256,7 @@ def more_words(content: PageContent) -> str:
     more = content.count - len(content.items)
     if more <= 0 or content.only is not None:
         return ""
-    return f"And {more} more: “/clarify” and the Home tab list all questions that are open."
+    return f"And {more} more. “/clarify” and the Home tab list all open questions."
 
 
 def item_words(item: PageItem) -> str:
@@ -289,7 +288,7 @@ def standing_words(item: PageItem) -> list[Words]:
         by = f" by {inert.mention(item.asleep_by)}" if inert.is_user(item.asleep_by) else ""
         return [Words(f"Snoozed until {inert.date(item.until)}{by}", live=True)]
     if item.state == "taken":
-        return [Words(f"Taken by {who}", live=True) if who else Words("Taken")]
+        return [Words(f"Claimed by {who}", live=True) if who else Words("Claimed")]
     return [Words(f"Handed to {who}", live=True)] if who and item.handed else []
 
 
@@ -297,7 +296,7 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     record = item.record
     shown = round_of(record) if record is not None else None
     if shown is None:
-        verb = "Taken" if item.kind == "handoff" else "Seen"
+        verb = "Claimed" if item.kind == "handoff" else "Seen"
         return [Words(f"{verb} by {who}", live=True)] if who else [Words("Closed")]
     if shown.stage != "answered":
         return [Words(closed_words(shown, _FACT))] if shown.stage == "closed" else [Words("Closed")]

@@ -10,54 +10,55 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from bot.views import inert
-from bot.views.blockkit import LET_GO, TAKE_OVER
-from bot.views.wording import HOW_TO_COMMENT, Round, closed_by, fallback_words, round_of
+from bot.views.blockkit import RELEASE, TAKE_OVER
+from bot.views.wording import HOW_TO_COMMENT, Round, closed_by, fallback_words, more_approvals, round_of
 from core import answers
 from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
 
-BUSY = "Busy: somebody else is writing to this question right now. Nothing was changed. Please try again."
+BUSY = "Busy: someone else is writing to this question right now. Nothing was changed. Please try again."
 LEDGERS_AWAY = (
-    "What is asked and decided cannot be read or written right now, so nothing was changed. "
-    "The people who look after clarify-bot are told. Please try again later."
+    "Questions and answers cannot be read or saved right now, so nothing was changed. "
+    "The people who run clarify-bot have been told. Please try again later."
 )
 EDITED = (
-    "Editing or deleting a reply changes nothing: the answer is given as it was first sent. "
+    "Editing or deleting a reply does not change the answer: the agent gets what you sent first. "
     "If it was wrong, tell the agent's owner."
 )
-STALE_CARD = "This card is out of date: the question was asked again since. Please answer on its newest card."
+STALE_CARD = "This card is out of date: the question has been asked again. Please answer on its newest card."
 ARGUMENTS_CHANGED = (
-    "The arguments have changed since you saw them, so nothing was recorded. Please read them on the newest card, and decide "
-    "again."
+    "The arguments have changed since you saw them, so nothing was recorded. "
+    "Please read them on the newest card and decide again."
 )
 UNREADABLE_PRESS = (
-    "This button is from another release of clarify-bot. Please use the newest card of this question."
+    "This button is from another version of clarify-bot. Please use the question's newest card."
 )
 NO_OPEN_QUESTION = "No question is open in this thread."
-STORAGE_FAILED = "Your answer could not be stored, so it was not taken. Please try again in a moment."
-NOT_SURE = "Not sure yet whether this was stored: the database went away just then. The card will tell, as soon as it is known."
-FILE_ONLY = "A file alone is no answer. Please write the answer in words."
+STORAGE_FAILED = "Your answer could not be saved, so it does not count. Please try again in a moment."
+NOT_SURE = "The database went away just then, so I don't know yet whether this was saved. The card will show it as soon as I know."
+FILE_ONLY = "A file alone is not an answer. Please write the answer in words."
 NOT_KEPT = (
-    "Your reply could not be stored just now, so it does not count yet. I'll read it again as soon as the storage works; "
-    "you need not repeat it."
+    "Your reply could not be saved, so it does not count yet. I'll read it again as soon as the storage works; "
+    "you don't need to repeat it."
 )
-NOT_KEPT_HERE = "This could not be stored just now, so nothing was done. If nothing happens within some minutes, please send it again."
-_READ_LATE = "I could read it in Slack only after the decision, so it did not count."
+NOT_KEPT_HERE = "This could not be saved, so nothing was done. If nothing happens within a few minutes, please send it again."
+_READ_LATE = "I could only read it in Slack after the decision, so it did not count."
 OTHER_BOT = "another bot is connected to the same Slack app and receives some of its clicks and replies"
 ANOTHERS = (
-    "This was posted by another installation of clarify-bot, so your click decided nothing here. If two bots run on this "
-    "Slack app at the same time, press again: Slack may hand it to the other one. If the message is old, look for the "
-    "question's newest card."
+    "Another installation of clarify-bot posted this, so your click had no effect. If two bots share this Slack app, "
+    "click again: Slack may send it to the other one. If the message is old, look for the question's newest card."
 )
 UNKNOWN_CARD = (
-    "I did not post this message, or I have lost track of it, so your click decided nothing. If the question is still open, "
-    "answer it on its newest card; “/clarify” lists what is open."
+    "I don't recognize this message, so your click had no effect. If the question is still open, "
+    "answer it on its newest card; “/clarify” lists the open questions."
 )
-OPEN_AGAIN = "This was opened before clarify-bot was updated, so it decided nothing. Please open it again and press there."
-NOT_YOUR_WINDOW = "This window was opened for somebody else, so it decided nothing."
+OPEN_AGAIN = (
+    "This window was opened before clarify-bot was updated, so nothing was recorded. Please open it again."
+)
+NOT_YOUR_WINDOW = "This window was opened for someone else, so nothing was recorded."
 ANOTHERS_THREAD = (
-    "I do not know the message that begins this thread, so your reply did not reach an agent from here. If it was posted "
-    "by another installation of clarify-bot on this Slack app, use its buttons. If the question is still open, answer it on "
-    "its newest card; “/clarify” lists what is open."
+    "I don't recognize the message that starts this thread, so your reply did not reach an agent. If another installation "
+    "of clarify-bot posted it, use its buttons. If the question is still open, answer it on its newest card; “/clarify” "
+    "lists the open questions."
 )
 _QUOTED, _NAME, _WHY = 200, 100, 300
 
@@ -69,18 +70,18 @@ def already_answered(record: Clarification, number: int | None = None) -> str:
 
 
 def owned(record: Clarification, user: str) -> str:
-    """Who has an open question in hand, for `user`, who has just taken it or let go of it."""
+    """Who has claimed an open question, for `user`, who has just claimed or released it."""
     name, holder = _id(record), record.asked.taken_by
     if holder is None:
-        return f"Nobody has {name} in hand now: everybody who may answer is reminded of it."
+        return f"{name} is unclaimed now: everyone who may answer is reminded of it."
     if holder.user != user:
         who = (
             inert.mention(holder.user) if inert.is_user(holder.user) else inert.escaped_line(holder.user, 100)
         )
-        return f"{who} has {name} in hand. Nothing was changed; “{TAKE_OVER}” on its card makes it yours."
+        return f"{who} has claimed {name}. Nothing was changed; click {TAKE_OVER} on its card to claim it."
     if record.status == "escalated":
-        return f"You have {name} in hand now. Pages about it stop; please answer it, or hand it over."
-    return f"You have {name} in hand now: reminders go to you alone. “{LET_GO}” on its card gives it back."
+        return f"You claimed {name}. Its pages stop. Please answer it, or hand it over."
+    return f"You claimed {name}: reminders go to you alone. Click {RELEASE} on its card to give it back."
 
 
 def closed(record: Clarification) -> str:
@@ -89,19 +90,21 @@ def closed(record: Clarification) -> str:
     if shown.stage == "answered":
         return already_answered(record)
     if record.is_open:
-        over = f"its time ran out{_when(record.asked.expires_at)}"
-        return f"{_id(record)} takes no new answer: {over}. Replies written before that are still being looked for."
+        over = f"it expired{_when(record.asked.expires_at)}"
+        return (
+            f"{_id(record)} takes no new answers: {over}. Replies sent before that are still being collected."
+        )
     why = {
         "expired": f"it expired{_when(record.asked.expires_at)}; the agent {fallback_words(record.asked, _quoted)}",
         "cancelled": "the agent's session was cancelled",
         "session ended": "the agent's session has ended",
         "requester moved on": "the agent has moved on without an answer",
-        "by hand": f"it was closed by hand{_closed_by(shown)}",
+        "by hand": f"it was closed without an answer{_closed_by(shown)}",
         CHANGED: "another program changed this question",
     }.get(record.asked.closed or "")
     if why:
-        return f"{_id(record)} takes no answer any more: {why}."
-    return f"{_id(record)} takes no answer any more: it is {record.status}{_closed_by(shown)}."
+        return f"{_id(record)} no longer takes answers: {why}."
+    return f"{_id(record)} no longer takes answers: it is {record.status}{_closed_by(shown)}."
 
 
 def found_late(label: str, decided: str) -> str:
@@ -118,23 +121,20 @@ def found_late_aloud(user: str, label: str, said_at: datetime, decided: str) -> 
 def not_allowed(why: str, answerers: Sequence[str]) -> str:
     """Refused: why, and who may. `answerers` as configured: `members`, U…, S…."""
     named = [_answerer(each) for each in answerers]
-    may = f" Those who may: {_listed(named)}." if named else " Nobody is configured to answer here."
+    may = f" These people can: {_listed(named)}." if named else " No answerers are configured here."
     return f"You cannot answer this: {inert.escaped_line(why, _WHY)}.{may}"
 
 
 def unknown_clarification(clarification: str) -> str:
-    """There is no such clarification."""
-    return f"There is no clarification {inert.escaped_line(clarification, 40)}."
+    """There is no such question."""
+    return f"There is no question {inert.escaped_line(clarification, 40)}."
 
 
 def accepted(record: Clarification) -> str:
-    """The answer was taken, or is one of several accepts."""
+    """The answer was recorded, or is one of several approvals."""
     shown = round_of(record)
     if record.is_open:
-        others = "Somebody else has" if record.asked.missing == 1 else f"{record.asked.missing} others have"
-        return (
-            f"Your accept of {_id(record)} counts. {others} to accept it, too, before the agent goes ahead."
-        )
+        return f"Approval of {_id(record)} recorded. {more_approvals(record.asked)}"
     return f"{_id(record)} is answered: {_quoted(shown.answer_label)}."
 
 
@@ -155,7 +155,7 @@ def edit_ignored(record: Clarification) -> str:
 def begin_with(bot_user: str, words: str) -> str:
     """The bot was mentioned in the midst of a message, before words that would change something."""
     bot, shown = inert.mention(bot_user), inert.escape(inert.line(words, 80))
-    return f"Nothing was changed. To have me do it, begin with the mention: “{bot} {shown}”, or type “/clarify {shown}”."
+    return f"Nothing was changed. If that was for me, start with the mention: “{bot} {shown}”, or type “/clarify {shown}”."
 
 
 def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], str]) -> str:

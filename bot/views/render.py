@@ -23,7 +23,7 @@ from bot.views.wording import Verbosity
 from core.clarification import Clarification
 
 _log = structlog.get_logger("clarify.render")
-_NOT_WHOLE = "This cannot be shown whole in Slack, so it cannot be accepted here. Reject it, or have the agent ask for less at once."
+_NOT_WHOLE = "Slack cannot show all of this, so it cannot be accepted here. Reject it, or have the agent ask for less at a time."
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,30 +33,30 @@ ASK_AGAIN = "Accept this?"
 _REPLY_WORDS = {
     "sending": "Sending to the agent…",
     "delivered": "Delivered",
-    "confirmed": "Delivered and confirmed: the agent went on",
-    "unconfirmed": "Sent, not confirmed",
+    "confirmed": "Delivered; the agent has resumed",
+    "unconfirmed": "Sent, but not confirmed",
     "refused": "The agent refused the answer",
-    "too_late": "Too late: the agent no longer waited for this answer",
-    "waiting": "Not picked up yet by the agent",
+    "too_late": "Too late: the agent was no longer waiting for this answer",
+    "waiting": "Not picked up by the agent yet",
     "unclaimed": "The agent never picked it up",
 }
 _CLOSED_WORDS = {
-    "cancelled": "Cancelled: the agent needs no answer any more",
+    "cancelled": "Cancelled: the agent no longer needs an answer",
     "session ended": "Closed: the agent's session ended",
     "requester moved on": "Closed: the agent moved on without an answer",
-    "by hand": "Closed by hand: the agent gets no answer",
-    "withdrawn": "Withdrawn: the agent needs no answer any more",
-    CHANGED: "Closed: another program changed this question, so nobody can answer it. "
-    "What stands here may not be what the agent asked",
+    "by hand": "Closed without an answer",
+    "withdrawn": "Withdrawn: the agent no longer needs an answer",
+    CHANGED: "Closed: another program changed this question, so it can't be answered. "
+    "What you see here may not be what the agent asked",
 }
 _ESCALATED_FOR: dict[Why, str] = {
-    "stale": "Nobody answered in time, nor after a reminder.",
-    "stuck": "The same is being said again.",
-    "deadlocked": "Agents wait for each other in a circle.",
+    "stale": "No answer, even after a reminder.",
+    "stuck": "The discussion is repeating itself.",
+    "deadlocked": "Agents are waiting for each other in a loop.",
     "rounds exhausted": "All rounds are used up.",
-    "agent failed": "The agent that was asked could not answer.",
-    "too few people": "More people have to accept this than may answer it.",
-    "by hand": "Somebody passed this on.",
+    "agent failed": "The agent that was asked failed to answer.",
+    "too few people": "This needs more approvals than there are people who may answer.",
+    "by hand": "Someone escalated this by hand.",
 }
 # Of these the card shows all but the reason anyway: the question, the topic, the options.
 _SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
@@ -67,24 +67,24 @@ _UNDO = {
     "reversible": "Reversible",
 }
 _DEFAULTS: dict[Decision | None, str] = {
-    "accept": "the agent goes ahead, as if accepted",
-    "reject": "the agent does not go ahead, as if rejected",
-    None: "the agent did not say what it does",
+    "accept": "the agent goes ahead as if this were approved",
+    "reject": "this counts as rejected, and the agent does not go ahead",
+    None: "the agent has not said what it will do",
 }
 _EXPIRED_CONFIRMATION: dict[Decision, str] = {
-    "accept": "Expired; the agent was told to go ahead, as if accepted",
-    "reject": "Expired; the agent was told not to go ahead, as if rejected",
+    "accept": "Expired. The agent used its default: go ahead",
+    "reject": "Expired. The agent used its default: do not go ahead",
 }
 _WARNING = (
-    "Warning: if nobody answers, this is carried out although it cannot be undone. "
-    "The protocol demands that silence rejects it; the agent breaks that rule."
+    "Warning: if nobody answers, the agent does this although it cannot be undone. "
+    "The protocol requires silence to reject it; this agent breaks that rule."
 )
 _BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
 # Of a record whose seal does not agree with it.
-TAMPERED = "Tampered with: another program changed this after it was decided. Nobody gets it as an answer."
+TAMPERED = "Tampered with: another program changed this after it was decided. The bot no longer hands it out as an answer."
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +174,7 @@ class Round:
     def verb(self) -> str:
         """What the agent does with it."""
         verb = "asks" if self.stage == "open" else "asked"
-        if self.asked.confirmation is None:
-            return verb
-        return f"{verb} for {'approval' if self.asked.direct else 'a confirmation'}"
+        return verb if self.asked.confirmation is None else f"{verb} for approval"
 
     @property
     def reason(self) -> str:
@@ -295,7 +293,7 @@ def closed_by(shown: Round, limit: int) -> Words | None:
         return None
     if shown.closer:
         return Words(inert.mention(shown.closer), live=True)
-    return Words(inert.line(shown.closed_by.from_, limit) or "somebody")
+    return Words(inert.line(shown.closed_by.from_, limit) or "someone")
 
 
 def reply_words(asked: Aaep) -> str:
@@ -351,13 +349,13 @@ def _withdrawn_because(shown: Round) -> str:
 def _expired_words(asked: Aaep, limit: int) -> str:
     if asked.confirmation and (said := expired_words(asked.confirmation)):
         return said
-    return f"Expired; the agent {fallback_words(asked, lambda default: _quoted(default, limit))}"
+    return f"Expired. The agent {fallback_words(asked, lambda default: _quoted(default, limit))}"
 
 
 def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
-    """What the agent was told when nobody answered; `quoted` puts its default in quotation marks."""
+    """What the agent did when nobody answered; `quoted` puts its default in quotation marks."""
     default = default_of(asked)
-    return f"was told to assume {quoted(default)}" if default else "had no default to assume"
+    return f"used its default: {quoted(default)}" if default else "had no default"
 
 
 def _quoted(text: str, limit: int) -> str:
@@ -379,7 +377,7 @@ def escalation_reason(shown: Round, limit: int) -> str:
     why = shown.asked.escalated_for
     reason = _escalation(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
     said = inert.line(reason, limit)
-    return f"Escalated. {said}" if said else "Escalated: this needs a human now."
+    return f"Escalated. {said}" if said else "Escalated: this needs a person now."
 
 
 def reason_hides(shown: Round, limit: int) -> bool:
@@ -416,8 +414,8 @@ def holder_words(shown: Round) -> str:
     if shown.stage != "open":
         return ""
     if asked.taken_by:
-        return f"Taken by {_named(asked.taken_by.user)}"
-    return f"Handed to {_named(asked.handed_to.user)}, who has not taken it yet" if asked.handed_to else ""
+        return f"Claimed by {_named(asked.taken_by.user)}"
+    return f"Handed to {_named(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
 
 
 def _named(user: str) -> str:
@@ -439,7 +437,7 @@ def risk_words(wanted: Confirmation) -> str:
     """How grave it is and whether there is a way back, in two sentences; what was not said is said to be so."""
     risk = _word(wanted.risk_level) or "the agent did not say"
     if wanted.claimed_risk:
-        risk += f" (by the rules of this route; the agent: {_word(wanted.claimed_risk)})"
+        risk += f" (set by this route; the agent said {_word(wanted.claimed_risk)})"
     if wanted.is_direct and not wanted.is_irreversible:
         return f"Risk: {risk}."
     return f"Risk: {risk}. {_undo(wanted)}."
@@ -466,7 +464,7 @@ def silence_words(wanted: Confirmation) -> str:
 def expired_words(wanted: Confirmation) -> str:
     """What happened, as nobody answered; empty where the agent did not say."""
     if wanted.is_direct and wanted.default_decision is None:
-        return "Expired: nobody approved it"
+        return "Expired. Nobody approved it"
     return _EXPIRED_CONFIRMATION[wanted.default_decision] if wanted.default_decision else ""
 
 
@@ -515,33 +513,35 @@ def people_words(asked: Aaep) -> str:
         return ""
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
     if not by:
-        return f"{asked.needed} different people have to accept this; nobody has yet."
-    missing = "1 more person has" if asked.missing == 1 else f"{asked.missing} more people have"
-    return f"Accepted by {', '.join(by)}: {len(by)} of {asked.needed}. {missing} to accept this."
+        return f"Needs {asked.needed} approvals (0 of {asked.needed})."
+    return f"Approved by {', '.join(by)} ({len(by)} of {asked.needed}). {more_approvals(asked)}"
 
 
 def accepted_before(asked: Aaep) -> str:
     """Who accepted before the decision: live, escaped; empty where nobody did."""
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
-    return f"Accepted before by {', '.join(by)}" if by else ""
+    return f"Earlier approvals: {', '.join(by)}" if by else ""
 
 
 def missing_words(asked: Aaep) -> str:
     """How many more people have to accept, for whoever is called to it; empty where one is enough."""
     if asked.needed == 1:
         return ""
-    missing = "1 more person has" if asked.missing == 1 else f"{asked.missing} more people have"
-    return f"{missing} to accept this ({asked.needed - asked.missing} of {asked.needed} did)."
+    return f"{more_approvals(asked)[:-1]} ({asked.needed - asked.missing} of {asked.needed} so far)."
+
+
+def more_approvals(asked: Aaep) -> str:
+    """How many more people must approve, as a sentence."""
+    many = "One more person" if asked.missing == 1 else f"{asked.missing} more people"
+    return f"{many} must approve."
 
 
 def too_few_words(asked: Aaep) -> str:
     """That fewer people may answer than have to accept; empty where enough may."""
     if asked.too_few is None or asked.too_few >= asked.needed:
         return ""
-    may = {0: "Nobody", 1: "Only 1 person"}.get(asked.too_few, f"Only {asked.too_few} people")
-    return (
-        f"{may} could answer this when it was asked, and {asked.needed} different people have to accept it."
-    )
+    may = {0: "nobody", 1: "only 1 person"}.get(asked.too_few, f"only {asked.too_few} people")
+    return f"This needs {asked.needed} approvals, but {may} could answer when it was asked."
 
 
 def change_heading(asked: Aaep) -> str:
@@ -552,8 +552,8 @@ def change_heading(asked: Aaep) -> str:
     last = edits[-1]
     number = f" (version {len(edits) + 1})" if len(edits) > 1 else ""
     lapsed = ", ".join(_accepter(each.user, each.decided_by, None) for each in last.lapsed)
-    since = f"; the accept of {lapsed} does not count any more" if lapsed else ""
-    return f"Arguments changed by {_accepter(last.user, last.decided_by, None)}{number}{since}:"
+    since = f"; the approval of {lapsed} no longer counts" if lapsed else ""
+    return f"Arguments edited by {_accepter(last.user, last.decided_by, None)}{number}{since}:"
 
 
 def _accepter(user: str | None, decided_by: str, why: str | None) -> str:
@@ -569,7 +569,9 @@ def _undo(wanted: Confirmation) -> str:
         return _UNDO["irreversible"]
     if said:
         return _UNDO.get(said) or f"Reversibility: {said}"
-    return "Reversible" if wanted.irreversible is False else "Whether it can be undone, the agent did not say"
+    return (
+        "Reversible" if wanted.irreversible is False else "The agent did not say whether this can be undone"
+    )
 
 
 def _word(text: str | None) -> str:

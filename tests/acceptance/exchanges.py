@@ -90,7 +90,7 @@ class Exchange:
 
     def _is_confirmed(self) -> bool:
         card = self.card()
-        return card is not None and "the agent went on" in said(card)
+        return card is not None and "the agent has resumed" in said(card)
 
     def check(self) -> None:
         """One question, one card, one answer, one and the same reply."""

@@ -56,7 +56,7 @@ async def _answer_one(browser: aiohttp.ClientSession) -> None:
 
     def went_on(messages: list[dict[str, Any]]) -> bool:
         mine = next(m for m in messages if m["ts"] == card["ts"])
-        return "the agent went on" in str(mine) and f"<@{FOLAKE}>" in str(mine)
+        return "the agent has resumed" in str(mine) and f"<@{FOLAKE}>" in str(mine)
 
     await _watch(browser, went_on)
 

@@ -335,7 +335,7 @@ async def test_click_whose_commit_gets_no_answer_is_not_tried_again(
             card = await stage.ask()
             wire.blocked, wire.passes, wire.cut_at = True, True, b"commit"
             assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
-            await stage.whisper(ADE, "Not sure yet whether this was stored")
+            await stage.whisper(ADE, "The database went away just then")
             wire.blocked = False
             assert (await stage.reply())["decided_by"].endswith(ADE)
             await stage.now_says(card, f"<@{ADE}>")

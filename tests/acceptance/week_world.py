@@ -58,7 +58,7 @@ _ENVIRON = {
 
 # What people read when it was done.
 _OWNED = {"take": ("You have",), "over": ("You have",), "letgo": ("Nobody has", "You have")}
-_DONE = {"take": "You took", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "gets a page now"}
+_DONE = {"take": "You claimed", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "is being paged"}
 
 
 class World:

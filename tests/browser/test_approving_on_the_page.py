@@ -50,7 +50,7 @@ async def test_second_person_changes_it_and_the_first_accepts_again(visit: Visit
         await expect(shown.locator("pre", has_text="alembic upgrade head")).to_be_visible()
         await hand.press(page, shown.get_by_role("button", name="Accept"))
         await hand.press(page, page.get_by_role("dialog").get_by_role("button", name="Accept"))
-        await expect(shown).to_contain_text("1 more person has to accept")
+        await expect(shown).to_contain_text("One more person must approve")
         await picture(page, "accepted-once")
 
         await hand.press(other, card(other, "Run the migration").get_by_role("button", name="Answer"))

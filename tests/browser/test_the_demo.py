@@ -78,7 +78,7 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await modal.get_by_label("subject").fill("Heron is here")
     await modal.get_by_label("links").fill('{"notes": null')
     await modal.get_by_role("button", name="Send answer").click()
-    await expect(modal.get_by_role("alert")).to_contain_text("This is no JSON.")
+    await expect(modal.get_by_role("alert")).to_contain_text("This is not JSON.")
     await modal.get_by_label("links").fill('{"notes": null, "survey": "https://shop.example/survey"}')
     await modal.get_by_role("button", name="Send answer").click()
     over = page.locator("main article").filter(has_text="Send a test email")
@@ -94,7 +94,7 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await modal.get_by_role("button", name="Send answer").click()
 
     mail = card(page, "Email the announcement")
-    for words in ("at: 2026-12-01T08:30:00Z", "subject: Heron is here", "2 different people have to accept"):
+    for words in ("at: 2026-12-01T08:30:00Z", "subject: Heron is here", "Needs 2 approvals"):
         await expect(mail).to_contain_text(words)
     await expect(mail).not_to_contain_text("SHOP-2190")
     await mail.get_by_role("button", name="View full").click()
@@ -103,7 +103,7 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await page.keyboard.press("Escape")
 
     await accepted(page)
-    await expect(mail).to_contain_text("1 more person has to accept this")
+    await expect(mail).to_contain_text("One more person must approve")
     await accepted(page)
     told = page.get_by_role("dialog", name="Not answered")
     await expect(told).to_contain_text("counts once: one more person must approve")
@@ -111,8 +111,8 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await page.get_by_label("Acting as").select_option(ADE)
     await accepted(page)
     over = page.locator("main article").filter(has_text="Email the announcement")
-    await expect(over).to_contain_text("the agent went on")
-    await expect(over).to_contain_text("Accepted before by @Folake")
+    await expect(over).to_contain_text("the agent has resumed")
+    await expect(over).to_contain_text("Earlier approvals: @Folake")
 
     panel = page.get_by_role("complementary", name="Traffic")
     for title, words in (

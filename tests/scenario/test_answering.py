@@ -104,7 +104,7 @@ async def test_modal_says_beside_the_field_what_to_mend_and_keeps_what_was_typed
         await stage.modal(ADE)
         outcome = await stage.workspace.submit_view(ADE, {"Your answer": "Later", "Yes or no": "Yes"})
         assert not outcome.ok
-        assert set(outcome.errors.values()) == {"Fill in exactly one of these, and empty the others."}
+        assert set(outcome.errors.values()) == {"Fill in only one of these, and clear the others."}
         assert stage.record()["status"] == "pending"
         outcome = await stage.workspace.submit_view(
             ADE, {"Your answer": "Later", "Yes or no": "None of these"}

@@ -68,11 +68,11 @@ async def test_two_different_people_accept(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)
         assert (asked["approvals_needed"], asked["approved_by"]) == (2, [])
-        assert "2 different people have to accept this" in card.text
-        assert "2 different people have to accept this" in json.dumps(card.blocks)
+        assert "Needs 2 approvals" in card.text
+        assert "Needs 2 approvals" in json.dumps(card.blocks)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.whisper(FOLAKE, "Somebody else has to accept it, too")
-        one = await stage.now_says(card, "1 more person has to accept")
+        await stage.whisper(FOLAKE, "One more person must approve")
+        one = await stage.now_says(card, "One more person must approve")
         assert f"<@{FOLAKE}>" in one.text
         assert f"<@{FOLAKE}>" in json.dumps(one.blocks)
         state = await look(http, asked)
@@ -92,7 +92,7 @@ async def test_two_different_people_accept(stage: World) -> None:
         state = await look(http, asked, wait=30)
         assert state["answer"] == {"decision": "accept", "arguments": MAIL["arguments"]}
         assert (state["approved_by"], state["decided_by"]) == ([named(FOLAKE), named(ADE)], named(ADE))
-        after = await stage.now_says(card, f"Accepted before by <@{FOLAKE}>")
+        after = await stage.now_says(card, f"Earlier approvals: <@{FOLAKE}>")
         assert not controls(after)
         assert [each["type"] for each in stage.record()["thread"]] == ["question", "answer"]
 
@@ -101,7 +101,7 @@ async def test_one_reject_decides_also_of_somebody_who_accepted(stage: World) ->
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         await stage.workspace.post(FOLAKE, AGENTS, "reject: on second thought", card.ts)
         state = await look(http, asked, wait=30)
         assert (state["answer"]["decision"], state["comment"]) == ("reject", "on second thought")
@@ -114,7 +114,7 @@ async def test_accepts_survive_a_restart(stage: World) -> None:
         _, card = await ask(stage, http, approvals=2)
         await press(stage, FOLAKE, card, "Accept")
     async with asking(stage) as http:
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         await press(stage, FOLAKE, card, "Accept")
         await stage.whisper(FOLAKE, "counts once")
         await stage.workspace.post(ADE, AGENTS, "accept", card.ts)
@@ -127,7 +127,7 @@ async def test_two_accounts_of_one_person_count_once(stage: World, identities: s
     async with asking(stage, text) as http:
         asked, card = await ask(stage, http, approvals=2)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         await press(stage, ADE, card, "Accept")
         await stage.whisper(ADE, "counts once")
         assert (await look(http, asked))["approved_by"] == ["user:ann"]
@@ -145,7 +145,7 @@ async def test_who_cannot_be_told_apart_now_is_asked_to_try_again(stage: World) 
         assert (await look(http, asked))["approved_by"] == []
         stage.workspace.faults.clear()
         await press(stage, ADE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
 
 
 async def test_one_member_of_an_organization_counts_once(stage: World) -> None:
@@ -155,7 +155,7 @@ async def test_one_member_of_an_organization_counts_once(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         await press(stage, ADE, card, "Accept")
         await stage.whisper(ADE, "counts once")
         assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
@@ -165,10 +165,10 @@ async def test_route_raises_risk_and_people_also_for_confirmations(stage: World)
     async with asking(stage, routed(stage, 'approvals = {high = 2}\nrisk_at_least = "high"')) as http:
         asked, card = await ask(stage, http, risk="low")
         assert asked["approvals_needed"] == 2
-        assert "Risk: high (by the rules of this route; the agent: low)" in said(card)
+        assert "Risk: high (set by this route; the agent said low)" in said(card)
         card = await confirm(stage, risk_level="medium", irreversible=False)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         assert stage.producer.replies == []
         await press(stage, ADE, card, "Accept")
         assert (await decided(stage))["decided_by"] == named(ADE)
@@ -188,7 +188,7 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
         kept = stage.record()["aaep"]
         assert kept["direct"]["arguments"] == MAIL["arguments"]
         assert kept["edits"][0]["changed"] == {"count": 12, "test": True}
-        after = await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
+        after = await stage.now_says(card, f"Arguments edited by <@{FOLAKE}>")
         assert not controls(after)
         for shown in (after.text, json.dumps(after.blocks, ensure_ascii=False)):
             assert "count: 1204 → 12" in shown
@@ -202,16 +202,16 @@ async def test_change_lapses_accepts_and_refuses_those_of_the_older_version(stag
         await press(stage, ADE, card, "Answer…")  # of the version that is changed meanwhile
         await stage.modal(ADE)
         await press(stage, FOLAKE, card, "Accept")
-        first = deepcopy(await stage.now_says(card, f"Accepted by <@{FOLAKE}>"))
+        first = deepcopy(await stage.now_says(card, f"Approved by <@{FOLAKE}>"))
         await press(stage, ONCALL, card, "Answer…")
         await stage.modal(ONCALL)
         assert (
             await stage.workspace.submit_view(ONCALL, {"Your decision": "Accept", "to": "me@example.com"})
         ).ok
-        changed = await stage.now_says(card, f"Arguments changed by <@{ONCALL}>")
+        changed = await stage.now_says(card, f"Arguments edited by <@{ONCALL}>")
         for shown in (changed.text, json.dumps(changed.blocks, ensure_ascii=False)):
             assert "to: all@example.com → me@example.com" in shown
-            assert f"Accepted by <@{ONCALL}>: 1 of 2" in shown
+            assert f"Approved by <@{ONCALL}> (1 of 2)" in shown
         assert (await look(http, asked))["approved_by"] == [named(ONCALL)]
         await stage.workspace.submit_view(ADE, {"Your decision": "Accept", "count": "7"})
         assert "arguments have changed" in json.dumps((await stage.modal(ADE)).payload)
@@ -342,11 +342,11 @@ async def test_shell_counts_for_one_and_never_towards_a_second(stage: World) -> 
         shell = Project.beside(stage, text)
         assert (await shell.run("answer", asked["id"], "accept", "--yes")).code == 4
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         assert (await shell.run("answer", asked["id"], "accept", "--yes")).code == 4
         assert (await shell.run("resolve", asked["id"], "reject")).code != 0
         shown = await shell.fine("show", asked["id"])
-        assert all(words in shown for words in ("1 more person has to accept", "count: 1204"))
+        assert all(words in shown for words in ("One more person must approve", "count: 1204"))
         assert (await look(http, asked))["approved_by"] == [named(FOLAKE)]
         single, _ = await ask(stage, http, action="Send it to one")
         await shell.fine("answer", single["id"], "accept", "--yes")
@@ -387,7 +387,7 @@ async def test_accept_that_another_writer_puts_beside_the_others_counts_for_nobo
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
 
         def forge(record: dict[str, Any]) -> None:
             (first,) = record["aaep"]["approvals"]
@@ -401,14 +401,14 @@ async def test_accept_that_another_writer_puts_beside_the_others_counts_for_nobo
 async def test_too_few_who_may_answer_are_told_to_on_call_at_once(stage: World) -> None:
     async with asking(stage, routed(stage, "approvals = 2", answerers=(FOLAKE,))) as http:
         asked, card = await ask(stage, http)
-        page = await stage.message("needs you")
-        told = "Only 1 person could answer this when it was asked, and 2 different people have to accept it"
+        page = await stage.message("is waiting")
+        told = "This needs 2 approvals, but only 1 person could answer when it was asked"
         shown = await stage.now_says(card, told)
         for text in (shown.text, json.dumps(shown.blocks), page.text, json.dumps(page.blocks)):
             assert told in text
         assert (await look(http, asked))["escalated"]
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         await press(stage, ONCALL, page, "Accept")  # who is paged may answer
         assert (await look(http, asked, wait=30))["approved_by"] == [named(FOLAKE), named(ONCALL)]
 
@@ -424,11 +424,11 @@ async def test_page_says_how_many_are_missing(stage: World) -> None:
     async with asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2)
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         await command(stage, f"escalate {asked['id']}")
-        page = await stage.message("needs you")
+        page = await stage.message("is waiting")
         for shown in (page.text, json.dumps(page.blocks)):
-            assert "1 of 2. 1 more person has to accept this" in shown
+            assert "(1 of 2). One more person must approve" in shown
 
 
 async def test_reminder_says_how_many_are_missing_and_expiry_is_never_consent(tmp_path: Path) -> None:
@@ -436,10 +436,10 @@ async def test_reminder_says_how_many_are_missing_and_expiry_is_never_consent(tm
     async with scene(tmp_path, clock=clock) as stage, asking(stage) as http:
         asked, card = await ask(stage, http, approvals=2, timeout=7200, default="reject")
         await press(stage, FOLAKE, card, "Accept")
-        await stage.now_says(card, "1 more person has to accept")
+        await stage.now_says(card, "One more person must approve")
         clock.leap(timedelta(minutes=31))
         reminder = await stage.message("still waits")
-        assert "1 more person has to accept this (1 of 2 did)" in said(reminder)
+        assert "One more person must approve (1 of 2 so far)" in said(reminder)
         clock.leap(timedelta(hours=2))
         await stage.now_says(card, "Expired")
         state = await look(http, asked)
@@ -482,7 +482,7 @@ async def test_card_that_leaves_out_arguments_is_accepted_where_all_of_them_are_
     async with asking(stage) as http:
         asked, card = await ask(stage, http, arguments=LONG)
         told = said(card)
-        for seen in ("line 0", "line 159", "150 more lines", "Accept opens all of it; accept it there"):
+        for seen in ("line 0", "line 159", "150 more lines", "Click Accept to see all of it"):
             assert seen in told
         await press(stage, FOLAKE, card, "Accept")
         modal = await stage.modal(FOLAKE)
@@ -557,8 +557,8 @@ async def test_page_that_leaves_out_arguments_is_accepted_where_all_of_them_are_
     async with asking(stage) as http:
         asked, _ = await ask(stage, http, arguments=LONG)
         await command(stage, f"escalate {asked['id']}")
-        page = await stage.message("needs you")
-        assert "Accept opens all of it; accept it there" in said(page)
+        page = await stage.message("is waiting")
+        assert "Click Accept to see all of it" in said(page)
         await press(stage, ONCALL, page, "Accept")
         assert "line 80" in json.dumps((await stage.modal(ONCALL)).payload)
         assert (await look(http, asked))["status"] == "waiting"
@@ -590,7 +590,7 @@ async def test_what_hides_in_a_command_shows_wherever_it_is_decided(stage: World
         assert "400 line breaks" in json.dumps(modal.payload)
         entered = {"Your decision": "Accept", "dry_run": "no\x01"}
         assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
-        after = await stage.now_says(card, f"Arguments changed by <@{FOLAKE}>")
+        after = await stage.now_says(card, f"Arguments edited by <@{FOLAKE}>")
         for told in (after.text, str(after.blocks)):
             assert r'dry_run: "no" → "no\x01"' in told.replace("\\\\", "\\")
 

@@ -192,7 +192,7 @@ async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_a
         assert "2|" not in str([each.blocks for each in (ours, page, theirs)])
         async with stage.bot():
             await stage.workspace.click(FOLAKE, AGENTS, theirs.ts, label="Yes")
-            await stage.whisper(FOLAKE, "I did not post this message")
+            await stage.whisper(FOLAKE, "I don't recognize this message")
             assert stage.record()["status"] == "pending"
             await stage.workspace.click(FOLAKE, AGENTS, ours.ts, label="Yes")
             assert (await stage.reply("rpl_1"))["response"] is True
@@ -208,6 +208,6 @@ async def test_page_whose_post_is_in_doubt_can_be_taken_and_answered(stage: Worl
         await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-001 look at it")
         page = await stage.page("Shall I go on?")
         await stage.workspace.click(ONCALL, page.channel, page.ts, label="Take")
-        await stage.now_says(page, f"Taken by <@{ONCALL}>")
+        await stage.now_says(page, f"Claimed by <@{ONCALL}>")
         await stage.workspace.click(ONCALL, page.channel, page.ts, label="Yes")
         assert (await stage.reply())["response"] is True

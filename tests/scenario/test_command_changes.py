@@ -115,7 +115,7 @@ async def test_abandoned_by_hand_is_closed_for_everybody_with_its_name(stage: Wo
         assert "closed without an answer" in words(await command(stage, "abandon CLR-42-001"))
         assert not controls(await stage.now_says(card, f"<@{ADE}>"))
         told = words(await command(stage, "answer CLR-42-001 yes", FOLAKE))
-        assert "takes no answer any more" in told
+        assert "no longer takes answers" in told
         assert f"<@{ADE}>" in told
     assert not stage.producer.replies
 
@@ -128,7 +128,7 @@ async def test_expired_one_takes_no_change_and_says_what_the_agent_assumes(tmp_p
         told = words(await command(stage, "answer CLR-42-001 yes"))
         assert "it expired" in told
         assert "go on carefully" in told
-        assert "takes no answer any more" in words(await command(stage, "resolve CLR-42-001 yes"))
+        assert "no longer takes answers" in words(await command(stage, "resolve CLR-42-001 yes"))
         assert status(stage) == "abandoned"
         assert "1 clarifications, 0 open" in words(await command(stage, "#42"))
     assert not stage.producer.replies
@@ -253,7 +253,7 @@ async def test_row_is_viewed_taken_and_answered_where_it_is_listed(stage: World,
         assert (await stage.workspace.press_ephemeral(ADE, listed, "Take")).ok
         assert stage.record(42)["aaep"]["takenBy"]["user"] == ADE
         await stage.whisper(ADE, "You claimed CLR-42-001")
-        await stage.now_says(card, f"Taken by <@{ADE}>")
+        await stage.now_says(card, f"Claimed by <@{ADE}>")
 
         assert (await stage.workspace.press_ephemeral(ADE, listed, "Answer…")).ok
         await stage.modal(ADE)

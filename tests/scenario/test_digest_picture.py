@@ -100,7 +100,7 @@ async def test_failed_upload_is_told_where_it_was_asked_for(
     [
         ("bytes", "Slack did not take the file ("),
         ("drawing", f"The picture could not be sent: something went wrong (TypeError). {SHELL}"),
-        ("scope", "the app lacks the scope files:write, see manifest.yml. "),
+        ("scope", "the app lacks the scope files:write; see manifest.yml. "),
     ],
 )
 async def test_picture_that_cannot_be_sent_is_told_and_the_figures_are_there(

@@ -347,6 +347,6 @@ async def test_pager_outside_is_told_why_it_is_not_who_is_on_call(stage: Night, 
             await stage.escalate()
             told_outside = await outside.says("No one is on call: the calendar lists no one right now")
             assert FIRST in told_outside["title"]
-            assert not [each for each in stage.workspace.messages(AGENTS) if "needs you" in said(each)], (
+            assert not [each for each in stage.workspace.messages(AGENTS) if "is waiting" in said(each)], (
                 "the pager was told: the next step waits"
             )

@@ -170,7 +170,7 @@ async def test_p7_question_out_of_rounds_reaches_a_human_with_both_positions(sta
         await another_writes(stage, one_round)
         stage.producer.lose_next_response()
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
-        await stage.now_says(first, "Sent, not confirmed")
+        await stage.now_says(first, "Sent, but not confirmed")
         await stage.emit("rpl_2", question="To every customer at once?", extensions=topic, **WORDS)
         page = await stage.live("To every customer at once?")
         for words in ("Rounds exhausted", "Topic: Rollout", "answered: “Yes”"):

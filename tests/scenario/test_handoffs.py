@@ -45,7 +45,7 @@ async def test_p1_handoff_has_a_card_with_all_it_says_and_a_page_whatever_its_ur
     async with stage.bot(stage.config()):
         card = await hand_over(stage)
         page = await stage.live(REASON, wants=ALL)
-        for words in ("Planner hands over to a human", REASON, "queue://customers/advisor", "low"):
+        for words in ("Planner needs someone to take over", REASON, "queue://customers/advisor", "low"):
             for shown in (card.text, str(card.blocks), page.text, str(page.blocks)):
                 assert words in shown, words
         for line in (
@@ -71,19 +71,19 @@ async def test_page_beside_the_card_does_not_say_it_all_again(stage: Night) -> N
     async with stage.bot(stage.config(step("0s", "thread", "dm"))):
         await hand_over(stage)
         # The page may come first, with the same words and controls.
-        card = await stage.live("Nobody has it yet", AGENTS, wants=["Take", "Hand to…"])
+        card = await stage.live("Unclaimed", AGENTS, wants=["Take", "Hand to…"])
         direct = await stage.live(REASON, wants=ALL)
         beside = await stage.live("Go to the message", AGENTS, wants=ALL)
         await stage.until(lambda: REASON not in said(stage.workspace.message(AGENTS, beside.ts)))
         beside = stage.workspace.message(AGENTS, beside.ts)
-        assert "Planner hands over to a human" in beside.text
+        assert "Planner needs someone to take over" in beside.text
         assert f"<@{ONCALL}>" in beside.text
         assert "Retirement planning" not in said(beside)
         assert "Retirement planning" in said(card)
         assert "Retirement planning" in said(direct)
         await stage.press(beside, "Take", FOLAKE)
         for message in (card, beside, direct):
-            await stage.becomes(message, f"Taken by <@{FOLAKE}>", without=ALL)
+            await stage.becomes(message, f"Claimed by <@{FOLAKE}>", without=ALL)
 
 
 async def test_question_after_a_handoff_goes_into_its_thread(stage: Night) -> None:
@@ -99,10 +99,10 @@ async def test_take_closes_the_loop_wherever_it_is_pressed(stage: Night, where: 
         page = await stage.live(REASON, wants=ALL)
         await stage.press({"card": card, "page": page}[where], "Take", who)
         for message in (card, page):
-            taken = await stage.becomes(message, f"Taken by <@{who}>", without=ALL)
-            assert f"Taken by <@{who}>" in taken.text
-            assert "Nobody has it yet" not in said(taken)
-        word = await stage.message(f"<@{who}> took “Planner hands over to a human”.")
+            taken = await stage.becomes(message, f"Claimed by <@{who}>", without=ALL)
+            assert f"Claimed by <@{who}>" in taken.text
+            assert "Unclaimed" not in said(taken)
+        word = await stage.message(f"<@{who}> claimed “Planner needs someone to take over”.")
         assert word.thread_ts == card.ts
         await stage.later(bot, minutes=60)
         await stage.ask(timeout_seconds=36_000)  # what was due before it is there by now
@@ -116,12 +116,12 @@ async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage
         for bot in stage.bots:
             await bot.messages.in_flight.settled()  # the card's place is stored: its thread can hear of it
         await asyncio.gather(stage.press(card, "Take", FOLAKE), stage.press(page, "Take", ONCALL))
-        taken = await stage.becomes(card, "Taken by", without=ALL)
-        winner, other = (FOLAKE, ONCALL) if f"Taken by <@{FOLAKE}>" in taken.text else (ONCALL, FOLAKE)
-        await stage.whisper(winner, "You took “Planner hands over to a human”")
-        await stage.whisper(other, f"<@{winner}> has this already")
-        await stage.becomes(page, f"Taken by <@{winner}>", without=ALL)
-        await stage.message(f"<@{winner}> took “Planner")
+        taken = await stage.becomes(card, "Claimed by", without=ALL)
+        winner, other = (FOLAKE, ONCALL) if f"Claimed by <@{FOLAKE}>" in taken.text else (ONCALL, FOLAKE)
+        await stage.whisper(winner, "You claimed “Planner needs someone to take over”")
+        await stage.whisper(other, f"<@{winner}> claimed this already")
+        await stage.becomes(page, f"Claimed by <@{winner}>", without=ALL)
+        await stage.message(f"<@{winner}> claimed “Planner")
         assert len([m for m in stage.workspace.thread(AGENTS, card.ts) if "took" in m.text]) == 1
 
 
@@ -136,7 +136,7 @@ async def test_handoff_that_is_handed_on_pages_that_person_until_they_take_it(st
         word = await stage.message(f"<@{FOLAKE}> handed “Planner")
         assert word.thread_ts == card.ts
         await stage.press(mine, "Take", ADE)
-        await stage.becomes(card, f"Taken by <@{ADE}>", without=ALL)
+        await stage.becomes(card, f"Claimed by <@{ADE}>", without=ALL)
 
 
 async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) -> None:
@@ -153,7 +153,7 @@ async def test_p8_long_context_is_whole_in_the_thread(stage: Night) -> None:
     async with stage.bot(stage.config()):
         packed = {f"note {n}": "so it goes " * 20 for n in range(60)} | {"last": "the very end"}
         card = await hand_over(stage, packaged_context=packed)
-        assert "the whole" in card.text
+        assert "The full text" in card.text
         end = await stage.message("last: the very end")
         assert end.thread_ts == card.ts
 
@@ -161,9 +161,9 @@ async def test_p8_long_context_is_whole_in_the_thread(stage: Night) -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"target_kind": "specialist_agent"}, "hands over to a specialist agent"),
-        ({"target_kind": "escalation_queue"}, "clarify-bot does not pass this on"),
-        ({"target_kind": None, "packaged_context": "odd", "target_uri": 7}, "hands over to a human"),
+        ({"target_kind": "specialist_agent"}, "needs a specialist agent to take over"),
+        ({"target_kind": "escalation_queue"}, "clarify-bot does not forward this"),
+        ({"target_kind": None, "packaged_context": "odd", "target_uri": 7}, "needs someone to take over"),
         ({"reason": None, "summary_normal": REASON}, REASON),
     ],
 )

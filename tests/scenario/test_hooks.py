@@ -134,7 +134,7 @@ async def test_what_is_redacted_is_run_as_it_was(stage: World) -> None:
         process = await Hooks(bot).start(event(tool_input=given))
         card = await stage.card("curl -H [redacted]")
         await press(stage, card, "Answer…")
-        assert "the agent uses what it sent" in json.dumps((await stage.modal(FOLAKE)).payload)
+        assert "the agent uses its original value" in json.dumps((await stage.modal(FOLAKE)).payload)
         with pytest.raises(ControlError):  # there is no such field
             await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "command": "ls"})
         await stage.workspace.submit_view(FOLAKE, {"Your decision": "Accept", "description": "Try"})

@@ -56,7 +56,7 @@ async def test_every_surface_works_over_http(stage: World) -> None:
         assert (await workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")).ok
         await stage.modal(FOLAKE)
         outcome = await workspace.submit_view(FOLAKE, {"Your answer": "Later", "Yes or no": "Yes"})
-        assert set(outcome.errors.values()) == {"Fill in exactly one of these, and empty the others."}
+        assert set(outcome.errors.values()) == {"Fill in only one of these, and clear the others."}
         filled = {"Your answer": "Later: «ça» & so on", "Yes or no": "None of these"}
         assert (await workspace.submit_view(FOLAKE, filled)).ok
         assert (await stage.reply("rpl_2"))["response"] == "Later: «ça» & so on"

@@ -37,7 +37,7 @@ async def test_p9_neither_questions_nor_answers_nor_tokens_are_in_logs_or_metada
         stage.producer.lose_next_response()
         await stage.workspace.post(ADE, AGENTS, "marzipan, please", thread_ts=card.ts)
         await stage.reply("rpl_hidden_1")
-        await stage.now_says(card, "Sent, not confirmed")
+        await stage.now_says(card, "Sent, but not confirmed")
         await stage.producer.emit_raw(
             '{"type": "aaep:agent.session.errored", "x": "kumquat', event_id="evt_bad"
         )

@@ -55,7 +55,7 @@ async def test_answer_to_the_real_minimal_producer_is_confirmed_by_its_next_even
         await real_asks(stage, agent, "rpl_1")
         card = await stage.card("Shall I go on?")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        shown = await stage.now_says(card, "confirmed: the agent went on")
+        shown = await stage.now_says(card, "the agent has resumed")
         assert f"<@{FOLAKE}>" in said(shown)
     assert stage.record()["status"] == "resolved"
 

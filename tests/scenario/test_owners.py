@@ -36,18 +36,18 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
     async with stage.bot(stage.config(answerers=(ADE, FOLAKE))) as bot:
         card = await stage.ask(timeout_seconds=3600)
         assert controls(card) == ["Yes", "No", "Take"]
-        await press(stage, card, "Take", ADE, f"You have {FIRST} in hand now: reminders go to you alone.")
-        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
-        assert controls(shown) == ["Yes", "No", "Take over", "Let go"]
-        assert shown.text.endswith(f"Taken by <@{ADE}>."), "read aloud, too"
+        await press(stage, card, "Take", ADE, f"You claimed {FIRST}: reminders go to you alone.")
+        shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
+        assert controls(shown) == ["Yes", "No", "Take over", "Release"]
+        assert shown.text.endswith(f"Claimed by <@{ADE}>."), "read aloud, too"
         mine = words(await command(stage, "mine", ADE))
         assert FIRST in mine
-        assert f"Taken by <@{ADE}>" in mine
+        assert f"Claimed by <@{ADE}>" in mine
 
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waits")
         assert nudge.text.startswith(f"<@{ADE}> Planner still waits")
-        assert "press Let go on its card: others are asked then" in nudge.text
+        assert "click Release on its card: others are asked then" in nudge.text
         assert f"<@{FOLAKE}>" not in nudge.text
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         assert not stage.pages()
@@ -55,14 +55,14 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
         await stage.later(bot, minutes=15)  # escalation waits no longer than ever
         await stage.live("No answer, even after a reminder")
         passed_on = await stage.becomes(card, "Escalated")
-        assert f"Taken by <@{ADE}>" not in said(passed_on)
+        assert f"Claimed by <@{ADE}>" not in said(passed_on)
 
 
 async def test_who_left_is_not_reminded_but_everybody_else(stage: Night) -> None:
     async with stage.bot(stage.config(answerers=(ADE, FOLAKE))) as bot:
         card = await stage.ask(timeout_seconds=3600)
         await press(stage, card, "Take", ADE, "You have")
-        await stage.becomes(card, f"Taken by <@{ADE}>")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
         stage.workspace.change_user(ADE, deleted=True)
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waits")
@@ -75,19 +75,19 @@ async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
     async with stage.bot(config):
         card = await stage.ask(timeout_seconds=3600)
         await press(stage, card, "Take", ADE, "You have")
-        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
-        await press(stage, shown, "Let go", FOLAKE, f"<@{ADE}> has {FIRST} in hand. Nothing was changed")
+        shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
+        await press(stage, shown, "Release", FOLAKE, f"<@{ADE}> has claimed {FIRST}. Nothing was changed")
         await press(stage, shown, "Take over", GIO, "a guest")
-        await press(stage, shown, "Take over", FOLAKE, f"You have {FIRST} in hand now")
-        await stage.becomes(card, f"Taken by <@{FOLAKE}>")
+        await press(stage, shown, "Take over", FOLAKE, f"You claimed {FIRST}")
+        await stage.becomes(card, f"Claimed by <@{FOLAKE}>")
     async with stage.bot(config):
-        shown = await stage.becomes(card, f"Taken by <@{FOLAKE}>")
-        await press(stage, shown, "Let go", FOLAKE, f"Nobody has {FIRST} in hand now")
-        free = await stage.becomes(card, without=["Let go"])
+        shown = await stage.becomes(card, f"Claimed by <@{FOLAKE}>")
+        await press(stage, shown, "Release", FOLAKE, f"{FIRST} is unclaimed now")
+        free = await stage.becomes(card, without=["Release"])
         assert controls(free) == ["Yes", "No", "Take"]
-        assert "Taken by" not in said(free)
-        await press(stage, free, "Take", ADE, "in hand now")
-        await stage.becomes(card, f"Taken by <@{ADE}>")
+        assert "Claimed by" not in said(free)
+        await press(stage, free, "Take", ADE, "You claimed")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
         await stage.press(card, "Yes", FOLAKE)
         assert (await stage.reply())["response"] is True
         done = await stage.becomes(card, f"Answered by <@{FOLAKE}>")
@@ -99,21 +99,21 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
     async with stage.bot(config):
         card = await stage.ask(timeout_seconds=3600)
         await press(stage, card, "Take", ADE, "You have")
-        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
+        shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
         await press(stage, shown, "Take over", ADE, "You have")
-        await press(stage, shown, "Take over", FOLAKE, f"You have {FIRST} in hand now")
+        await press(stage, shown, "Take over", FOLAKE, f"You claimed {FIRST}")
         word = await stage.page(f"<@{FOLAKE}> took {FIRST} over from you", ADE)
         assert word.text.splitlines() == [
             f"Taken over · {FIRST}. <@{FOLAKE}> took {FIRST} over from you.",
             "Shall I go on?",
-            "You are not reminded of it any more. You may still answer it, or take it back, on its card.",
+            "You won't be reminded of it any more. You can still answer it, or take it back, on its card.",
         ]
         (link,) = (each for block in word.blocks for each in block.get("elements", ()) if each.get("url"))
         assert link["text"]["text"] == "Go to the question"
         assert card.ts.replace(".", "") in link["url"]
-        shown = await stage.becomes(card, f"Taken by <@{FOLAKE}>")
+        shown = await stage.becomes(card, f"Claimed by <@{FOLAKE}>")
     async with stage.bot(config):
-        await press(stage, shown, "Take over", ADE, f"You have {FIRST} in hand now")
+        await press(stage, shown, "Take over", ADE, f"You claimed {FIRST}")
         await stage.page(f"<@{ADE}> took {FIRST} over from you", FOLAKE)
         assert [len(stage.workspace.direct(each)) for each in (ADE, FOLAKE)] == [1, 1]
         everywhere = "\n".join(each.text for each in stage.workspace.messages(card.channel))
@@ -125,10 +125,10 @@ async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage
         card = await stage.ask(timeout_seconds=3600)
         clicks = (stage.workspace.click(user, card.channel, card.ts, label="Take") for user in (ADE, FOLAKE))
         assert all(outcome.ok for outcome in await asyncio.gather(*clicks))
-        shown = await stage.becomes(card, "Taken by")
+        shown = await stage.becomes(card, "Claimed by")
         first, second = (ADE, FOLAKE) if f"<@{ADE}>" in said(shown) else (FOLAKE, ADE)
-        await stage.until(lambda: f"You have {FIRST} in hand now" in whispers(stage, first))
-        await stage.until(lambda: f"<@{first}> has {FIRST} in hand" in whispers(stage, second))
+        await stage.until(lambda: f"You claimed {FIRST}" in whispers(stage, first))
+        await stage.until(lambda: f"<@{first}> has claimed {FIRST}" in whispers(stage, second))
 
 
 async def test_escalated_question_is_taken_on_its_card_as_on_its_page(stage: Night) -> None:
@@ -139,7 +139,7 @@ async def test_escalated_question_is_taken_on_its_card_as_on_its_page(stage: Nig
         shown = await stage.becomes(card, "Escalated")
         await press(stage, shown, "Take", ADE, "Pages about it stop")
         await stage.becomes(page, f"<@{ADE}>")
-        shown = await stage.becomes(card, f"Taken by <@{ADE}>")
+        shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
         assert controls(shown) == ["Yes", "No", "Take over"]
         assert not stage.pages(ADE)
         assert stage.pages(ONCALL)

@@ -21,11 +21,11 @@ async def stage(tmp_path: Path) -> AsyncIterator[Night]:
 async def test_take_stops_the_pages_and_everything_says_who_has_it(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         card, page = await asked_and_paged(stage)
-        thread = await stage.live("needs you", AGENTS)
+        thread = await stage.live("is waiting", AGENTS)
         await stage.press(page, "Take")
         for message in (page, thread, card):
-            await stage.becomes(message, f"Taken by <@{ONCALL}>", without=["Snooze", "Not mine"])
-        word = await stage.message(f"<@{ONCALL}> took {FIRST}.")
+            await stage.becomes(message, f"Claimed by <@{ONCALL}>", without=["Snooze", "Not mine"])
+        word = await stage.message(f"<@{ONCALL}> claimed {FIRST}.")
         assert word.thread_ts == card.ts
 
         await stage.later(bot, minutes=10)
@@ -51,7 +51,7 @@ async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
         word = await stage.message(f"<@{ONCALL}> handed {FIRST} to <@{ADE}>.")
         assert word.thread_ts == card.ts
         await stage.press(mine, "Take", ADE)
-        await stage.becomes(card, f"Taken by <@{ADE}>")
+        await stage.becomes(card, f"Claimed by <@{ADE}>")
         await stage.press(mine, "Yes", ADE)
         assert (await stage.reply())["decided_by"].endswith(ADE)
 
@@ -96,7 +96,7 @@ async def test_not_mine_brings_the_next_step_now(stage: Night) -> None:
 async def test_answer_by_button_from_the_direct_message_closes_every_page(stage: Night) -> None:
     async with stage.bot(stage.config()):
         card, page = await asked_and_paged(stage)
-        thread = await stage.live("needs you", AGENTS)
+        thread = await stage.live("is waiting", AGENTS)
         await stage.press(page, "Yes")
         reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
@@ -125,7 +125,7 @@ async def test_take_survives_a_restart(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         card, page = await asked_and_paged(stage)
         await stage.press(page, "Take")
-        await stage.becomes(page, "Taken by")
+        await stage.becomes(page, "Claimed by")
         await stage.later(bot, minutes=10)
     async with stage.bot(stage.config()) as bot:
         await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
@@ -140,7 +140,7 @@ async def test_take_survives_a_restart(stage: Night) -> None:
 async def test_p6_guest_who_presses_take_is_told_no(stage: Night) -> None:
     async with stage.bot(stage.config()):
         card, _ = await asked_and_paged(stage)
-        thread = await stage.live("needs you", AGENTS)
+        thread = await stage.live("is waiting", AGENTS)
         await stage.press(thread, "Take", GIO)
         told = await stage.whisper(GIO, "you are not on call here")
         assert f"<@{ONCALL}>" in told.text

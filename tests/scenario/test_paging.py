@@ -34,7 +34,9 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         card = await stage.ask(timeout_seconds=3600, default_response="no")
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waits")
-        assert nudge.text.startswith(f"{called}Planner still waits for an answer ({FIRST}): Shall I go on?")
+        assert nudge.text.startswith(
+            f"{called}Planner is still waiting for an answer ({FIRST}): Shall I go on?"
+        )
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
         assert "the agent assumes “no”" in nudge.text
         assert not stage.pages()
@@ -58,7 +60,7 @@ async def test_reminder_of_a_question_that_ended_says_how(stage: Night) -> None:
         await stage.later(bot, minutes=31)
         nudge = await stage.message("still waits")
         await stage.says("session.cancelled")
-        settled = await stage.now_says(nudge, "Cancelled: the agent needs no answer any more")
+        settled = await stage.now_says(nudge, "Cancelled: the agent no longer needs an answer")
         assert "still waits" not in said(settled)
 
 
@@ -225,7 +227,7 @@ async def test_planned_swap_is_told_listed_and_holds_when_its_hour_comes_unless_
         assert f"2. platform: <@{FOLAKE}> from" in swaps
         assert "may" in words(await command(stage, "oncall cancel 2", ADE))
         assert f"<@{FOLAKE}> is not on call for" in words(await command(stage, "oncall cancel 2", ONCALL))
-        await stage.page("canceled your override", FOLAKE)
+        await stage.page("cancelled your override", FOLAKE)
         assert "Override 2 doesn" in words(await command(stage, "oncall cancel 2", ONCALL))
 
         await stage.later(bot, minutes=62)
@@ -260,7 +262,7 @@ async def test_deactivated_person_on_call_is_not_waited_for(stage: Night) -> Non
 async def test_pages_go_on_after_a_restart_and_nothing_is_doubled(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         card, page = await asked_and_paged(stage)
-        await stage.live("needs you", AGENTS)
+        await stage.live("is waiting", AGENTS)
         await stage.later(bot)
     async with stage.bot(stage.config()) as bot:
         await stage.ask("rpl_2", session="sess_two", question="And now?", timeout_seconds=36_000)
@@ -302,15 +304,15 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
         record["status"] = "escalated"
     stage.write_ledger(42, ledger)
     async with stage.bot(stage.config()):
-        page = await stage.live("4 need a human", wants=["Take", "Show CLR-42-002"])
+        page = await stage.live("Escalated: 4 waiting", wants=["Take", "Show CLR-42-002"])
         for number in (1, 2, 3, 4):
             assert f"Number {number}?" in page.text
         await stage.press(page, "Show CLR-42-002")
         await stage.modal(ONCALL)
         assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By day"})).ok
         assert (await stage.reply("rpl_2"))["response"] == "By day"
-        await stage.becomes(page, "3 of 4 need a human", "CLR-42-002 · Planner · closed")
+        await stage.becomes(page, "Escalated: 3 of 4 waiting", "CLR-42-002 · Planner · closed")
         await stage.press(page, "Take")
         for number in (1, 3, 4):
             card = await stage.card(f"Number {number}?")
-            await stage.becomes(card, f"Taken by <@{ONCALL}>")
+            await stage.becomes(card, f"Claimed by <@{ONCALL}>")

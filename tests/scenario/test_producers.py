@@ -155,11 +155,11 @@ async def test_p4_refusal_after_a_lost_response_is_no_refusal(stage: World) -> N
         card = await stage.ask()
         stage.producer.lose_next_response()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        await stage.now_says(card, "Sent, not confirmed")
+        await stage.now_says(card, "Sent, but not confirmed")
         assert len(stage.producer.replies) == 1
         assert not stage.workspace.direct("U0ONCALL")
         await stage.says("state.changed", **LEFT)
-        await stage.now_says(card, "confirmed: the agent went on")
+        await stage.now_says(card, "the agent has resumed")
     assert stage.record()["status"] == "resolved"
 
 
@@ -188,7 +188,7 @@ async def test_session_that_leaves_awaiting_voids_none_of_several(stage: World) 
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("session.cancelled", "Cancelled: the agent needs no answer any more"),
+        ("session.cancelled", "Cancelled: the agent no longer needs an answer"),
         ("session.completed", "Closed: the agent's session ended"),
         ("session.errored", "Closed: the agent's session ended"),
     ],
@@ -218,13 +218,13 @@ CHOOSE: dict[str, Any] = {
     [
         (
             {"default_response": "Wait till Monday"},
-            "Expired; the agent was told to assume “Wait till Monday”",
+            "Expired. The agent used its default: “Wait till Monday”",
         ),
         (
             CHOOSE | {"default_response": "change-02, change-01", "multi_select": True},
-            "Expired; the agent was told to assume “Change 2, Change 1: the header”",
+            "Expired. The agent used its default: “Change 2, Change 1: the header”",
         ),
-        ({}, "Expired; the agent had no default to assume"),
+        ({}, "Expired. The agent had no default"),
     ],
 )
 async def test_expired_question_says_what_the_agent_assumes(
@@ -328,15 +328,15 @@ async def test_page_in_the_producers_place_does_not_count_as_delivered(tmp_path:
         await stage.producer.down()
         async with login_page(httpx.URL(stage.producer.url).port or 80):
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            shown = await stage.now_says(card, "Sent, not confirmed: the agent answers with text/html")
+            shown = await stage.now_says(card, "Sent, but not confirmed: the agent answers with text/html")
             assert "Delivered" not in said(shown)
             assert stage.record()["status"] == "answered"
-            page = await stage.page("the answer does not reach the agent")
+            page = await stage.page("the answer has not reached the agent")
             for words in ("CLR-100001-001", "Shall I go on?", "text/html"):
                 assert words in said(page), words
         await stage.producer.up()
         assert (await stage.reply())["response"] is True
-        assert "Sent, not confirmed" not in said(await stage.now_says(card, "Delivered"))
+        assert "Sent, but not confirmed" not in said(await stage.now_says(card, "Delivered"))
         closed = await stage.page("closed")
         assert closed.ts == page.ts
     assert stage.record()["status"] == "resolved"
@@ -359,7 +359,7 @@ async def test_producer_that_refuses_our_token_after_an_answer_is_told_on_card_a
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             await stage.now_says(card, "Sending to the agent")
             await stage.now_says(card, "Not delivered: the agent refuses our token (HTTP 401)")
-            page = await stage.page("the answer does not reach the agent")
+            page = await stage.page("the answer has not reached the agent")
             for words in ("CLR-100001-001", "Shall I go on?", "refuses our token"):
                 assert words in said(page), words
             producer.token = None

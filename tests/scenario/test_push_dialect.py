@@ -104,7 +104,7 @@ async def test_question_posted_is_answered_in_the_stream(stage: World, pushing: 
         )
         assert reply["decided_by"].endswith(FOLAKE)
         await planner.goes_on()
-        shown = await stage.now_says(card, "confirmed: the agent went on")
+        shown = await stage.now_says(card, "the agent has resumed")
         assert f"<@{FOLAKE}>" in said(shown)
     assert stage.record()["status"] == "resolved"
 

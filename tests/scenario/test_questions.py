@@ -402,7 +402,7 @@ async def test_route_may_show_the_first_question_of_a_session_alone(stage: World
         second = await stage.card("Second?")
         assert (second.thread_ts, second.broadcast) == (first.ts, False)
         await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-002 it is urgent")
-        paged = await stage.message("needs you")
+        paged = await stage.message("is waiting")
         assert (paged.thread_ts, paged.broadcast, "Second?" in said(paged)) == (first.ts, True, True)
 
 

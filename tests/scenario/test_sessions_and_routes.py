@@ -61,7 +61,7 @@ async def test_other_words_on_the_same_topic_while_answered_are_the_next_round(s
         first = await stage.ask("rpl_1", extensions=topic)
         stage.producer.lose_next_response()
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")
-        await stage.now_says(first, "Sent, not confirmed")
+        await stage.now_says(first, "Sent, but not confirmed")
         await stage.emit("rpl_2", question="Really?", extensions=topic, **WORDS)
         again = await stage.card("Really?")
         assert again.thread_ts == first.ts

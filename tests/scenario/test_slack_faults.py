@@ -112,7 +112,7 @@ async def test_p3_updates_do_not_overtake_each_other(stage: World) -> None:
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply()
         await stage.says("state.changed", from_state="awaiting_input", to_state="thinking")
-        shown = await stage.now_says(card, "confirmed: the agent went on")
+        shown = await stage.now_says(card, "the agent has resumed")
         assert f"<@{FOLAKE}>" in said(shown)
         assert not controls(shown)
 

@@ -51,7 +51,7 @@ async def test_edit_that_makes_a_reply_readable_answers(stage: World) -> None:
         assert (await stage.reply())["response"] is True
         await stage.now_says(card, f"<@{ADE}>")
         await stage.workspace.edit(ADE, AGENTS, mine.ts, "no")
-        await stage.message("Editing or deleting a reply changes nothing")
+        await stage.message("Editing or deleting a reply does not change the answer")
     assert len(stage.producer.replies) == 1
 
 
@@ -93,7 +93,7 @@ async def test_reply_with_only_a_file_gets_a_hint(stage: World) -> None:
                 "team": "T0LOCAL",
             }
         )
-        hint = await stage.whisper(ADE, "A file alone is no answer")
+        hint = await stage.whisper(ADE, "A file alone is not an answer")
         assert "yes or no" in hint.text
         assert hint.thread_ts == card.ts
     assert stage.record()["status"] == "pending"

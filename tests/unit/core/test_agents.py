@@ -572,7 +572,7 @@ async def test_held_lock_is_not_waited_for_any_longer_than_asked(
     agents.record_changed(summarize(A))
     with another_writes(path):
         await agents.settle()
-    assert "not had within 0.1 s" in caplog.text
+    assert "could not be locked within 0.1 s" in caplog.text
     assert said(agents) == {}
     await agents.settle()
     assert in_file(path) == {"engineer": BLOCKED}

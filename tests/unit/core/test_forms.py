@@ -160,7 +160,7 @@ def test_json_fills_in_a_form() -> None:
 @pytest.mark.parametrize(
     ("text", "errors"),
     [
-        ("{}", {"n": "Missing: expected a whole number."}),
+        ("{}", {"n": "Required: expected a whole number."}),
         ('{"n": NaN, "ok": "no"}', {"n": "Expected a whole number.", "ok": "Expected true or false."}),
         ('{"n": 1, "m": 2}', {"m": "The form has no such field."}),
     ],

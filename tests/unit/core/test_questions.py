@@ -139,7 +139,7 @@ def test_field_that_is_wrong_is_told_what_it_must_be(field: str, value: Any, exp
         (
             {"question": "x", "schema": {"properties": {"n": {"type": "object"}}}},
             "schema.properties.n",
-            "`schema.properties.n` is invalid. Forms are flat: expected no object within.",
+            "`schema.properties.n` is invalid. Forms are flat: nested objects are not supported.",
         ),
         (
             {"action": "x", "arguments": {"n": float("inf")}},

@@ -146,7 +146,7 @@ async def test_nudges_goes_to_who_has_it_in_hand_alone(world: Stage) -> None:
     assert (desired.thread_ts, desired.broadcast) == ("111.1", False)
     assert desired.message.text.startswith("<@U0OWNER> ")
     assert "<@U0GOOD>" not in desired.message.text
-    assert "press Let go on its card" in desired.message.text
+    assert "click Release on its card" in desired.message.text
 
 
 async def test_nudges_goes_where_it_would_without_an_owner_who_has_left(world: Stage) -> None:
@@ -160,7 +160,7 @@ async def test_nudges_goes_where_it_would_without_an_owner_who_has_left(world: S
     assert (desired.thread_ts, desired.broadcast) == ("111.1", True)
     assert desired.message.text.startswith("<@U0GOOD> ")
     assert "U0OWNER" not in desired.message.text
-    assert "Let go" not in desired.message.text
+    assert "Release" not in desired.message.text
 
 
 async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:
@@ -359,7 +359,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
     over = await world.wanted(f"nudge:{key}:1")
     judge_message(over.message)
     assert (over.final, over.unwanted, "still waits" in over.message.text) == (True, True, False)
-    assert "None of these questions waits on the common card any more" in over.message.text
+    assert "None of these questions is waiting on the shared card any more" in over.message.text
 
 
 async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world: Stage) -> None:

@@ -70,7 +70,7 @@ async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: Wor
         await world.pass_by(301)
         await world.paged(count)
     assert len(overflow(world, DM)) == once
-    assert "or stands in that of an earlier page" in world.slack.pages(DM)[-1].text
+    assert "or in that of an earlier page" in world.slack.pages(DM)[-1].text
 
 
 async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World) -> None:

@@ -260,7 +260,7 @@ PAGE = TryAgain("answers with text/html", may_have_arrived=True, blocked=True)
     ("outcome", "noted_after", "note"),
     [
         (REFUSED, 60.0, "Not delivered: the agent refuses our token (HTTP 401)"),
-        (PAGE, 0.0, "Sent, not confirmed: the agent answers with text/html"),
+        (PAGE, 0.0, "Sent, but not confirmed: the agent answers with text/html"),
     ],
 )
 async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minute(

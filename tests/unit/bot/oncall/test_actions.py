@@ -34,7 +34,7 @@ async def test_who_may_take(world: World, user: str, may: bool) -> None:
     await world.paged(1)
     await world.roster.hand("platform", "U0TURN", world.clock.now() + timedelta(hours=1), "U0TURN")
     reaction = await world.actions.press(TAKE, Person("T1", user))
-    assert ("You took" in reaction.text) is may
+    assert ("You claimed" in reaction.text) is may
     assert ("You cannot" in reaction.text) is not may
     assert (await world.log())[-1] == ("closed" if may else "sent")
 
@@ -55,7 +55,7 @@ async def test_what_somebody_took_is_not_put_to_sleep_by_others(world: World) ->
     await world.paged(1)
     await world.actions.press(TAKE, ADE)
     reaction = await world.actions.press(PagePress("snooze", 1), Person("T1", ANSWERER))
-    assert "in hand" in reaction.text
+    assert "claimed this" in reaction.text
     await world.pass_by(14 * 60)
     await world.paged(1)
 
@@ -106,7 +106,7 @@ async def test_hand_takes_full_members_only(world: World, user: str, told: str |
     reaction = await world.actions.submit_hand(PagePress("hand", 1), user, ADE)
     if told is None:
         assert reaction.recorded
-        assert f"<@{SECOND}> gets a page now" in reaction.text
+        assert f"<@{SECOND}> is being paged" in reaction.text
     else:
         assert reaction.errors is not None
         assert told in reaction.errors[HAND_BLOCK]
@@ -176,7 +176,7 @@ async def test_sessions_thread_is_told_who_took_it(world: World) -> None:
     await world.paged(1)
     await world.actions.press(TAKE, ADE)
     await world.quiet()
-    told = [draft for draft in world.slack.there.values() if "took CLR-42-001" in draft.text]
+    told = [draft for draft in world.slack.there.values() if "claimed CLR-42-001" in draft.text]
     assert [draft.thread_ts for draft in told] == ["1.000001"]
 
 
@@ -188,5 +188,5 @@ async def test_many_are_named_or_counted(world: World, count: int) -> None:
     await world.pass_by(6)
     view = (await world.actions.press(PagePress("hand", 2), ADE)).view
     assert view is not None
-    assert ("things" in shown(view)) is (count > 3)
+    assert ("items" in shown(view)) is (count > 3)
     assert shown(view).count("planner stopped") == min(count, 3)

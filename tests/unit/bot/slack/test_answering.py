@@ -192,7 +192,7 @@ async def test_press_of_another_release_gets_a_word(start: Start) -> None:
     assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
 
     await bot.ws.wait_for(lambda: bot.told(ADE))
-    assert "another release" in bot.told(ADE)[0]
+    assert "another version" in bot.told(ADE)[0]
     assert not pages.pressed
 
 

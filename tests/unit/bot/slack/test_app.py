@@ -104,7 +104,7 @@ async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(
 
     assert not outcome.ok
     (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
-    assert "could not be stored" in told
+    assert "could not be saved" in told
     assert (await bot.find(record)).is_open
     assert "Deploy" not in caplog.text
 

@@ -81,7 +81,7 @@ async def test_deletion_of_an_answer_changes_nothing_and_says_so(bot: Bot) -> No
 
     await bot.ws.delete_message(ADE, AGENTS, answer)
 
-    await bot.ws.wait_for(lambda: any("changes nothing" in each.text for each in bot.ws.thread(AGENTS, ts)))
+    await bot.ws.wait_for(lambda: any("does not change" in each.text for each in bot.ws.thread(AGENTS, ts)))
     assert (await bot.find(record)).asked.response is True
 
 
@@ -338,7 +338,7 @@ async def test_file_alone_is_no_answer_to_a_page(start: Start) -> None:
             "thread_ts": page,
         }
     )
-    await bot.ws.wait_for(lambda: "A file alone is no answer" in last(bot))
+    await bot.ws.wait_for(lambda: "A file alone is not an answer" in last(bot))
     assert (await bot.find(record)).is_open
 
 

@@ -182,7 +182,7 @@ def test_changes_are_shown_with_whose_accept_they_undo() -> None:
     judge_message(card)
     texts = [str(each["text"]) for each in walk(card.blocks) if isinstance(each.get("text"), str)]
     for said in (card.text, "\n".join(texts)):
-        assert "Arguments changed by <@U0GOOD>; the accept of <@U0GOOD> does not count any more" in said
+        assert "Arguments edited by <@U0GOOD>; the approval of <@U0GOOD> no longer counts" in said
         assert "n: 1 → 2" in said
 
 
@@ -320,7 +320,7 @@ def test_card_that_leaves_out_arguments_shows_head_and_tail_and_says_how_much_is
         assert all(each in told for each in ("to: ann", "cc: bob", "│ bye"))
     assert "step 6\n… 1,255 more characters, 150 more lines …\nstep 157" in shown(card.blocks)
     for told in (shown(card.blocks), card.text):
-        assert "Accept opens all of it; accept it there" in told
+        assert "Click Accept to see all of it" in told
         assert "eply with reject;" in told
     assert card.more == ()
     assert not shows_whole(record)
@@ -368,7 +368,7 @@ def test_form_that_does_not_hold_all_offers_no_accept() -> None:
     judge_view(view)
     (decision,) = (each for each in view["blocks"] if each.get("block_id") == "answer.decision")
     assert [each["value"] for each in decision["element"]["options"]] == ["reject"]
-    assert "To accept it, close this and click Accept on the card" in shown(view["blocks"])
+    assert "To see all of it and accept it, close this and click Accept on the card" in shown(view["blocks"])
 
 
 def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_beside_it() -> None:
@@ -390,7 +390,7 @@ def test_field_says_what_is_sent_and_what_it_does_not_show_at_a_glance_stands_be
     [
         ({}, ""),
         ({"note": "hm", "command": "ls\n\nrm -rf /srv"}, "command: ls ⏎ rm -rf /srv"),
-        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Change (- old, + new): -a ⏎ +b"),
+        ({"path": "a.py", "old_string": "a", "new_string": "b"}, "Changes (- old, + new): -a ⏎ +b"),
         ({"to": "ann@example.com", "cc": None}, "to: ann@example.com ⏎ cc: (none)"),
         ({"command": "x" * 99}, f"command: {'x' * 30}…"),
     ],

@@ -216,7 +216,7 @@ def test_text_too_long_begins_and_points_to_the_thread() -> None:
     question = " ".join(f"word{n}" for n in range(1500))
     message = card(kinds("yes_no", question=question, default_response="no"))
     assert message.text.startswith("retirement-planner asks (CLR-42-001): word0 word1")
-    assert "…\nThis is only the beginning; the whole follows in the thread.\nAnswer by" in message.text
+    assert "…\nThis is only the beginning. The full text is in the thread.\nAnswer by" in message.text
     assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
     assert question in "".join(message.more)
     assert "View full" in labels(message.blocks)
@@ -279,7 +279,7 @@ def test_closed_by_another_implementation_says_by_whom(status: str) -> None:
         (passed_on("deadlocked"), "Escalated. Agents are waiting for each other in a loop.", True),
                 (passed_on("by hand", "Legal has to see this."), "Escalated. Legal has to see this.", False),
                 (passed_on("rounds exhausted", " "), "Escalated. All rounds are used up.", False),
-                (record_of(accepted_response_kinds=["yes_no"]).model_copy(update={"status": "escalated"}), "Escalated: this needs a human now.", False),
+                (record_of(accepted_response_kinds=["yes_no"]).model_copy(update={"status": "escalated"}), "Escalated: this needs a person now.", False),
     ],
 )  # fmt: skip
 def test_card_escalated_gives_the_reason_and_offers_the_rest(
@@ -294,9 +294,9 @@ def test_card_escalated_gives_the_reason_and_offers_the_rest(
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (taken(passed_on("stale"), GOOD), "Taken by <@U0GOOD>"),
-        (handed(passed_on("stale"), GOOD), "Handed to <@U0GOOD>, who has not taken it yet"),
-        (taken(passed_on("stale"), SOMEBODY), "Taken by &lt;!channel&gt;"),
+        (taken(passed_on("stale"), GOOD), "Claimed by <@U0GOOD>"),
+        (handed(passed_on("stale"), GOOD), "Handed to <@U0GOOD>, not claimed yet"),
+        (taken(passed_on("stale"), SOMEBODY), "Claimed by &lt;!channel&gt;"),
     ],
 )
 def test_card_shows_who_has_it(record: Clarification, words: str) -> None:
@@ -311,11 +311,11 @@ def test_card_shows_who_has_it(record: Clarification, words: str) -> None:
     [
         ("sending", None, "Sending to the agent…"),
         ("delivered", None, "Delivered"),
-        ("confirmed", None, "Delivered and confirmed: the agent went on"),
-        ("unconfirmed", None, "Sent, not confirmed"),
+        ("confirmed", None, "Delivered; the agent has resumed"),
+        ("unconfirmed", None, "Sent, but not confirmed"),
         ("refused", "unknown token", "The agent refused the answer: unknown token"),
         ("refused", None, "The agent refused the answer"),
-        ("too_late", None, "Too late: the agent no longer waited for this answer"),
+        ("too_late", None, "Too late: the agent was no longer waiting for this answer"),
     ],
 )
 def test_card_answered_shows_where_the_reply_stands(state: ReplyState, note: str | None, words: str) -> None:
@@ -352,9 +352,9 @@ def test_card_answered_elsewhere_names_the_decider_inert(decider: Decider) -> No
 @pytest.mark.parametrize(
     ("reason", "default", "words"),
     [
-        ("expired", "65", "Expired; the agent was told to assume “65”"),
-        ("expired", None, "Expired; the agent had no default to assume"),
-        ("cancelled", None, "Cancelled: the agent needs no answer any more"),
+        ("expired", "65", "Expired. The agent used its default: “65”"),
+        ("expired", None, "Expired. The agent had no default"),
+        ("cancelled", None, "Cancelled: the agent no longer needs an answer"),
         ("session ended", None, "Closed: the agent's session ended"),
         ("requester moved on", None, "Closed: the agent moved on without an answer"),
     ],
@@ -389,12 +389,15 @@ def test_card_closed_by_hand_says_by_whom(by: str, who: str) -> None:
     record = abandoned(record_of(), "by hand", LATER, by)
     message = card(record)
     seen = shown(message.blocks)
-    assert "Closed by hand: the agent gets no answer" in seen
+    assert "Closed without an answer" in seen
     assert "By <@U0GOOD>" in seen if who.startswith("<@") else f"By {by}" in seen
-    assert "Closed by hand: the agent gets no answer." in message.text
+    assert "Closed without an answer." in message.text
     assert f"By {who}." in message.text
     assert labels(message.blocks) == []
-    assert phrases.closed(record) == f"CLR-42-001 takes no answer any more: it was closed by hand by {who}."
+    assert (
+        phrases.closed(record)
+        == f"CLR-42-001 no longer takes answers: it was closed without an answer by {who}."
+    )
 
 
 def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
@@ -415,8 +418,8 @@ def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
     ("record", "buttons"),
     [
         (record_of(), ["Take"]),
-        (taken(record_of(), GOOD), ["Take over", "Let go"]),
-        (taken(record_of(), SOMEBODY), ["Take over", "Let go"]),
+        (taken(record_of(), GOOD), ["Take over", "Release"]),
+        (taken(record_of(), SOMEBODY), ["Take over", "Release"]),
         (escalated(record_of(), "by hand", "", NOW), ["Take"]),
         (handed(escalated(record_of(), "by hand", "", NOW), GOOD), ["Take"]),
         (taken(escalated(record_of(), "by hand", "", NOW), GOOD), ["Take over"]),
@@ -562,8 +565,8 @@ def test_question_is_readable_in_full_wherever_a_card_cuts_it(record: Clarificat
     if squeezed not in "".join(on_card.split()) and squeezed:
         assert "View full" in str(message.blocks)
     if message.more:
-        assert "the whole follows in the thread" in message.text
+        assert "The full text is in the thread" in message.text
         whole = "".join("".join(message.more).split())
-        assert squeezed in whole or message.more[-1] == "The rest stands under View full."
+        assert squeezed in whole or message.more[-1] == "The rest is under View full."
     else:
         assert "".join(inert.fallback(question, 10**9).split()) in "".join(message.text.split())

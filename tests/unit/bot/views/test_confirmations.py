@@ -162,7 +162,7 @@ def test_everything_can_be_read_in_full(record: Clarification) -> None:
         if squeezed(part) not in on_card:
             assert "View full" in labels(message.blocks)
         if squeezed(inert.fallback(part, 10**9)) not in squeezed(message.text):
-            assert "View full shows all of it" in message.text
+            assert "Click View full to see all of it" in message.text
             assert "View full" in labels(message.blocks)
     assert message.more == ()
 
@@ -211,8 +211,8 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
             "Irreversible: it cannot be undone (the agent also calls it reversible with effort).",
         ),
         ({"consequence": None}, "Consequence: (the agent did not say)"),
-        ({"default_decision": None}, "If nobody answers, the agent did not say what it does"),
-        ({"default_decision": "accept"}, "Warning: if nobody answers, this is carried out"),
+        ({"default_decision": None}, "If nobody answers, the agent has not said what it will do"),
+        ({"default_decision": "accept"}, "Warning: if nobody answers, the agent does this"),
     ],
 )
 def test_card_says_in_words_what_is_at_stake(fields: dict[str, Any], said: str) -> None:
@@ -237,9 +237,9 @@ def test_dialog_names_the_action_or_its_beginning_and_the_stakes() -> None:
 @pytest.mark.parametrize(
     ("default", "said"),
     [
-        ("reject", "Expired; the agent was told not to go ahead, as if rejected"),
-        ("accept", "Expired; the agent was told to go ahead, as if accepted"),
-        (None, "Expired; the agent had no default to assume"),
+        ("reject", "Expired. The agent used its default: do not go ahead"),
+        ("accept", "Expired. The agent used its default: go ahead"),
+        (None, "Expired. The agent had no default"),
     ],
 )
 def test_expired_card_says_what_the_agent_was_told(default: str | None, said: str) -> None:
@@ -253,7 +253,7 @@ def test_settled_card_says_who_decided_what_and_why() -> None:
         consent_of(), Answer("reject", "Reject", "Too *early*"), Decider("u", "slack", "T1", "U0GOOD"), NOW
     )
     message = RENDERER.card(done)
-    for part in ("asked for a confirmation", "Transfer $500.", "Answer: Reject", "Reason: Too *early*"):
+    for part in ("asked for approval", "Transfer $500.", "Answer: Reject", "Reason: Too *early*"):
         assert part in shown(message.blocks)
     assert "Answered by <@U0GOOD>" in message.text
     assert "Reject\nReason: Too *early*" in message.text
@@ -269,9 +269,9 @@ def test_nudge_says_what_waits_and_how_to_decide() -> None:
         assert part in shown(message.blocks)
     warned = RENDERER.message(nudge(consent_of(action="Wipe " * 200, default_decision="accept"), []))
     for words_ in (warned.text, shown(warned.blocks)):
-        assert "Warning: if nobody answers, this is carried out" in words_
+        assert "Warning: if nobody answers, the agent does this" in words_
     long = RENDERER.message(nudge(consent_of(action="Wipe " * 400), []))
-    assert "Answer on its card: some of it is only shown there." in long.text
+    assert "Answer on its card: this message does not show all of it." in long.text
     assert "accept or reject" not in long.text
 
 

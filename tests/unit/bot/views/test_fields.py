@@ -186,7 +186,7 @@ def test_element_of_a_field(field: Json, holds: Json) -> None:
         ({"type": "string", "format": "uri"}, text(" https://example.org "), "https://example.org"),
         ({"type": "string", "format": "uri"}, text("example.org"), "Expected a web address or another URI, like https://example.org."),
         ({"type": "string", "format": "email"}, text("ann at home"), "Expected an e-mail address."),
-        ({"type": "string", "minLength": 3}, text("ab"), "Expected a text of at least 3 characters."),
+        ({"type": "string", "minLength": 3}, text("ab"), "Expected text of at least 3 characters."),
         ({"type": "integer"}, text("7.0"), 7),
         ({"type": "integer"}, text("7.5"), "Expected a whole number."),
         ({"type": "number", "exclusiveMinimum": 0}, text("0"), "Expected a number above 0."),
@@ -230,7 +230,7 @@ def test_form_is_read_aloud_as_it_is_filled_in() -> None:
     record = record_of({"properties": {"a": whom, "b": {"enum": ["x", "y"]}}})
     said = judged(card(record)).text
     assert "• Whom (one of “All, now”, “None”; optional)\n• b (one of x, y; optional)" in said
-    assert said.endswith("Press Answer… to fill in the form. Start with note: to comment without answering.")
+    assert said.endswith("Click Answer… to fill in the form. Start with note: to comment without answering.")
 
 
 def test_answered_card_shows_every_field() -> None:

@@ -89,7 +89,7 @@ def test_modal_inputs_by_kinds(record: Clarification, elements: dict[str, str]) 
 
 def test_modal_for_several_kinds_says_that_one_is_to_be_filled_in() -> None:
     view = RENDERER.answer_modal(kinds("yes_no", "numeric"))
-    assert "Fill in exactly one of these." in shown(view)
+    assert "Fill in one of these." in shown(view)
     assert "None of these" in shown(view)
     assert "None of these" not in shown(RENDERER.answer_modal(kinds("yes_no")))
 
@@ -97,7 +97,7 @@ def test_modal_for_several_kinds_says_that_one_is_to_be_filled_in() -> None:
 def test_modal_points_to_view_full_where_it_cannot_hold_all(largest: Clarification) -> None:
     view = RENDERER.answer_modal(largest)
     judge_view(view)
-    assert "press View full" in shown(view)
+    assert "click View full" in shown(view)
 
 
 @pytest.mark.parametrize(("token", "limit"), [("rpl_1", 3000), (None, 2000)])
@@ -163,16 +163,16 @@ def test_submission_reads_the_one_thing_filled_in(
             kinds("yes_no", "numeric"),
             picked("yes_no", "none"),
             {
-                "answer.yes_no": "Fill in exactly one of these.",
-                "answer.numeric": "Fill in exactly one of these.",
+                "answer.yes_no": "Fill in one of these.",
+                "answer.numeric": "Fill in one of these.",
             },
         ),
         (
             kinds("yes_no", "numeric", "freetext"),
             {**picked("yes_no", "yes"), **typed("freetext", "x")},
             {
-                "answer.yes_no": "Fill in exactly one of these, and empty the others.",
-                "answer.freetext": "Fill in exactly one of these, and empty the others.",
+                "answer.yes_no": "Fill in only one of these, and clear the others.",
+                "answer.freetext": "Fill in only one of these, and clear the others.",
             },
         ),
         (

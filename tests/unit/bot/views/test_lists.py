@@ -100,7 +100,7 @@ def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
     held = taken(record, Holder(user="U0GOOD", at=NOW))
     message = judged(_one(held, Offer(answer=True)))
     assert labels(message.blocks) == ["Answer…", "View full"]
-    assert "Taken by <@U0GOOD>" in message.text
+    assert "Claimed by <@U0GOOD>" in message.text
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,11 @@ def card(found: Handoff, state: ItemState = "live", **fields: Any) -> Message:
     [
         (
             {"error_category": "transient", "summary_normal": "No answer in time."},
-            ["Category: transient (it may work when tried again)", "No answer in time."],
+            ["Category: transient (retrying may help)", "No answer in time."],
         ),
         (
             {"error_category": "requires_user", "summary_normal": "Sign in.", "recoverable": True},
-            ["Category: requires_user (a person has to do something first)", "Recoverable"],
+            ["Category: requires_user (a person has to act first)", "Recoverable"],
         ),
         (
             {"summary_normal": "It broke.", "error_message": "E42", "error_code": "TOOL_TIMEOUT"},
@@ -125,7 +125,7 @@ def test_generic_notice_shows_what_no_card_can(found: Event, seen: list[str]) ->
 def test_notice_too_long_goes_whole_into_the_thread() -> None:
     summary = " ".join(f"word{n}" for n in range(2000))
     message = judged(error_notice(event("session.errored", summary_normal=summary)))
-    assert message.text.endswith("the whole follows in the thread.")
+    assert message.text.endswith("The full text is in the thread.")
     assert summary in "".join(message.more)
 
 
@@ -210,13 +210,13 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
     )
     for each in (shown(message.blocks), message.text):
         for said in (
-            "planner hands over to a specialist agent",
-            "Nobody has it yet",
+            "planner needs a specialist agent to take over",
+            "Unclaimed",
             "Tax law.",
             "To: specialist agent",
             "At: queue://tax",
             "Urgency: medium",
-            "clarify-bot does not pass this on",
+            "clarify-bot does not forward this",
             "tools: a, b",
             "open:\n  question: 401k?",
         ):
@@ -227,11 +227,11 @@ def test_card_says_in_blocks_and_in_text_what_is_handed_over_to_whom() -> None:
 @pytest.mark.parametrize(
     ("state", "fields", "said", "controls"),
     [
-        ("live", {}, "Nobody has it yet", ["Take", "Hand to…"]),
+        ("live", {}, "Unclaimed", ["Take", "Hand to…"]),
         ("live", {"who": "U0GOOD", "handed": True}, "Handed to <@U0GOOD>", ["Take", "Hand to…"]),
         ("snoozed", {"until": NOW, "asleep_by": "U0GOOD"}, "Snoozed until", ["Take", "Hand to…"]),
-        ("taken", {"who": "U0GOOD"}, "Taken by <@U0GOOD>", ["Hand to…"]),
-        ("closed", {"who": "U0GOOD"}, "Taken by <@U0GOOD>", []),
+        ("taken", {"who": "U0GOOD"}, "Claimed by <@U0GOOD>", ["Hand to…"]),
+        ("closed", {"who": "U0GOOD"}, "Claimed by <@U0GOOD>", []),
         ("closed", {}, "Closed", []),
     ],
 )
@@ -253,7 +253,7 @@ def test_handoff_survives_being_kept_and_fields_of_other_releases() -> None:
 def test_context_beyond_any_message_says_so_and_the_rest_is_in_pieces() -> None:
     message = card(handoff(reason="Much.", packaged_context={"all": "word " * CONTEXT_LIMIT}))
     assert len("".join(message.more)) > CONTEXT_LIMIT
-    assert "longer than clarify-bot shows" in message.more[-1]
+    assert "Too long to show here" in message.more[-1]
 
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -276,7 +276,7 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
     message = said(record, "U0GOOD")
     seen = shown(message.blocks)
     for part in (
-        "retirement-planner still waits · CLR-42-001",
+        "retirement-planner is still waiting · CLR-42-001",
         "<@U0GOOD>",
         "Which retirement age should I plan for?",
         "Answer by <!date^1779632820^",
@@ -285,7 +285,7 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
     ):
         assert part in seen
     assert message.text.splitlines() == [
-        "<@U0GOOD> retirement-planner still waits for an answer (CLR-42-001): Which retirement age should I plan for?",
+        "<@U0GOOD> retirement-planner is still waiting for an answer (CLR-42-001): Which retirement age should I plan for?",
         "Answer by 24 May 2026, 14:27 UTC.",
         "If nobody answers, the agent assumes “65”.",
         "Answer on its card, or in this thread: reply with yes or no.",
@@ -329,5 +329,5 @@ def test_nudge_is_inert(record: Clarification) -> None:
 def test_nudge_of_a_rollup_counts(count: int, words: str) -> None:
     message = judged(rollup_nudge("<!here> planner", count, LATER, ("members", "U0GOOD")))
     assert words in message.text
-    assert "The first must be answered by 24 May 2026, 14:24 UTC." in message.text
-    assert "common card" in shown(message.blocks)
+    assert "First deadline: 24 May 2026, 14:24 UTC." in message.text
+    assert "shared card" in shown(message.blocks)

@@ -52,7 +52,7 @@ def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     [
         ({}, False, "", CONTROLS),
         ({"who": "U0GOOD", "handed": True}, False, "Handed to <@U0GOOD>", CONTROLS),
-        ({"state": "taken", "who": "U0GOOD"}, False, "Taken by <@U0GOOD>", ["Hand to…"]),
+        ({"state": "taken", "who": "U0GOOD"}, False, "Claimed by <@U0GOOD>", ["Hand to…"]),
         (
             {"state": "snoozed", "until": NOW + timedelta(minutes=10), "asleep_by": "U0GOOD"},
             False,
@@ -82,7 +82,7 @@ def test_settled_question_has_no_controls_and_says_how_it_ended() -> None:
 def test_page_about_many_names_ten_and_counts_the_rest() -> None:
     message = judged(page_card(content(*(item(n) for n in range(1, 11)), count=199)))
     seen = shown(message.blocks)
-    assert "199 need a human" in seen
+    assert "Escalated: 199 waiting" in seen
     assert "And 189 more" in seen
     assert "And 189 more" in message.text
     for number in range(1, 11):
@@ -106,7 +106,7 @@ def test_outside_words_too_long_push_nothing_out(long: str) -> None:
     record = record_of(question=said["question"], context=said["context"], default_response="at 67")
     record = told_why(record, said["why"])
     _, body = outside_words(content(about(record)))
-    for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "the whole is in Slack"):
+    for part in ("Which age?", "He is 63.", "Stuck: the agents", "at 67", "The full text is in Slack"):
         assert part in body
     assert inert.size(body) <= 3000
 
@@ -114,7 +114,7 @@ def test_outside_words_too_long_push_nothing_out(long: str) -> None:
 def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> None:
     record = told_why(largest, "𝔚" * 1500)
     message = judged(page_card(content(about(record))))
-    assert "the whole follows in the thread" in message.text
+    assert "The full text is in the thread" in message.text
     assert message.more
     assert labels(message.blocks)[-4:] == CONTROLS
     judged(page_card(content(item(kind="escalated", record=record), covered=True)))
@@ -142,7 +142,7 @@ def test_hand_modal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "says"), [("A card could not be posted", "A card could not be posted"), ("", "needs a human")]
+    ("title", "says"), [("A card could not be posted", "A card could not be posted"), ("", "is escalated")]
 )
 def test_page_about_a_question_names_it(title: str, says: str) -> None:
     """Also one that cannot be laid out as it is (`bare`)."""

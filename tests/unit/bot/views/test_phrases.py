@@ -36,12 +36,12 @@ def test_already_answered_says_who_what_and_when(record: Clarification, words: s
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("expired", "; the agent was told to assume “65”."),
-        ("cancelled", "CLR-42-001 takes no answer any more: the agent's session was cancelled."),
-        ("session ended", "CLR-42-001 takes no answer any more: the agent's session has ended."),
+        ("expired", "; the agent used its default: “65”."),
+        ("cancelled", "CLR-42-001 no longer takes answers: the agent's session was cancelled."),
+        ("session ended", "CLR-42-001 no longer takes answers: the agent's session has ended."),
         (
             "requester moved on",
-            "CLR-42-001 takes no answer any more: the agent has moved on without an answer.",
+            "CLR-42-001 no longer takes answers: the agent has moved on without an answer.",
         ),
     ],
 )
@@ -51,20 +51,20 @@ def test_closed_says_why(reason: CloseReason, words: str) -> None:
 
 def test_closed_by_another_implementation_says_its_status() -> None:
     record = record_of().model_copy(update={"status": "resolved"})
-    assert phrases.closed(record) == "CLR-42-001 takes no answer any more: it is resolved."
+    assert phrases.closed(record) == "CLR-42-001 no longer takes answers: it is resolved."
 
 
 @pytest.mark.parametrize(
     ("answerers", "words"),
     [
-        ([], "You cannot answer this: you are a guest. Nobody is configured to answer here."),
+        ([], "You cannot answer this: you are a guest. No answerers are configured here."),
         (
             ["members"],
-            "You cannot answer this: you are a guest. Those who may: full members of this workspace who are in the channel.",
+            "You cannot answer this: you are a guest. These people can: full members of this workspace who are in the channel.",
         ),
         (
             ["U0GOOD", "S0GROUP", "<!here>"],
-            "You cannot answer this: you are a guest. Those who may: <@U0GOOD>, <!subteam^S0GROUP> and &lt;!here&gt;.",
+            "You cannot answer this: you are a guest. These people can: <@U0GOOD>, <!subteam^S0GROUP> and &lt;!here&gt;.",
         ),
     ],
 )
