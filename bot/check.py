@@ -299,7 +299,7 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
             for position, item in enumerate(items, 1):
                 if (odd := oddity(issue, position, item)) is not None:
                     text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
-                    found.append(wrong(_LEDGERS, text, "fix it; until then nobody sees or answers it"))
+                    found.append(wrong(_LEDGERS, text, "fix it; until then no one sees or answers it"))
                 elif (record := parse(item)) is not None:
                     found += _changed(record, seals, sealed_by_now=seals_questions)
     yield from _some(found, "problems like these")
@@ -312,7 +312,7 @@ def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Ite
         yield right(_LEDGERS, f"{text} and was closed without an answer")
         return
     if seals.is_tampered(record):
-        fix = "put back what was decided, from a backup; until then nobody gets it as an answer"
+        fix = "put back what was decided, from a backup; until then no one gets it as an answer"
         yield wrong(_LEDGERS, f"{text} after it was decided", fix)
         return
     is_sealed = sealed_by_now or record.asked.question_seal is not None
@@ -814,14 +814,14 @@ def _on_call(
     policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
 ) -> Iterator[CheckResult]:
     """Who is on call by what a calendar or PagerDuty says, and whom it names in vain."""
-    feed, stand_in = feeds.the_feed(policy), ", ".join(policy.users or ()) or "nobody"
+    feed, stand_in = feeds.the_feed(policy), ", ".join(policy.users or ()) or "no one"
     hint = "check that it is the right one"
     if policy.pagerduty is not None:
-        hint = "add the schedule to an escalation policy; without one it puts nobody on call"
+        hint = "add the schedule to an escalation policy; without one it puts no one on call"
     if not any(each.ends > now for each in shifts):
         yield wrong(
             subject,
-            f"{feed} has nobody on call for the next month",
+            f"{feed} lists no one for the next month",
             f"{hint}; until then {stand_in} is on call",
         )
         return
@@ -833,20 +833,20 @@ def _on_call(
     named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:_LISTED])
     if not any(each.user is not None and each.ends > now for each in shifts):
         fix = f"map them in `people`; until then {stand_in} is on call"
-        yield wrong(subject, f"{feed} names nobody who can be paged: {named}", fix)
+        yield wrong(subject, f"{feed} lists no one who can be paged: {named}", fix)
         return
     first, change = users_at(shifts, now), next_change(shifts, now)
     zone = ZoneInfo(policy.timezone)
     text = f"on call now: {', '.join(first) or f'{stand_in}, because {feed} lists no one right now'}"
     if change is not None:
-        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, because {feed} names nobody then"
+        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, because {feed} lists no one then"
         text += f"; from {change.astimezone(zone):%Y-%m-%d %H:%M} ({policy.timezone}): {then}"
     yield right(subject, text)
     if not unknown:
         return
     # A meeting in the calendar is nobody's shift: it matters where nobody else is on call, or an address names a person.
     alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
-    fix = f"map them in `people`; when nobody else is on call, {stand_in} is"
+    fix = f"map them in `people`; when no one else is on call, {stand_in} is"
     tell = wrong if alone else right
     yield tell(subject, f"{feed} names people who can't be paged: {named}", fix)
 
@@ -940,7 +940,7 @@ def _workflows(folder: Path) -> Iterator[CheckResult]:
     files = sorted(folder.glob("*.toml"))
     problems = Scopes(folder).problems
     for problem in problems:
-        yield wrong("ledger.workflows", problem, "fix the file; until then nobody may ask in its step")
+        yield wrong("ledger.workflows", problem, "fix the file; until then no one may ask in its step")
     if files and not problems:
         yield right("ledger.workflows", f"{len(files)} file{'s' if len(files) > 1 else ''} in {folder}")
 

@@ -228,7 +228,7 @@ async def within_budget(look_up: Awaitable[_T]) -> _T:
         async with asyncio.timeout(max(0.0, budget.left)):
             return await look_up
     except TimeoutError:
-        raise SlackUnreachableError("Slack did not tell in time who somebody is") from None
+        raise SlackUnreachableError("Slack did not say in time who someone is") from None
     finally:
         budget.left -= time.monotonic() - begun
 

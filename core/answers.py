@@ -177,7 +177,7 @@ def from_field_text(field: FormField, text: str) -> Any:
 
 
 def default_label(asked: Aaep) -> str:
-    """What the agent assumes if nobody answers, as people read it: a choice by its label. Empty: it has no default."""
+    """What the agent assumes if no one answers, as people read it: a choice by its label. Empty: it has no default."""
     default = asked.default_response or ""
     labels = {_fold(option.value): option.label for option in asked.choices}
     if _fold(default) in labels:

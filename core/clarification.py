@@ -161,7 +161,7 @@ class Edit(Record):
 class Direct(Record):
     """What only a question has that an agent asked directly, not by an AAEP event (`core.questions`).
 
-    `default`: what the agent assumes if nobody answers, as it sent it. `person`: the only one who may answer, an e-mail
+    `default`: what the agent assumes if no one answers, as it sent it. `person`: the only one who may answer, an e-mail
     address or a Slack user id. `escalate`: whether anybody is paged. `arguments`: of the action to be approved, as the
     agent sent them; `editable`: whether people may change them. `form`: the JSON Schema of the object that is wanted, as
     it was sent.

@@ -754,7 +754,7 @@ def ended(issue: int, change: asyncio.Future[Any]) -> None:
 
 def _check(held: Held, issue: int, timeout: float) -> None:
     if not held.is_there():
-        raise LockTimeout(issue, timeout, "somebody who took it over while this process slept")
+        raise LockTimeout(issue, timeout, "someone who took it over while this process slept")
 
 
 def _empty(issue: int) -> Raw:

@@ -276,4 +276,4 @@ def _named(content: bytes) -> str:
         said = None
     if not isinstance(said, dict):
         return "an unnamed process"
-    return f"{str(said.get('agent', 'somebody'))[:80]} (process {str(said.get('pid', 'unknown'))[:20]})"
+    return f"{str(said.get('agent', 'someone'))[:80]} (process {str(said.get('pid', 'unknown'))[:20]})"

@@ -188,7 +188,7 @@ def _ways(record: Clarification) -> Iterator[Part]:
     for number, option in enumerate(asked.choices, 1):
         yield f"  {number}. {inert.named(option.label)}"
     if asked.default_response:
-        yield f"If nobody answers, the agent uses its default: {_indented(answers.default_label(asked)).strip()}"
+        yield f"If no one answers, the agent uses its default: {_indented(answers.default_label(asked)).strip()}"
     if form := asked.form:
         yield f"Fields:\n{_indented(form_words(form))}"
         names = ", ".join(f"{json.dumps(each.name, ensure_ascii=False)}: …" for each in form.fields)

@@ -469,7 +469,7 @@ class Feeds:
         )
         trouble, said = _trouble_of(policy, copy, now) if told else (copy.trouble, "")
         if trouble is not None and trouble != copy.trouble:
-            _log.warning("the on-call source names nobody", policy=policy.name, reason=trouble)
+            _log.warning("the on-call source lists no one", policy=policy.name, reason=trouble)
         if trouble != copy.trouble:
             said = said or _works_again(policy, copy, now)
             await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)

@@ -493,7 +493,7 @@ def _confirmation(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
     if event.raw.get("irreversible") is True or event.text("reversibility"):
         facts.append(_fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
     if default := event.text("default_decision"):
-        facts.append(f"If nobody decides: {_fact(default)}")
+        facts.append(f"If no one decides: {_fact(default)}")
     live = []
     if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))

@@ -76,7 +76,7 @@ _EXPIRED_CONFIRMATION: dict[Decision, str] = {
     "reject": "Expired. The agent used its default: do not go ahead",
 }
 _WARNING = (
-    "Warning: if nobody answers, the agent does this although it cannot be undone. "
+    "Warning: if no one answers, the agent does this although it cannot be undone. "
     "The protocol requires silence to reject it; this agent breaks that rule."
 )
 _BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
@@ -193,7 +193,7 @@ class Round:
         if not by and self.answer is not None and self.answer.from_:
             # Other implementations know agents by their bare role.
             by = author_of(self.answer.from_)
-        return inert.line(by or "", 256) or "somebody"
+        return inert.line(by or "", 256) or "someone"
 
     @property
     def slack_user(self) -> str | None:
@@ -308,19 +308,19 @@ def reply_words(asked: Aaep) -> str:
 
 
 def default_of(asked: Aaep) -> str:
-    """What the agent assumes if nobody answers; empty where it did not say."""
+    """What the agent assumes if no one answers; empty where it did not say."""
     return inert.plain(answers.default_label(asked)).strip()
 
 
 def default_words(asked: Aaep, limit: int) -> str:
-    """What happens if nobody answers, with at most `limit` of the agent's own words."""
+    """What happens if no one answers, with at most `limit` of the agent's own words."""
     if asked.confirmation:
         return silence_words(asked.confirmation)
     if default := default_of(asked):
-        return f"If nobody answers, the agent assumes “{inert.clip(default, limit)}”"
+        return f"If no one answers, the agent uses its default: “{inert.clip(default, limit)}”"
     if asked.expires_at is None:
         return ""
-    return "If nobody answers, the agent decides on its own"
+    return "If no one answers, the agent decides on its own"
 
 
 def closed_words(shown: Round, limit: int) -> str:
@@ -455,16 +455,16 @@ def warning_words(wanted: Confirmation) -> str:
 
 
 def silence_words(wanted: Confirmation) -> str:
-    """What happens if nobody answers."""
+    """What happens if no one answers."""
     if wanted.is_direct and wanted.default_decision is None:
-        return "If nobody answers, it is not approved"
-    return f"If nobody answers, {_DEFAULTS[wanted.default_decision]}"
+        return "If no one answers, it is not approved"
+    return f"If no one answers, {_DEFAULTS[wanted.default_decision]}"
 
 
 def expired_words(wanted: Confirmation) -> str:
     """What happened, as nobody answered; empty where the agent did not say."""
     if wanted.is_direct and wanted.default_decision is None:
-        return "Expired. Nobody approved it"
+        return "Expired. No one approved it"
     return _EXPIRED_CONFIRMATION[wanted.default_decision] if wanted.default_decision else ""
 
 
@@ -540,7 +540,7 @@ def too_few_words(asked: Aaep) -> str:
     """That fewer people may answer than have to accept; empty where enough may."""
     if asked.too_few is None or asked.too_few >= asked.needed:
         return ""
-    may = {0: "nobody", 1: "only 1 person"}.get(asked.too_few, f"only {asked.too_few} people")
+    may = {0: "no one", 1: "only 1 person"}.get(asked.too_few, f"only {asked.too_few} people")
     return f"This needs {asked.needed} approvals, but {may} could answer when it was asked."
 
 

@@ -58,7 +58,7 @@ class Handover:
 
     def _is_over(self) -> bool:
         every = [*self.cards(), *self.pages()]
-        return all(f"Claimed by <@{FOLAKE}>" in said(each) and "Take it" not in each.text for each in every)
+        return all(f"Claimed by <@{FOLAKE}>" in said(each) and "take it" not in each.text for each in every)
 
     def check(self) -> None:
         """One card and one page, both of them say who has it, and nothing on them can be pressed."""

@@ -57,7 +57,7 @@ _ENVIRON = {
 }
 
 # What people read when it was done.
-_OWNED = {"take": ("You have",), "over": ("You have",), "letgo": ("Nobody has", "You have")}
+_OWNED = {"take": ("You claimed",), "over": ("You claimed",), "letgo": ("is unclaimed", "You claimed")}
 _DONE = {"take": "You claimed", "snooze": "Snoozed until", "notmine": "Passed on", "hand": "is being paged"}
 
 

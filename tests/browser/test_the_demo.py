@@ -98,7 +98,7 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
         await expect(mail).to_contain_text(words)
     await expect(mail).not_to_contain_text("SHOP-2190")
     await mail.get_by_role("button", name="View full").click()
-    await expect(page.get_by_role("dialog", name="In full")).to_contain_text("SHOP-2190")
+    await expect(page.get_by_role("dialog", name="Full text")).to_contain_text("SHOP-2190")
     assert await serious(page) == []
     await page.keyboard.press("Escape")
 

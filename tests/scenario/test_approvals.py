@@ -179,7 +179,7 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
         asked, card = await ask(stage, http, editable=True)
         await press(stage, FOLAKE, card, "Answer…")
         modal = await stage.modal(FOLAKE)
-        assert "stays exactly as it is" in json.dumps(modal.payload)
+        assert "are sent as they are" in json.dumps(modal.payload)
         entered = {"Your decision": "Accept", "count": "12", "test": "Yes"}
         assert (await stage.workspace.submit_view(FOLAKE, entered)).ok
         state = await look(http, asked, wait=30)

@@ -37,7 +37,7 @@ async def test_press_on_a_card_of_replaced_files_decides_nothing_and_says_why(st
             new = await anew.ask("rpl_2", question="Start the tests?")
             assert stage.record()["id"] == anew.record()["id"]
             await stage.workspace.click(FOLAKE, AGENTS, old.ts, label="Yes")
-            await anew.whisper(FOLAKE, "decided nothing", timeout=10)
+            await anew.whisper(FOLAKE, "had no effect", timeout=10)
             assert anew.record()["status"] == "pending"
             await stage.workspace.click(FOLAKE, AGENTS, new.ts, label="No")
             assert (await anew.reply("rpl_2"))["response"] is False

@@ -79,7 +79,7 @@ async def test_p6_picture_counts_only_what_its_reader_may_see(stage: World) -> N
     [
         ("files.getUploadURLExternal", "refuse:file_uploads_disabled", "Slack says file_uploads_disabled. "),
         ("files.completeUploadExternal", "429:5", "Slack is busy or out of reach, please try again in a minute. "),
-        ("files.completeUploadExternal", "accept_then_drop", "so it may be there all the same. "),
+        ("files.completeUploadExternal", "accept_then_drop", "it may have arrived anyway. "),
         ("conversations.open", "refuse:user_disabled", "Slack says user_disabled. "),
     ],
 )  # fmt: skip

@@ -146,5 +146,5 @@ async def test_shell_script_waits_on_while_the_bot_starts_anew(
     async with stage.bot():
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await process.communicate()
-        await stage.now_says(card, "Delivered and confirmed")
+        await stage.now_says(card, "the agent has resumed")
     assert (process.returncode, len(stage.cards())) == (0, 1)

@@ -132,7 +132,7 @@ async def test_form_is_filled_in_the_modal(stage: World, asker: Asker) -> None:
     assert state["answer"] == ANSWER  # what is optional and empty is left out
     valid(state["answer"])
     assert "Share: 0.25\n" in state["label"]
-    card = await stage.now_says(card, "Delivered and confirmed")
+    card = await stage.now_says(card, "the agent has resumed")
     for shown in (card.text, said(card)):
         assert "Tags: hotfix, chore" in shown
         assert "At: 2026-11-18 11:06:40 UTC" in shown

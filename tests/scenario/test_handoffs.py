@@ -130,7 +130,7 @@ async def test_handoff_that_is_handed_on_pages_that_person_until_they_take_it(st
         card = await hand_over(stage)
         await stage.press(card, "Hand to…", FOLAKE)
         await stage.modal(FOLAKE)
-        assert (await stage.workspace.submit_view(FOLAKE, {"To whom": ADE})).ok
+        assert (await stage.workspace.submit_view(FOLAKE, {"Hand to": ADE})).ok
         mine = await stage.live(REASON, ADE, wants=ALL)
         await stage.becomes(card, f"Handed to <@{ADE}>")
         word = await stage.message(f"<@{FOLAKE}> handed “Planner")

@@ -114,7 +114,7 @@ async def test_answer_comes_back_through_every_door(stage: World, url: str, door
     assert "answered by user:slack/" in words(result)
     assert '"67"' in words(result)
     assert "\n" not in words(result)
-    await stage.now_says(card, "Delivered and confirmed")
+    await stage.now_says(card, "the agent has resumed")
 
 
 @pytest.mark.parametrize(("door", "version"), [DOORS[0], DOORS[-1]])
@@ -130,7 +130,7 @@ async def test_call_that_was_not_answered_says_how_to_wait(
         waiting = asyncio.create_task(caller.call("wait_for_answer", id=asked["id"]))
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await waiting)["answer"] is True
-        await stage.now_says(card, "Delivered and confirmed")
+        await stage.now_says(card, "the agent has resumed")
         # It is over, and was handed out: asked again, it is another question.
         again = await caller.call("ask_human", question="Go on?", kind="yes_no", wait=0)
         assert again["id"] != asked["id"]
@@ -185,7 +185,7 @@ async def test_withdrawn_too_late_is_the_answer(stage: World, url: str) -> None:
         await stage.now_says(card, "Answer: 12.5")
         late = await caller.call("withdraw_question", id=asked["id"])
         assert (late["status"], late["answer"]) == ("answered", 12.5)
-        await stage.now_says(card, "Delivered and confirmed")
+        await stage.now_says(card, "the agent has resumed")
 
 
 @pytest.mark.parametrize("door", ["http", "stdio"])
@@ -239,11 +239,11 @@ async def test_broken_off_call_withdraws_nothing_and_asks_nothing_twice(
         asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="No")
-    await stage.now_says(card, "Not picked up yet")
+    await stage.now_says(card, "Not picked up by the agent yet")
     async with called(door, version, url) as caller:  # another client, whose ids begin again
         state = await caller.call("ask_human", **question, wait=1)
         assert state["answer"] is False
-        await stage.now_says(card, "Delivered and confirmed")
+        await stage.now_says(card, "the agent has resumed")
         asked = await caller.call("ask_human", **question, wait=0)
         assert asked["status"] == "waiting"
         same = await asyncio.gather(*(caller.call("ask_human", **question, wait=0) for _ in range(5)))
@@ -296,7 +296,7 @@ async def test_named_session_joins_an_approval_only_while_it_waits(stage: World,
             lambda: next((each for each in stage.cards() if clarification_of(each) == asked["id"]), None)
         )
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
-        await stage.now_says(card, "Not picked up yet")
+        await stage.now_says(card, "Not picked up by the agent yet")
         again = await caller.call("ask_approval", **sending)  # it was accepted once, for the call before
         assert (again["id"] != asked["id"], again["status"]) == (True, "waiting")
         assert (await caller.call("wait_for_answer", id=asked["id"]))["answer"]["decision"] == "accept"
@@ -329,7 +329,7 @@ async def test_answer_that_was_not_fetched_in_time_is_nobody_elses(
             asked = await one.call(tool, **arguments, timeout=60, wait=0)
             card = await stage.card("Go on")
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
-            await stage.now_says(card, "Not picked up yet")
+            await stage.now_says(card, "Not picked up by the agent yet")
         clock.leap(timedelta(seconds=61))
         async with called("http", "2026-07-28", url_of(bot)) as third:
             late = await third.call(tool, **arguments, timeout=60, wait=0)

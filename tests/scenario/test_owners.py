@@ -137,7 +137,7 @@ async def test_escalated_question_is_taken_on_its_card_as_on_its_page(stage: Nig
         await stage.escalate()
         page = await stage.live("Shall I go on?")
         shown = await stage.becomes(card, "Escalated")
-        await press(stage, shown, "Take", ADE, "Pages about it stop")
+        await press(stage, shown, "Take", ADE, "Its pages stop")
         await stage.becomes(page, f"<@{ADE}>")
         shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
         assert controls(shown) == ["Yes", "No", "Take over"]

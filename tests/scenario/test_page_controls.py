@@ -43,9 +43,9 @@ async def test_hand_over_pages_the_new_person_at_once(stage: Night) -> None:
         await stage.press(page, "Hand to…")
         await stage.modal(ONCALL)
         for nobody in (GIO,):
-            refused = await stage.workspace.submit_view(ONCALL, {"To whom": nobody})
+            refused = await stage.workspace.submit_view(ONCALL, {"Hand to": nobody})
             assert "full member" in str(refused.errors)
-        assert (await stage.workspace.submit_view(ONCALL, {"To whom": ADE})).ok
+        assert (await stage.workspace.submit_view(ONCALL, {"Hand to": ADE})).ok
         mine = await stage.live("Shall I go on?", ADE, wants=["Yes", *ALL])
         await stage.becomes(card, f"Handed to <@{ADE}>")
         word = await stage.message(f"<@{ONCALL}> handed {FIRST} to <@{ADE}>.")
@@ -63,9 +63,9 @@ async def test_page_is_not_handed_to_oneself_and_stays_snoozed(stage: Night) -> 
         snoozed = await stage.becomes(page, "Snoozed until")
         await stage.press(snoozed, "Hand to…")
         await stage.modal(ONCALL)
-        refused = await stage.workspace.submit_view(ONCALL, {"To whom": ONCALL})
+        refused = await stage.workspace.submit_view(ONCALL, {"Hand to": ONCALL})
         assert "click Take" in str(refused.errors)
-        assert (await stage.workspace.submit_view(ONCALL, {"To whom": ADE})).ok
+        assert (await stage.workspace.submit_view(ONCALL, {"Hand to": ADE})).ok
         await stage.becomes(card, f"Handed to <@{ADE}>")
     words = [each.text for each in stage.workspace.messages(AGENTS)]
     assert not any(f"handed {FIRST} to <@{ONCALL}>" in each for each in words)

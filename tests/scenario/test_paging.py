@@ -38,7 +38,7 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
             f"{called}Planner is still waiting for an answer ({FIRST}): Shall I go on?"
         )
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
-        assert "the agent assumes “no”" in nudge.text
+        assert "the agent uses its default: “no”" in nudge.text
         assert not stage.pages()
 
         await stage.later(bot, minutes=15)

@@ -234,7 +234,7 @@ async def test_expired_question_says_what_the_agent_assumes(
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         card = await stage.ask(timeout_seconds=60, **fields)
         if "“" in words:
-            told = f"If nobody answers, the agent assumes {words[words.index('“') :]}"
+            told = f"If no one answers, the agent assumes {words[words.index('“') :]}"
             assert told in card.text
             assert told in json.dumps(card.blocks, ensure_ascii=False)
         shown = await stage.now_says(card, words)
@@ -250,7 +250,7 @@ async def test_p4_answer_that_reaches_the_producer_too_late_says_so(tmp_path: Pa
         await stage.producer.down()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await clock.pass_by(480)
-        shown = await stage.now_says(card, "Too late: the agent no longer waited")
+        shown = await stage.now_says(card, "Too late: the agent was no longer waiting")
         assert f"<@{FOLAKE}>" in said(shown)
         assert not stage.producer.replies
 

@@ -150,7 +150,7 @@ async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(
     [
         ("answer", ("Answered by user:os/root@build-7", "Answer: SQLite")),
         ("agent", ("Answered by agent:architect", "Answer: SQLite")),
-        ("abandon", ("Closed by hand", "By user:os/root@build-7")),
+        ("abandon", ("Closed without an answer", "By user:os/root@build-7")),
         ("escalate", ("Escalated. AGENT_ERROR: architect did not answer within 2 s.",)),
     ],
 )

@@ -48,7 +48,7 @@ async def test_answer_says_who_chose_what(stage: World, url: str) -> None:
     assert answer.decided_by is not None
     assert answer.decided_by.startswith("user:slack/")
     assert (answer.state["agent"], answer.state["session"]) == ("planner", "s")
-    await stage.now_says(card, "Delivered and confirmed")
+    await stage.now_says(card, "the agent has resumed")
 
 
 async def test_only_a_no_is_falsy(stage: World, url: str) -> None:
@@ -315,7 +315,7 @@ async def test_bot_is_killed_while_the_question_waits(stage: World, port: int, h
     async with Life.of(stage):
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="b")
         assert (await asking).value == "b"
-        await stage.now_says(card, "Delivered and confirmed")
+        await stage.now_says(card, "the agent has resumed")
         assert len(stage.cards()) == 1
 
 

@@ -65,7 +65,7 @@ async def test_question_is_answered_while_the_caller_waits(stage: World, asker: 
     state = await waiting
     assert (state["status"], state["answer"], state["label"]) == ("answered", "67", "67")
     assert state["decided_by"].startswith("user:slack/")
-    assert "Not picked up" not in said(await stage.now_says(card, "Delivered and confirmed"))
+    assert "Not picked up" not in said(await stage.now_says(card, "the agent has resumed"))
     assert stage.record()["status"] == "resolved"
 
 
@@ -134,10 +134,10 @@ async def test_answer_that_nobody_fetches_is_not_picked_up(stage: World, asker: 
     asked = await asker.ask(question="Go on?", kind="yes_no")
     card = await stage.card("Go on?")
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-    await stage.now_says(card, "Not picked up yet")
+    await stage.now_says(card, "Not picked up by the agent yet")
     assert stage.record()["status"] == "answered"
     assert (await asker.look(asked))["answer"] is True
-    await stage.now_says(card, "Delivered and confirmed")
+    await stage.now_says(card, "the agent has resumed")
 
 
 async def test_two_bots_that_are_asked_the_same_at_once_ask_it_once(
@@ -323,7 +323,7 @@ async def test_answer_that_is_never_picked_up_is_told_in_the_thread(tmp_path: Pa
         assert told.thread_ts == card.ts
         await stage.now_says(card, "The agent never picked it up")
         assert (await Asker(http).look(asked))["answer"] is True
-        await stage.now_says(card, "Delivered and confirmed")
+        await stage.now_says(card, "the agent has resumed")
 
 
 @pytest.mark.either_database

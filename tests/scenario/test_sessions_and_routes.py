@@ -129,7 +129,7 @@ async def test_modal_that_slack_does_not_open_is_said(stage: World) -> None:
         card = await stage.ask(**WORDS)
         stage.workspace.faults.add("views.open", "refuse:expired_trigger_id")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
-        await stage.whisper(FOLAKE, "press the button again")
+        await stage.whisper(FOLAKE, "click the button again")
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Answer…")
         await stage.modal(FOLAKE)
 

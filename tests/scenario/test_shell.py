@@ -171,7 +171,7 @@ async def test_shell_escalates_and_abandons_and_the_bot_shows_it(stage: World) -
         await project.fine("escalate", "100001", "nobody here knows")
         await stage.page("nobody here knows", ONCALL)
         await project.fine("abandon", "100001", "not needed")
-        assert not controls(await stage.now_says(card, "Closed by hand"))
+        assert not controls(await stage.now_says(card, "Closed without an answer"))
 
 
 async def test_shell_asks_people_and_prints_what_one_of_them_replied_in_slack(stage: World) -> None:

@@ -87,7 +87,7 @@ async def test_message_that_is_no_answer_here_is_said_why(stage: World) -> None:
         assert "not in the thread of an agent's session" in words(await use(stage, elsewhere))
         random = await stage.workspace.post(FOLAKE, RANDOM, "yes")  # the bot is not even there
         assert "not in the thread of an agent's session" in words(await use(stage, random))
-        assert "not a person's" in words(await use(stage, card))
+        assert "A person did not write this" in words(await use(stage, card))
         assert "yes or no" in words(await use(stage, await talk(stage, "the moon", card)))
         assert stage.record()["status"] == "pending"
 

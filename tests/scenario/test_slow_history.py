@@ -87,7 +87,7 @@ async def test_p10_question_does_not_expire_before_its_thread_was_read(tmp_path:
             await clock.pass_by(40)
             assert stage.record()["status"] in {"pending", "stale", "escalated"}
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            assert "still being looked for" in (await stage.whisper(FOLAKE, "its time ran out")).text
+            assert "still being collected" in (await stage.whisper(FOLAKE, "it expired")).text
             assert stage.record()["status"] in {"pending", "stale", "escalated"}
             stage.workspace.faults.clear()
             await stage.now_says(card, f"<@{ADE}>")

@@ -113,7 +113,7 @@ async def test_p5_decision_that_another_program_changed_is_handed_out_to_nobody(
         state = (await http.get(f"/questions/{NAME}")).json()
         assert state["answer"] == {"decision": "reject", "arguments": PAYMENT["arguments"]}
         await stage.until(lambda: stage.record()["status"] == "resolved")
-        await stage.now_says(await stage.card("Send the payment"), "Delivered and confirmed")
+        await stage.now_says(await stage.card("Send the payment"), "the agent has resumed")
         shown = [said(each) for each in stage.cards()]
         await another_writes(stage, CHANGES[kind])
         await stage.message(NAME, FALLBACK)
@@ -132,7 +132,7 @@ async def test_p5_nor_an_accepted_one_before_it_was_fetched(stage: World) -> Non
     async with caller(stage) as http:
         await decide(stage, http)
         card = await stage.card("Send the payment")
-        await stage.now_says(card, "Not picked up yet")
+        await stage.now_says(card, "Not picked up by the agent yet")
         shown = [said(each) for each in stage.cards()]
         await another_writes(stage, lambda record: record["aaep"].update(response="reject", label="Reject"))
         await is_refused(http)

@@ -206,7 +206,7 @@ async def test_nobody_is_told_that_there_is_no_clarification(stage: World, troub
         card = await stage.ask(question="Before?", **IN_42)
         with trouble(stage.folder / "ledgers"):
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-            await stage.whisper(FOLAKE, "cannot be read or written right now")
+            await stage.whisper(FOLAKE, "cannot be read or saved right now")
             await stage.workspace.command(FOLAKE, AGENTS, "/clarify", "show CLR-42-001")
             await stage.until(lambda: len(stage.workspace.ephemerals(FOLAKE)) == 2)
             shown = "".join(each.text for each in stage.workspace.ephemerals(FOLAKE))

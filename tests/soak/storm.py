@@ -89,7 +89,7 @@ ALL = (
 )
 SETTLED = 60.0  # seconds after a takeover, when no question has two cards with controls any more
 PATIENCE = 300.0
-NOT_TAKEN = ("try again", "nothing was", "was not taken", "could not be stored, so it was not")
+NOT_TAKEN = ("try again", "nothing was", "was not taken", "could not be saved, so it does not")
 _ACK, _RETRIES = 3.0, (0.0, 5.0, 30.0)
 _READ = sum(_RETRIES) + _ACK * (len(_RETRIES) + 1) + 3.0  # until Slack's last try with an event is over
 _NAMED = re.compile(r" with (rpl-\d+)\?")

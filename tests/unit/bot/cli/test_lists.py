@@ -164,7 +164,7 @@ def test_show_of_an_agents_event_says_how_to_answer(prompt: Prompt) -> None:
     said = prompt.fine("show", "42")
     assert "1. Staging\n  2. Production\n" in said
     assert "through producer planner" in said
-    assert "If nobody answers, the agent uses its default: Staging" in said
+    assert "If no one answers, the agent uses its default: Staging" in said
     assert "clarify answer CLR-42-001 1" in said
 
 

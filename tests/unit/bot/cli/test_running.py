@@ -98,7 +98,7 @@ def misconfigured(prompt: Prompt) -> None:
             "ALREADY_ANSWERED",
             "CLR-42-001 was already answered by agent:architect: “PostgreSQL” (just now).",
         ),
-        (abandoned, ["answer", "CLR-42-001", "MySQL"], "CLOSED", "Closed by hand"),
+        (abandoned, ["answer", "CLR-42-001", "MySQL"], "CLOSED", "Closed without an answer"),
         (abandoned, ["show", "CLR-42-001", "--wait"], "CLOSED", "is closed"),
         (
             twice_round,

@@ -137,7 +137,7 @@ MODAL = {
         {
             "type": "input",
             "block_id": HAND_BLOCK,
-            "label": {"type": "plain_text", "text": "To whom"},
+            "label": {"type": "plain_text", "text": "Hand to"},
             "element": {"type": "users_select", "action_id": HAND_ACTION},
         }
     ],

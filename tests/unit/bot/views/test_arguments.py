@@ -67,7 +67,7 @@ def state_of(block: dict[str, Any], text: str | None = None) -> dict[str, Any]:
 def fields(record: Clarification) -> dict[str, dict[str, Any]]:
     view = RENDERER.answer_modal(record)
     judge_view(view)
-    assert "Answer in the thread" not in json.dumps(view)
+    assert "answer in the thread" not in json.dumps(view)
     return {b["block_id"]: b for b in view["blocks"] if b.get("block_id", "").startswith("argument.")}
 
 

@@ -174,9 +174,9 @@ def test_card_verbosity(verbosity: Any, seen: list[str], unseen: list[str]) -> N
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"default_response": "65"}, "If nobody answers, the agent assumes “65”"),
-        ({"default_response": False}, "If nobody answers, the agent assumes “no”"),
-        ({}, "If nobody answers, the agent decides on its own"),
+        ({"default_response": "65"}, "If no one answers, the agent uses its default: “65”"),
+        ({"default_response": False}, "If no one answers, the agent uses its default: “no”"),
+        ({}, "If no one answers, the agent decides on its own"),
         ({"timeout_seconds": None}, "No time limit"),
     ],
 )
@@ -206,7 +206,7 @@ def test_text_read_aloud_stands_alone() -> None:
         "retirement-planner asks (CLR-42-001): Which retirement age should I plan for?\n"
         "Choices:\n1. Age 60\n2. Age 65 (standard)\n"
         "Context: Savings.\n"
-        "Answer by 24 May 2026, 14:27 UTC. If nobody answers, the agent assumes “Age 65 (standard)”.\n"
+        "Answer by 24 May 2026, 14:27 UTC. If no one answers, the agent uses its default: “Age 65 (standard)”.\n"
         "Reply with the number of a choice (1), or its label, or a number (1200 or 12.5). "
         "Start with note: to comment without answering."
     )

@@ -211,8 +211,8 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
             "Irreversible: it cannot be undone (the agent also calls it reversible with effort).",
         ),
         ({"consequence": None}, "Consequence: (the agent did not say)"),
-        ({"default_decision": None}, "If nobody answers, the agent has not said what it will do"),
-        ({"default_decision": "accept"}, "Warning: if nobody answers, the agent does this"),
+        ({"default_decision": None}, "If no one answers, the agent has not said what it will do"),
+        ({"default_decision": "accept"}, "Warning: if no one answers, the agent does this"),
     ],
 )
 def test_card_says_in_words_what_is_at_stake(fields: dict[str, Any], said: str) -> None:
@@ -269,7 +269,7 @@ def test_nudge_says_what_waits_and_how_to_decide() -> None:
         assert part in shown(message.blocks)
     warned = RENDERER.message(nudge(consent_of(action="Wipe " * 200, default_decision="accept"), []))
     for words_ in (warned.text, shown(warned.blocks)):
-        assert "Warning: if nobody answers, the agent does this" in words_
+        assert "Warning: if no one answers, the agent does this" in words_
     long = RENDERER.message(nudge(consent_of(action="Wipe " * 400), []))
     assert "Answer on its card: this message does not show all of it." in long.text
     assert "accept or reject" not in long.text
@@ -307,7 +307,7 @@ def test_typed_accept_needs_a_card_and_a_page_that_show_everything(
     record = consent_of(action=f"Run it. {'x' * size}")
     seen = [RENDERER.card(record)]
     if paged:
-        record = told_why(record, f"Nobody answered in time. {'y' * 400}")
+        record = told_why(record, f"No answer, even after a reminder. {'y' * 400}")
         seen = [RENDERER.card(record), RENDERER.message(page_card(content(about(record))))]
     assert shows_whole(record, "normal") is whole
     if whole:

@@ -100,7 +100,7 @@ def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) 
                 irreversible=True, default_decision="reject", timeout_seconds=300, extra_context={"account": 7},
             ),
             ["cannot be answered from Slack", "Transfer $500.", "Consequence: Funds move.", "Risk: high",
-             "Irreversible", "If nobody decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
+             "Irreversible", "If no one decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
         ),
                 (
             event("awaiting.clarification", question="Which?", choices=[{"value": "a", "label": "Apple"}]),
@@ -280,14 +280,14 @@ def test_nudge_says_what_is_asked_and_how_to_answer() -> None:
         "<@U0GOOD>",
         "Which retirement age should I plan for?",
         "Answer by <!date^1779632820^",
-        "If nobody answers, the agent assumes “65”",
+        "If no one answers, the agent uses its default: “65”",
         "Answer on its card, or in this thread: reply with yes or no.",
     ):
         assert part in seen
     assert message.text.splitlines() == [
         "<@U0GOOD> retirement-planner is still waiting for an answer (CLR-42-001): Which retirement age should I plan for?",
         "Answer by 24 May 2026, 14:27 UTC.",
-        "If nobody answers, the agent assumes “65”.",
+        "If no one answers, the agent uses its default: “65”.",
         "Answer on its card, or in this thread: reply with yes or no.",
     ]
     assert labels(message.blocks) == []

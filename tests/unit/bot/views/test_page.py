@@ -41,9 +41,9 @@ def test_page_of_a_question_carries_everything_to_decide() -> None:
 def test_page_of_a_stale_question_does_not_say_the_question_twice() -> None:
     record = record_of()
     stale = record.model_copy(update={"aaep": record.asked.model_copy(update={"escalated_for": "stale"})})
-    found = told_why(stale, f"Nobody answered in time.\nplanner asks human: “{record.question}”")
+    found = told_why(stale, f"No answer, even after a reminder.\nplanner asks human: “{record.question}”")
     seen = shown(judged(page_card(content(about(found)))).blocks)
-    assert "Why: Nobody answered in time." in seen
+    assert "Why: No answer, even after a reminder." in seen
     assert seen.count(record.question) == 1
 
 
@@ -114,7 +114,7 @@ def test_outside_words_too_long_push_nothing_out(long: str) -> None:
 def test_largest_question_fits_and_the_whole_follows(largest: Clarification) -> None:
     record = told_why(largest, "𝔚" * 1500)
     message = judged(page_card(content(about(record))))
-    assert "The full text is in the thread" in message.text
+    assert "The full text is in this thread" in message.text
     assert message.more
     assert labels(message.blocks)[-4:] == CONTROLS
     judged(page_card(content(item(kind="escalated", record=record), covered=True)))
