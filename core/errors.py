@@ -47,7 +47,7 @@ class NotFound(ClarifyError):
     code = "NOT_FOUND"
 
     def __init__(self, clarification_id: str) -> None:
-        super().__init__(f"There is no clarification {clarification_id}.")
+        super().__init__(f"There is no question {clarification_id}.")
         self.clarification_id = clarification_id
 
 

@@ -208,7 +208,7 @@ class Lists:
         found, unreadable = await self.of_issue(command.issue, person)
         odd = [f"{unreadable} more cannot be read in issue-{command.issue}.json"] if unreadable else []
         if not found:
-            nothing = f"Issue {command.issue} has no clarifications that you may see."
+            nothing = f"Issue {command.issue} has no questions that you may see."
             return said(" ".join([nothing, *(f"{each}." for each in odd)]), live=False)
         rights = await self._access.rights(person, {audience_of(record) for record in found})
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"

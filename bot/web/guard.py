@@ -98,7 +98,7 @@ class ErrorBody(BaseModel):
 
     error: str = Field(description="A stable code, for programs", examples=["NOT_FOUND"])
     message: str = Field(
-        description="What is wrong, for people", examples=["There is no clarification CLR-42-001."]
+        description="What is wrong, for people", examples=["There is no question CLR-42-001."]
     )
     field: str | None = Field(default=None, description="The field that is wrong, if it is one field")
 

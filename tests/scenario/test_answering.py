@@ -52,7 +52,7 @@ async def test_select_answers_where_choices_are_many(stage: World) -> None:
 @pytest.mark.parametrize(
     ("fields", "values", "response"),
     [
-        ({"accepted_response_kinds": ["numeric"]}, {"A number": "12.5"}, 12.5),
+        ({"accepted_response_kinds": ["numeric"]}, {"Number": "12.5"}, 12.5),
         (
             {"accepted_response_kinds": ["freetext"]},
             {"Your answer": "Wait <a day> & see"},

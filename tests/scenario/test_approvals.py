@@ -313,7 +313,7 @@ async def test_accept_typed_without_seeing_all_is_refused_and_a_reject_counts(
 @pytest.mark.parametrize(
     ("field", "entered", "told"),
     [
-        ("tags", '["a", ', "no JSON"),
+        ("tags", '["a", ', "not JSON"),
         ("tags", "7", "a list in brackets"),
         ("count", "many", "a number"),
         ("to", "", "required"),
@@ -416,7 +416,7 @@ async def test_too_few_who_may_answer_are_told_to_on_call_at_once(stage: World) 
 async def test_too_few_who_may_answer_page_nobody_where_nobody_is_to_be_paged(stage: World) -> None:
     async with asking(stage, routed(stage, "", answerers=(FOLAKE,))) as http:
         asked, card = await ask(stage, http, approvals=3, escalate=False)
-        await stage.now_says(card, "Only 1 person could answer this")
+        await stage.now_says(card, "only 1 person could answer")
         assert not (await look(http, asked))["escalated"]
 
 
@@ -438,7 +438,7 @@ async def test_reminder_says_how_many_are_missing_and_expiry_is_never_consent(tm
         await press(stage, FOLAKE, card, "Accept")
         await stage.now_says(card, "One more person must approve")
         clock.leap(timedelta(minutes=31))
-        reminder = await stage.message("still waits")
+        reminder = await stage.message("still waiting")
         assert "One more person must approve (1 of 2 so far)" in said(reminder)
         clock.leap(timedelta(hours=2))
         await stage.now_says(card, "Expired")

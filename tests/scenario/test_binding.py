@@ -51,7 +51,7 @@ async def test_two_bots_on_one_app_answer_only_what_they_asked(stage: World) -> 
         for _ in range(2):
             await stage.workspace.click(FOLAKE, AGENTS, mine.ts, label="Yes")
         assert (await stage.reply("rpl_1"))["response"] is True
-        await stage.whisper(FOLAKE, "another installation")
+        await stage.whisper(FOLAKE, "nother installation")
         assert other.record()["status"] == "pending"
         for _ in range(2):
             await stage.workspace.click(FOLAKE, AGENTS, theirs.ts, label="No")
@@ -159,17 +159,17 @@ async def test_modal_page_list_and_home_of_another_installation_decide_nothing(s
             before = anew.record()
             await workspace.choose_user(ONCALL, hand, FOLAKE)
             outcome = await workspace.submit_view(ONCALL)
-            assert "another installation" in str(outcome.errors)
+            assert "nother installation" in str(outcome.errors)
             await workspace.close_view(ONCALL)
             outcome = await workspace.submit_view(FOLAKE, {"answer.freetext": "production"})
-            assert "another installation" in str(outcome.errors)
+            assert "nother installation" in str(outcome.errors)
             await workspace.press_ephemeral(ADE, listed, "Answer…")
-            await anew.whisper(ADE, "another installation")
+            await anew.whisper(ADE, "nother installation")
             assert not workspace.views(ADE)
             await workspace.press_home(ADE, "Answer…")
-            assert "another installation" in str((await anew.modal(ADE)).payload)
+            assert "nother installation" in str((await anew.modal(ADE)).payload)
             await workspace.click(ONCALL, page.channel, page.ts, label="Take")
-            await anew.whisper(ONCALL, "another installation")
+            await anew.whisper(ONCALL, "nother installation")
             assert anew.record() == before
 
 

@@ -50,7 +50,7 @@ def buttons_about(page: Message, clarification: str) -> list[str]:
 
     Pages name other questions, too: each side of a deadlock the other.
     """
-    mine = {f"Show {clarification}", *(["Answer…"] if page.text.startswith(clarification) else [])}
+    mine = {f"Show {clarification}", *(["Answer…"] if f"waiting · {clarification}." in page.text else [])}
     return [label for label in controls(page) if label in mine]
 
 

@@ -122,7 +122,7 @@ async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage
         await stage.whisper(other, f"<@{winner}> claimed this already")
         await stage.becomes(page, f"Claimed by <@{winner}>", without=ALL)
         await stage.message(f"<@{winner}> claimed “Planner")
-        assert len([m for m in stage.workspace.thread(AGENTS, card.ts) if "took" in m.text]) == 1
+        assert len([m for m in stage.workspace.thread(AGENTS, card.ts) if "claimed" in m.text]) == 1
 
 
 async def test_handoff_that_is_handed_on_pages_that_person_until_they_take_it(stage: Night) -> None:
@@ -144,7 +144,7 @@ async def test_p6_guest_who_presses_take_on_the_card_is_told_no(stage: Night) ->
         card = await hand_over(stage)
         for stranger in (GIO, ADE):
             await stage.press(card, "Take", stranger)
-            told = await stage.whisper(stranger, "you are not on call here")
+            told = await stage.whisper(stranger, "you are neither on call here")
             assert f"<@{FOLAKE}>" in told.text
         assert "Take" in controls(stage.workspace.message(AGENTS, card.ts))
 

@@ -237,7 +237,7 @@ async def test_foreign_question_that_nobody_answers_in_time_has_a_card_and_its_r
     written(stage, staleAfter="2026-01-05T09:00:00.000Z")
     async with stage.bot(configured(stage)):
         card = await stage.card("Tabs or spaces?")
-        await stage.until(lambda: [each for each in said_in(stage, card) if "still waits" in each.text])
+        await stage.until(lambda: [each for each in said_in(stage, card) if "still waiting" in each.text])
 
 
 def said_in(stage: World, card: Message) -> list[Message]:

@@ -60,7 +60,7 @@ async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_bac
         await bot.messages.in_flight.settled()
         with storage_busy(stage):
             await stage.workspace.post(ADE, AGENTS, "no", thread_ts=card.ts)
-            told = await stage.whisper(ADE, "could not be stored")
+            told = await stage.whisper(ADE, "could not be saved")
             assert told.thread_ts == card.ts
             await refused_for_good(stage)
             assert stage.record()["status"] == "pending"

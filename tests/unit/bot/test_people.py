@@ -389,7 +389,7 @@ def by_ade(record: Clarification) -> Clarification:
         (Superseded(record_of()), [phrases.STALE_CARD], True),
         (AnswerRejected("Reply with <yes> or no."), ["Reply with &lt;yes&gt; or no."], True),
         (LockTimeout(42, 2.0, "somebody"), ["try again", "Nothing was changed"], False),
-        (LedgerUnwritable(42, "the disk is full"), ["could not be stored"], False),
+        (LedgerUnwritable(42, "the disk is full"), ["could not be saved"], False),
         (TooLong("answer", 2001, 2000), ["2001 characters", "at most 2000"], True),
         (SlackUnreachableError("users.info: TimeoutError"), [PEOPLE_UNKNOWN], False),
     ],
