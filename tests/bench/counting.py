@@ -1,0 +1,337 @@
+"""`python -m tests.bench.counting COUNTS SITES WORDS…`: runs `clarify WORDS` and counts what it does.
+
+The real functions are wrapped before the product is imported; the product knows nothing of it. The figures stand in the
+file COUNTS, which the parent maps too: it reads them at any time without waking this process. If SITES is not empty,
+each operation is also written to that file, one JSON object a line, with the functions of ours that led to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hmac
+import importlib
+import json
+import mmap
+import os
+import queue
+import re
+import selectors
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+EXACT = (
+    "database commits",
+    "ledger writes",
+    "ledger fsyncs",
+    "validations",
+    "serialisations",
+    "seals",
+    "HTTP calls to Slack",
+    "HTTP calls to producers",
+)
+TURNS, HOPS = "event-loop turns", "thread hops"
+OPERATIONS = (*EXACT, HOPS, TURNS)
+_PENDING, _WAITS = len(OPERATIONS), len(OPERATIONS) + 1
+ROOM = 8 * (len(OPERATIONS) + 2)  # bytes
+
+# What holds a record, whole or in part; and the functions that write one in a form of their own.
+MODELS = (("core.clarification", "Clarification"), ("core.clarification", "Aaep"))
+WRITERS = (("core.records", "digest"), ("core.records", "encode"))
+
+_ROOT = str(Path(__file__).parents[2])
+_OURS = tuple(f"{_ROOT}/{part}/" for part in ("bot", "core"))
+_DEPTH = 6
+_CHANGES = re.compile(r"\s*(insert|update|delete|replace)\s+(?:or \w+ )?(?:into |from )?(\w+)", re.IGNORECASE)
+
+
+class Seen:
+    """The figures of a counted process, as its parent sees them."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(ROOM))
+        self._cells = _cells(path)
+
+    def now(self) -> dict[str, int]:
+        """How often each operation was done since the process began."""
+        return dict(zip(OPERATIONS, self._cells, strict=False))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the event loop waits, and nothing that it handed on is under way."""
+        return self._cells[_WAITS] == 1 and self._cells[_PENDING] == 0 and self._cells[_WAITS] == 1
+
+
+def _cells(path: Path) -> memoryview[int]:
+    with path.open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), ROOM)).cast("q")
+
+
+class Counter:
+    """Counts in shared memory; `pending` is what was handed to others and has not come back."""
+
+    def __init__(self, path: Path, sites: Path | None) -> None:
+        self._cells = _cells(path)
+        self._guard = threading.Lock()
+        self._sites = None if sites is None else sites.open("a", buffering=1)
+
+    @property
+    def tells_sites(self) -> bool:
+        return self._sites is not None
+
+    def count(self, operation: str, *about: str, site: list[str] | None = None) -> None:
+        with self._guard:
+            self._cells[OPERATIONS.index(operation)] += 1
+            if self._sites is not None and operation != TURNS:
+                said = {"operation": operation, "about": about, "site": stack() if site is None else site}
+                self._sites.write(json.dumps(said) + "\n")
+
+    def pending(self, change: int) -> None:
+        with self._guard:
+            self._cells[_PENDING] += change
+
+    def waits(self, yes: bool) -> None:  # noqa: FBT001 - one word
+        self._cells[_WAITS] = int(yes)
+
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        self.pending(1)
+        try:
+            yield
+        finally:
+            self.pending(-1)
+
+
+def stack() -> list[str]:
+    """The functions of ours that are running, the innermost first."""
+    found: list[str] = []
+    frame = sys._getframe(1)
+    while frame is not None and len(found) < _DEPTH:
+        code = frame.f_code
+        if code.co_filename.startswith(_OURS):
+            found.append(f"{code.co_filename.removeprefix(_ROOT)[1:]}:{code.co_qualname}")
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
+def wrap(counter: Counter, ledgers: Path) -> None:
+    """Has the real functions counted. Nothing of the product has been imported yet."""
+    _wrap_threads(counter)
+    _wrap_loop(counter)
+    _wrap_files(counter, ledgers)
+    _wrap_databases(counter)
+    _wrap_records(counter)
+    _wrap_http(counter)
+    _wrap_watching(counter)
+
+
+def _wrap_threads(counter: Counter) -> None:
+    """A hop is what is put in a queue between threads, a thread that is started, or what comes back to the event loop."""
+
+    class Counted(queue.SimpleQueue[Any]):
+        """Executors and SQLite's connections take their work from these: it is done when they come for more."""
+
+        def __init__(self) -> None:
+            self._busy = threading.local()
+
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
+            if item is not None:  # what ends an executor's thread
+                counter.count(HOPS, "to a thread")
+                counter.pending(1)
+            super().put(item)
+
+        put_nowait = put
+
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+            if getattr(self._busy, "has", False):
+                self._busy.has = False
+                counter.pending(-1)
+            item = super().get(block, timeout)
+            self._busy.has = item is not None
+            return item
+
+        def get_nowait(self) -> Any:
+            return self.get(block=False)
+
+    queue.SimpleQueue = Counted  # type: ignore[misc]
+
+    def told(put: Callable[..., None], of: queue.Queue[Any], *args: Any, **kwargs: Any) -> None:
+        counter.count(HOPS, "to a thread")
+        put(of, *args, **kwargs)
+
+    _replace(queue.Queue, "put", told)
+
+    def begun(start: Callable[..., None], thread: threading.Thread) -> None:
+        if not stack():
+            return start(thread)
+        counter.count(HOPS, "a new thread")
+        return start(thread)
+
+    _replace(threading.Thread, "start", begun)
+
+
+def _wrap_loop(counter: Counter) -> None:
+    def turn(run_once: Callable[..., None], loop: asyncio.BaseEventLoop) -> None:
+        counter.count(TURNS)
+        run_once(loop)
+
+    def back(call: Callable[..., Any], loop: Any, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def come(*given: Any) -> None:
+            counter.pending(-1)
+            callback(*given)
+
+        if threading.current_thread() is not threading.main_thread():
+            counter.count(HOPS, "back to the event loop")
+        counter.pending(1)
+        return call(loop, come, *args, **kwargs)
+
+    def select(wait: Callable[..., Any], selector: Any, timeout: float | None = None) -> Any:
+        counter.waits(timeout is None or timeout > 0)
+        try:
+            return wait(selector, timeout)
+        finally:
+            counter.waits(False)
+
+    _replace(asyncio.base_events.BaseEventLoop, "_run_once", turn)
+    _replace(asyncio.base_events.BaseEventLoop, "call_soon_threadsafe", back)
+    _replace(selectors.EpollSelector, "select", select)
+
+
+def _wrap_files(counter: Counter, ledgers: Path) -> None:
+    def fsync(sync: Callable[..., None], handle: int) -> None:
+        counter.count("ledger fsyncs", Path(os.readlink(f"/proc/self/fd/{handle}")).name[:30])
+        sync(handle)
+
+    def replace(put: Callable[..., None], source: Any, to: Any, **kwargs: Any) -> None:
+        if Path(to).parent == ledgers:
+            counter.count("ledger writes", Path(to).name)
+        put(source, to, **kwargs)
+
+    _replace(os, "fsync", fsync)
+    _replace(os, "replace", replace)
+
+
+def _wrap_databases(counter: Counter) -> None:
+    changes: list[str] = []  # since the transaction began: there is one connection that writes
+
+    def see(statement: str) -> None:
+        if match := _CHANGES.match(statement):
+            changes.append(" ".join(match.groups()).lower())
+        elif statement.strip().lower().startswith("commit"):
+            counter.count("database commits", *changes)
+            changes.clear()
+
+    def connect(make: Callable[..., sqlite3.Connection], *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        made = make(*args, **kwargs)
+        made.set_trace_callback(see)
+        return made
+
+    def execute(run: Callable[..., Any], db: Any, statement: Any, *args: Any, **kwargs: Any) -> Any:
+        see(statement if isinstance(statement, str) else "")
+        return run(db, statement, *args, **kwargs)
+
+    _replace(sqlite3, "connect", connect)
+    if importlib.util.find_spec("psycopg"):
+        _replace(importlib.import_module("psycopg").Connection, "execute", execute)
+
+    def write(store_write: Callable[..., Any], store: Any, work: Callable[[Any], Any]) -> Any:
+        by = stack()
+        label = " < ".join(by[:4])
+
+        def named(tx: Any) -> Any:
+            changes.append(f"[{label}]")
+            return work(tx)
+
+        return store_write(store, named)
+
+    if counter.tells_sites:
+        _replace(importlib.import_module("bot.storage.store").Store, "write", write)
+
+
+class _Core:
+    """A model's validator or serialiser, counted."""
+
+    def __init__(self, real: Any, counted: Callable[[], None]) -> None:
+        self._real = real
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith(("validate_", "to_")):
+            self._counted()
+        return getattr(self._real, name)
+
+
+def _wrap_records(counter: Counter) -> None:
+    for module, name in MODELS:
+        model = getattr(importlib.import_module(module), name)
+        for part, operation in (("validator", "validations"), ("serializer", "serialisations")):
+            counted = functools.partial(counter.count, operation, name)
+            setattr(model, f"__pydantic_{part}__", _Core(getattr(model, f"__pydantic_{part}__"), counted))
+    for module, name in WRITERS:
+        _replace(importlib.import_module(module), name, _counting(counter, "serialisations", name))
+    _replace(hmac, "new", _counting(counter, "seals"))
+
+
+def _wrap_http(counter: Counter) -> None:
+    slack = os.environ["SLACK_API_URL"]
+
+    def count(url: Any) -> None:
+        where = "Slack" if str(url).startswith(slack) else "producers"
+        counter.count(f"HTTP calls to {where}", str(url).rpartition("/")[2])
+
+    async def request(send: Callable[..., Any], session: Any, method: str, url: Any, **kwargs: Any) -> Any:
+        count(url)
+        with counter.under_way():
+            return await send(session, method, url, **kwargs)
+
+    async def read(rest: Callable[..., Any], response: Any) -> Any:
+        with counter.under_way():
+            return await rest(response)
+
+    async def send(real: Callable[..., Any], client: Any, asked: Any, **kwargs: Any) -> Any:
+        count(asked.url)
+        with counter.under_way():
+            return await real(client, asked, **kwargs)
+
+    aiohttp, httpx = importlib.import_module("aiohttp"), importlib.import_module("httpx")
+    _replace(aiohttp.ClientSession, "_request", request)
+    _replace(aiohttp.ClientResponse, "read", read)
+    _replace(httpx.AsyncClient, "send", send)
+
+
+def _wrap_watching(counter: Counter) -> None:
+    """What stands in a watched folder is owed until the watcher has told of it: that comes a moment later."""
+
+
+def _counting(counter: Counter, operation: str, *about: str) -> Callable[..., Any]:
+    def counted(real: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        counter.count(operation, *about)
+        return real(*args, **kwargs)
+
+    return counted
+
+
+def _replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
+    """Has `owner.name` be `by`, which is given the real one first."""
+    real = getattr(owner, name)
+
+    @functools.wraps(real)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return by(real, *args, **kwargs)
+
+    setattr(owner, name, wrapped)
+
+
+def main(counts: str, sites: str, ledgers: str, words: Iterable[str]) -> None:
+    wrap(Counter(Path(counts), Path(sites) if sites else None), Path(ledgers))
+    sys.argv = ["clarify", *words]
+    importlib.import_module("bot.cli").main()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:])
