@@ -20,17 +20,18 @@ import selectors
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
 EXACT = (
     "database commits",
     "ledger writes",
-    "ledger fsyncs",
+    "fsyncs",
     "validations",
     "serialisations",
+    "digests",
     "seals",
     "HTTP calls to Slack",
     "HTTP calls to producers",
@@ -40,9 +41,9 @@ OPERATIONS = (*EXACT, HOPS, TURNS)
 _PENDING, _WAITS = len(OPERATIONS), len(OPERATIONS) + 1
 ROOM = 8 * (len(OPERATIONS) + 2)  # bytes
 
-# What holds a record, whole or in part; and the functions that write one in a form of their own.
+# What holds a record, whole or in part, and the functions that turn a dumped one into bytes.
 MODELS = (("core.clarification", "Clarification"), ("core.clarification", "Aaep"))
-WRITERS = (("core.records", "digest"), ("core.records", "encode"))
+WRITERS = (("core.records", "encode", "serialisations"), ("core.records", "digest", "digests"))
 
 _ROOT = str(Path(__file__).parents[2])
 _OURS = tuple(f"{_ROOT}/{part}/" for part in ("bot", "core"))
@@ -61,10 +62,11 @@ class Seen:
         """How often each operation was done since the process began."""
         return dict(zip(OPERATIONS, self._cells, strict=False))
 
-    @property
-    def is_quiet(self) -> bool:
-        """Whether the event loop waits, and nothing that it handed on is under way."""
-        return self._cells[_WAITS] == 1 and self._cells[_PENDING] == 0 and self._cells[_WAITS] == 1
+    def is_waiting(self, pending: int = 0) -> bool:
+        """Whether the event loop waits, while `pending` of what it handed on is under way."""
+        turn = self._cells[OPERATIONS.index(TURNS)]
+        waits = self._cells[_WAITS] == 1 and self._cells[_PENDING] == pending
+        return waits and self._cells[OPERATIONS.index(TURNS)] == turn
 
 
 def _cells(path: Path) -> memoryview[int]:
@@ -127,7 +129,6 @@ def wrap(counter: Counter, ledgers: Path) -> None:
     _wrap_databases(counter)
     _wrap_records(counter)
     _wrap_http(counter)
-    _wrap_watching(counter)
 
 
 def _wrap_threads(counter: Counter) -> None:
@@ -203,17 +204,36 @@ def _wrap_loop(counter: Counter) -> None:
 
 
 def _wrap_files(counter: Counter, ledgers: Path) -> None:
+    """What is written to the watched folder is under way until the watcher's news of it, a moment later, was handled."""
+    watchers: list[None] = []
+    owed = set[str]()
+
     def fsync(sync: Callable[..., None], handle: int) -> None:
-        counter.count("ledger fsyncs", Path(os.readlink(f"/proc/self/fd/{handle}")).name[:30])
+        counter.count("fsyncs", Path(f"/proc/self/fd/{handle}").readlink().name[:20])
         sync(handle)
 
     def replace(put: Callable[..., None], source: Any, to: Any, **kwargs: Any) -> None:
-        if Path(to).parent == ledgers:
-            counter.count("ledger writes", Path(to).name)
+        path = Path(to)
+        if path.parent == ledgers:
+            counter.count("ledger writes", path.name)
+            if watchers and path.name not in owed:
+                owed.add(path.name)
+                counter.pending(1)
         put(source, to, **kwargs)
+
+    async def awatch(watch: Callable[..., Any], *paths: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        is_theirs = ledgers in map(Path, paths)
+        watchers.extend([None] * is_theirs)
+        async with aclosing(watch(*paths, **kwargs)) as changes:
+            async for some in changes:
+                yield some
+                told = owed & {Path(path).name for _, path in some} if is_theirs else set()
+                owed.difference_update(told)
+                counter.pending(-len(told))
 
     _replace(os, "fsync", fsync)
     _replace(os, "replace", replace)
+    _replace(importlib.import_module("watchfiles"), "awatch", awatch)
 
 
 def _wrap_databases(counter: Counter) -> None:
@@ -272,8 +292,8 @@ def _wrap_records(counter: Counter) -> None:
         for part, operation in (("validator", "validations"), ("serializer", "serialisations")):
             counted = functools.partial(counter.count, operation, name)
             setattr(model, f"__pydantic_{part}__", _Core(getattr(model, f"__pydantic_{part}__"), counted))
-    for module, name in WRITERS:
-        _replace(importlib.import_module(module), name, _counting(counter, "serialisations", name))
+    for module, name, operation in WRITERS:  # before others take them from there
+        _replace(importlib.import_module(module), name, _counting(counter, operation, name))
     _replace(hmac, "new", _counting(counter, "seals"))
 
 
@@ -302,10 +322,6 @@ def _wrap_http(counter: Counter) -> None:
     _replace(aiohttp.ClientSession, "_request", request)
     _replace(aiohttp.ClientResponse, "read", read)
     _replace(httpx.AsyncClient, "send", send)
-
-
-def _wrap_watching(counter: Counter) -> None:
-    """What stands in a watched folder is owed until the watcher has told of it: that comes a moment later."""
 
 
 def _counting(counter: Counter, operation: str, *about: str) -> Callable[..., Any]:
