@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
+import shutil
+import signal
 import statistics
 import sys
 import tempfile
 import time
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -157,7 +161,45 @@ def problems(what: str, costs: Mapping[str, float], allowed: Mapping[str, int]) 
 
 async def budget(folder: Path, times: int) -> list[Row]:
     """On files and SQLite."""
-    return _rows(await measured(folder / "budget", times), limits(), "")
+    rows = _rows(await measured(folder / "budget", times), limits(), "")
+    async with _counted(folder / "budget-futex", None) as counted:
+        for what, work in ((CARD, counted.card), (CLICK, counted.click)):
+            calls = await _futex_calls(counted, work, times)
+            rows.append(Row(f"one quiet {what}: futex calls", calls, "{:.0f}", f"mean of {times}, by perf"))
+    return rows
+
+
+async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]], times: int) -> float:
+    """How many of these system calls each `work` makes, by `perf`; not a number where that is not there or not allowed."""
+    if shutil.which("perf") is None:
+        return math.nan
+    told, tell = os.pipe()
+    heard, hear = os.pipe()
+    options = ("-x,", "-D", "-1", "--control", f"fd:{told},{hear}", "-e", "syscalls:sys_enter_futex")
+    perf = await asyncio.create_subprocess_exec(
+        *("perf", "stat", *options, "-p", str(counted.pid)),
+        pass_fds=(told, hear),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(told)
+    os.close(hear)
+
+    async def have(command: str) -> None:
+        os.write(tell, f"{command}\n".encode())
+        await asyncio.to_thread(os.read, heard, 10)  # perf says that it has done so; nothing, where it has ended
+
+    with suppress(BrokenPipeError):
+        for number in range(times):
+            await have("enable")
+            await counted.costs(lambda number=number: work(f"f-{number}"))
+            await have("disable")
+    with suppress(ProcessLookupError):
+        perf.send_signal(signal.SIGINT)
+    _, said = await perf.communicate()
+    os.close(tell)
+    os.close(heard)
+    count = said.decode().partition(",")[0]
+    return int(count) / times if count.isdecimal() else math.nan
 
 
 async def on_postgres(folder: Path, times: int) -> list[Row]:
