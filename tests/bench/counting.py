@@ -22,7 +22,9 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import aclosing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 EXACT = (
@@ -97,7 +99,7 @@ class Counter:
         with self._guard:
             self._cells[_PENDING] += change
 
-    def waits(self, yes: bool) -> None:  # noqa: FBT001 - one word
+    def waits(self, yes: bool) -> None:
         self._cells[_WAITS] = int(yes)
 
     @contextmanager
@@ -112,12 +114,12 @@ class Counter:
 def stack() -> list[str]:
     """The functions of ours that are running, the innermost first."""
     found: list[str] = []
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
         code = frame.f_code
         if code.co_filename.startswith(_OURS):
             found.append(f"{code.co_filename.removeprefix(_ROOT)[1:]}:{code.co_qualname}")
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return found
 
 
@@ -140,7 +142,7 @@ def _wrap_threads(counter: Counter) -> None:
         def __init__(self) -> None:
             self._busy = threading.local()
 
-        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT001, FBT002
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
             if item is not None:  # what ends an executor's thread
                 counter.count(HOPS, "to a thread")
                 counter.pending(1)
@@ -148,7 +150,7 @@ def _wrap_threads(counter: Counter) -> None:
 
         put_nowait = put
 
-        def get(self, block: bool = True, timeout: float | None = None) -> Any:  # noqa: FBT001, FBT002
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
             if getattr(self._busy, "has", False):
                 self._busy.has = False
                 counter.pending(-1)
@@ -181,7 +183,9 @@ def _wrap_loop(counter: Counter) -> None:
         counter.count(TURNS)
         run_once(loop)
 
-    def back(call: Callable[..., Any], loop: Any, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def back(
+        call: Callable[..., Any], loop: Any, callback: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         def come(*given: Any) -> None:
             counter.pending(-1)
             callback(*given)
@@ -256,7 +260,7 @@ def _wrap_databases(counter: Counter) -> None:
         return run(db, statement, *args, **kwargs)
 
     _replace(sqlite3, "connect", connect)
-    if importlib.util.find_spec("psycopg"):
+    if find_spec("psycopg"):
         _replace(importlib.import_module("psycopg").Connection, "execute", execute)
 
     def write(store_write: Callable[..., Any], store: Any, work: Callable[[Any], Any]) -> Any:
