@@ -56,13 +56,14 @@ class _Counted:
 
     async def costs(self, work: Callable[[str], Awaitable[None]], token: str) -> dict[str, float]:
         """What `card` or `click` made the bot do, until it was quiet again."""
-        await self._quiet()
+        await self.quiet()
         before = self._now()
         await work(token)
-        await self._quiet()
+        await self.quiet()
         return {name: count - before[name] for name, count in self._now().items()}
 
-    async def _quiet(self) -> None:
+    async def quiet(self) -> None:
+        """Returns when the bot does nothing."""
         await until(self.seen.is_waiting, _PATIENCE)
 
     def _now(self) -> dict[str, float]:
@@ -231,6 +232,7 @@ async def sites(folder: Path) -> dict[str, list[str]]:
     await asyncio.to_thread(file.touch)
     async with _counted(folder / "walk", None, str(file)) as counted:
         for what, work in ((CARD, counted.card), (CLICK, counted.click)):
+            await counted.quiet()
             before = file.stat().st_size
             await counted.costs(work, "w-0")
             found[what] = list(map(_said, file.read_text()[before:].splitlines()))

@@ -49,6 +49,7 @@ WRITERS = (("core.records", "encode", "serialisations"), ("core.records", "diges
 
 _ROOT = str(Path(__file__).parents[2])
 _OURS = tuple(f"{_ROOT}/{part}/" for part in ("bot", "core"))
+_ALWAYS = f"{_ROOT}/bot/cli/"  # below all that runs
 _DEPTH = 6
 _CHANGES = re.compile(r"\s*(insert|update|delete|replace)\s+(?:or \w+ )?(?:into |from )?(\w+)", re.IGNORECASE)
 
@@ -88,11 +89,17 @@ class Counter:
     def tells_sites(self) -> bool:
         return self._sites is not None
 
-    def count(self, operation: str, *about: str, site: list[str] | None = None) -> None:
+    def count(self, operation: str, *about: str) -> None:
         with self._guard:
             self._cells[OPERATIONS.index(operation)] += 1
-            if self._sites is not None and operation != TURNS:
-                said = {"operation": operation, "about": about, "site": stack() if site is None else site}
+        if operation != TURNS:
+            self.note(operation, *about)
+
+    def note(self, operation: str, *about: str) -> None:
+        """Tell of something where it is not only counted."""
+        if self._sites is not None:
+            said = {"operation": operation, "about": about, "site": stack()}
+            with self._guard:
                 self._sites.write(json.dumps(said) + "\n")
 
     def pending(self, change: int) -> None:
@@ -117,7 +124,7 @@ def stack() -> list[str]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
         code = frame.f_code
-        if code.co_filename.startswith(_OURS):
+        if code.co_filename.startswith(_OURS) and not code.co_filename.startswith(_ALWAYS):
             found.append(f"{code.co_filename.removeprefix(_ROOT)[1:]}:{code.co_qualname}")
         frame = frame.f_back
     return found
@@ -263,18 +270,29 @@ def _wrap_databases(counter: Counter) -> None:
     if find_spec("psycopg"):
         _replace(importlib.import_module("psycopg").Connection, "execute", execute)
 
-    def write(store_write: Callable[..., Any], store: Any, work: Callable[[Any], Any]) -> Any:
-        by = stack()
-        label = " < ".join(by[:4])
+    if counter.tells_sites:
+        _name_callers(counter, changes)
+
+
+def _name_callers(counter: Counter, changes: list[str]) -> None:
+    """Whose work is in a transaction, and whose queries are read: the storage does that of several callers at once."""
+
+    def write(real: Callable[..., Any], store: Any, work: Callable[[Any], Any]) -> Any:
+        by = f"[{' < '.join(stack()[:4])}]"
 
         def named(tx: Any) -> Any:
-            changes.append(f"[{label}]")
+            changes.append(by)
             return work(tx)
 
-        return store_write(store, named)
+        return real(store, named)
 
-    if counter.tells_sites:
-        _replace(importlib.import_module("bot.storage.store").Store, "write", write)
+    def read(real: Callable[..., Any], store: Any, sql: str, **values: Any) -> Any:
+        counter.note("(a database read)", " ".join(sql.split())[:60])
+        return real(store, sql, **values)
+
+    store = importlib.import_module("bot.storage.store").Store
+    _replace(store, "write", write)
+    _replace(store, "read", read)
 
 
 class _Core:
