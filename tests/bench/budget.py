@@ -1,8 +1,8 @@
-"""What one quiet card and one quiet click cost, in operations. `python -m tests.bench.budget` says where each comes from.
+"""Counts what one quiet card and one quiet click cost. `python -m tests.bench.budget` prints where each operation comes from.
 
-A card: from a producer's event until the card is posted and that is stored. A click: until the answer is kept, the producer
-has its reply, the card says so, and that is stored. Each time the bot is quiet before the next begins. Its log is as operators
-have it (info).
+A card lasts from a producer's AAEP event until the card is posted and that is stored; a click until the answer is in the
+ledger, the producer has its reply, the card says "Delivered" and that is stored. The bot is quiet before and after each. It
+logs at its default level.
 """
 
 from __future__ import annotations
@@ -63,8 +63,15 @@ class _Counted:
         return {name: count - before[name] for name, count in self._now().items()}
 
     async def quiet(self) -> None:
-        """Returns when the bot does nothing."""
-        await until(self.seen.is_waiting, _PATIENCE)
+        """Returns when the bot does nothing.
+
+        Raises:
+            RuntimeError: it still does something after half a minute.
+        """
+        try:
+            await until(self.seen.is_waiting, _PATIENCE)
+        except TimeoutError:
+            raise RuntimeError(f"the bot is not quiet: {self.seen.pending} pending") from None
 
     def _now(self) -> dict[str, float]:
         # As clock_getcpuclockid(3) does: the clock of another process's CPU time.
@@ -88,7 +95,7 @@ class _Counted:
         )
 
     def _hold_reply(self) -> None:
-        """The producer accepts the next reply once the bot has done all else: else both orders would occur."""
+        """Have the producer accept the next reply when the bot has nothing else to do: either may be first otherwise."""
 
         async def held(request: web.Request, handle: Callable[..., Awaitable[Any]]) -> Any:
             await until(lambda: self.seen.is_waiting(pending=1), _PATIENCE)
@@ -98,7 +105,7 @@ class _Counted:
 
 
 def _switches(pid: int) -> int:
-    """How often threads of a process went to sleep: each futex call that waits is one of them."""
+    """Returns how often the threads of a process went to sleep, which most futex calls that wait lead to."""
     found = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         status = (task / "status").read_text()
@@ -121,7 +128,7 @@ async def _counted(folder: Path, database: str | None, sites: str = "") -> Async
 
 
 async def measured(folder: Path, times: int, database: str | None = None) -> Costs:
-    """So many cards, and a click on each. `database`: PostgreSQL's address, in place of SQLite and files."""
+    """Costs of `times` cards and of a click on each. `database`: PostgreSQL's address, in place of SQLite and files."""
     costs: Costs = {CARD: [], CLICK: []}
     async with _counted(folder, database) as counted:
         for number in range(times):
@@ -132,9 +139,9 @@ async def measured(folder: Path, times: int, database: str | None = None) -> Cos
 
 
 def typical(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each operation the most frequent count, or the median where it depends on timing.
+    """Returns the most frequent count of each operation, or the median where it depends on timing.
 
-    Now and then the bot does something of its own in the middle of a card, such as its look for duplicates.
+    Background work, such as the cleanup of duplicates every few seconds, falls into one card or click now and then.
     """
     found = {}
     for name in costs[0]:
@@ -144,12 +151,12 @@ def typical(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def limits() -> dict[str, Any]:
-    """What a card and a click may cost, and what on PostgreSQL."""
+    """Reads what a card and a click may cost, and what they may cost on PostgreSQL."""
     return tomllib.loads(LIMITS.read_text(encoding="utf-8"))
 
 
 def problems(what: str, costs: Mapping[str, float], allowed: Mapping[str, float]) -> list[str]:
-    """What is wrong with the costs of a card or a click, each with the operation's name."""
+    """Names each operation of a card or a click that happens more often than allowed, or less often."""
     found = []
     for name, limit in allowed.items():
         count, room = costs[name], limit * TOLERANCE if name in MEDIANS else 0
@@ -171,7 +178,7 @@ async def budget(folder: Path, times: int) -> list[Row]:
 
 
 async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]], times: int) -> float:
-    """How many of these system calls each `work` makes, by `perf`; not a number where that is not there or not allowed."""
+    """Returns the mean number of futex calls of each `work`, by `perf`; NaN where perf is missing or not permitted."""
     if shutil.which("perf") is None:
         return math.nan
     told, tell = os.pipe()
@@ -187,9 +194,7 @@ async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]]
 
     async def have(command: str) -> None:
         os.write(tell, f"{command}\n".encode())
-        await asyncio.to_thread(
-            os.read, heard, 10
-        )  # perf says that it has done so; nothing, where it has ended
+        await asyncio.to_thread(os.read, heard, 10)  # perf's "ack"; nothing where it has ended
 
     with suppress(BrokenPipeError):
         for number in range(times):
@@ -201,7 +206,7 @@ async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]]
     _, said = await perf.communicate()
     os.close(tell)
     os.close(heard)
-    count = said.decode().strip().rpartition("\n")[2].partition(",")[0]  # after what it says of the commands
+    count = said.decode().strip().rpartition("\n")[2].partition(",")[0]
     return int(count) / times if count.isdecimal() else math.nan
 
 
@@ -227,7 +232,7 @@ def _rows(costs: Costs, allowed: Mapping[str, Any], where: str) -> list[Row]:
 
 
 async def sites(folder: Path) -> dict[str, list[str]]:
-    """Of one card and one click, in their order: each operation, what it was about, and the functions that led to it."""
+    """Lists the operations of one card and of one click in their order, with the functions that led to each."""
     file, found = folder / "sites", dict[str, list[str]]()
     await asyncio.to_thread(file.touch)
     async with _counted(folder / "walk", None, str(file)) as counted:

@@ -1,8 +1,9 @@
-"""`python -m tests.bench.counting COUNTS SITES WORDS…`: runs `clarify WORDS` and counts what it does.
+"""`python -m tests.bench.counting COUNTS SITES LEDGERS WORDS…`: runs `clarify WORDS` and counts what it does.
 
-The real functions are wrapped before the product is imported; the product knows nothing of it. The figures stand in the
-file COUNTS, which the parent maps too: it reads them at any time without waking this process. If SITES is not empty,
-each operation is also written to that file, one JSON object a line, with the functions of ours that led to it.
+The real functions are wrapped before the product is imported; the product knows nothing of it. The counts are in the file
+COUNTS, which the parent maps too, so it can read them at any time without waking this process. Unless SITES is empty, each
+operation is also written to that file, one JSON object a line, with the functions of ours that led to it. LEDGERS is the
+folder with the ledgers.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _CHANGES = re.compile(r"\s*(insert|update|delete|replace)\s+(?:or \w+ )?(?:into 
 
 
 class Seen:
-    """The figures of a counted process, as its parent sees them."""
+    """The counts of another process, as its parent sees them."""
 
     def __init__(self, path: Path) -> None:
         path.write_bytes(bytes(ROOM))
@@ -64,6 +65,11 @@ class Seen:
     def now(self) -> dict[str, int]:
         """How often each operation was done since the process began."""
         return dict(zip(OPERATIONS, self._cells, strict=False))
+
+    @property
+    def pending(self) -> int:
+        """How much of what the event loop handed on has not come back."""
+        return self._cells[_PENDING]
 
     def is_waiting(self, pending: int = 0) -> bool:
         """Whether the event loop waits, while `pending` of what it handed on is under way."""
@@ -96,7 +102,7 @@ class Counter:
             self.note(operation, *about)
 
     def note(self, operation: str, *about: str) -> None:
-        """Tell of something where it is not only counted."""
+        """Writes down what was done, and which functions of ours led to it, if anybody wants to know."""
         if self._sites is not None:
             said = {"operation": operation, "about": about, "site": stack()}
             with self._guard:
@@ -119,7 +125,7 @@ class Counter:
 
 
 def stack() -> list[str]:
-    """The functions of ours that are running, the innermost first."""
+    """Returns the functions of ours on this thread's stack, innermost first."""
     found: list[str] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and len(found) < _DEPTH:
@@ -131,7 +137,7 @@ def stack() -> list[str]:
 
 
 def wrap(counter: Counter, ledgers: Path) -> None:
-    """Has the real functions counted. Nothing of the product has been imported yet."""
+    """Wraps the real functions. Nothing of the product has been imported yet."""
     _wrap_threads(counter)
     _wrap_loop(counter)
     _wrap_files(counter, ledgers)
@@ -141,10 +147,10 @@ def wrap(counter: Counter, ledgers: Path) -> None:
 
 
 def _wrap_threads(counter: Counter) -> None:
-    """A hop is what is put in a queue between threads, a thread that is started, or what comes back to the event loop."""
+    """Counts as a hop: work put in a queue between threads, a thread that is started, a result back to the event loop."""
 
     class Counted(queue.SimpleQueue[Any]):
-        """Executors and SQLite's connections take their work from these: it is done when they come for more."""
+        """Executors and SQLite's connections take their work from these: it is done when they ask for more."""
 
         def __init__(self) -> None:
             self._busy = threading.local()
@@ -177,10 +183,8 @@ def _wrap_threads(counter: Counter) -> None:
     _replace(queue.Queue, "put", told)
 
     def begun(start: Callable[..., None], thread: threading.Thread) -> None:
-        if not stack():
-            return start(thread)
         counter.count(HOPS, "a new thread")
-        return start(thread)
+        start(thread)
 
     _replace(threading.Thread, "start", begun)
 
@@ -215,7 +219,7 @@ def _wrap_loop(counter: Counter) -> None:
 
 
 def _wrap_files(counter: Counter, ledgers: Path) -> None:
-    """What is written to the watched folder is under way until the watcher's news of it, a moment later, was handled."""
+    """A ledger that was written stays pending until the watcher has reported it, a moment later, and that was handled."""
     watchers: list[None] = []
     owed = set[str]()
 
@@ -248,34 +252,37 @@ def _wrap_files(counter: Counter, ledgers: Path) -> None:
 
 
 def _wrap_databases(counter: Counter) -> None:
-    changes: list[str] = []  # since the transaction began: there is one connection that writes
+    changes: list[str] = []  # since the transaction began: only one connection writes
 
-    def see(statement: str) -> None:
-        if match := _CHANGES.match(statement):
+    def see(statement: object, *, alone: bool = False) -> None:
+        text = statement.decode() if isinstance(statement, bytes) else str(statement)
+        match = _CHANGES.match(text)
+        if match is not None:
             changes.append(" ".join(match.groups()).lower())
-        elif statement.strip().lower().startswith("commit"):
+        if text.strip().lower().startswith("commit") or (match is not None and alone):
             counter.count("database commits", *changes)
             changes.clear()
 
     def connect(make: Callable[..., sqlite3.Connection], *args: Any, **kwargs: Any) -> sqlite3.Connection:
         made = make(*args, **kwargs)
-        made.set_trace_callback(see)
+        made.set_trace_callback(lambda text: see(text, alone=not made.in_transaction))
         return made
 
-    def execute(run: Callable[..., Any], db: Any, statement: Any, *args: Any, **kwargs: Any) -> Any:
-        see(statement if isinstance(statement, str) else "")
-        return run(db, statement, *args, **kwargs)
+    def execute(run: Callable[..., Any], on: Any, statement: Any, *args: Any, **kwargs: Any) -> Any:
+        see(statement)
+        return run(on, statement, *args, **kwargs)
 
     _replace(sqlite3, "connect", connect)
     if find_spec("psycopg"):
-        _replace(importlib.import_module("psycopg").Connection, "execute", execute)
-
+        psycopg = importlib.import_module("psycopg")
+        _replace(psycopg.Cursor, "execute", execute)
+        _replace(psycopg.Connection, "_exec_command", execute)  # how psycopg itself begins and commits
     if counter.tells_sites:
         _name_callers(counter, changes)
 
 
 def _name_callers(counter: Counter, changes: list[str]) -> None:
-    """Whose work is in a transaction, and whose queries are read: the storage does that of several callers at once."""
+    """Writes down who asked for what is in a transaction or read: the storage does the work of several callers at once."""
 
     def write(real: Callable[..., Any], store: Any, work: Callable[[Any], Any]) -> Any:
         by = f"[{' < '.join(stack()[:4])}]"
@@ -355,7 +362,7 @@ def _counting(counter: Counter, operation: str, *about: str) -> Callable[..., An
 
 
 def _replace(owner: Any, name: str, by: Callable[..., Any]) -> None:
-    """Has `owner.name` be `by`, which is given the real one first."""
+    """Puts `by` in the place of `owner.name`; it gets the real one as its first argument."""
     real = getattr(owner, name)
 
     @functools.wraps(real)
