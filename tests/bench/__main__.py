@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bot.logs import configure_logging
 from tests.bench import (
+    budget,
     clicks,
     commands,
     contention,
@@ -61,6 +62,8 @@ def _full() -> dict[str, Measure]:
         "monitor": partial(watching.triggers, size=watching.Size(10_000, 1000, rounds=8, triggers=250)),
         "clarify": partial(commands.clarify, times=50, past=Seed(open=10_000, stale=100)),
         "shared": partial(contention.contended, size=contention.Size(rounds=7, seconds=2.0, deaths=9)),
+        "budget": partial(budget.budget, times=50),
+        "budget-postgres": partial(budget.on_postgres, times=50),
         "home": partial(homes.storms, storms=(Storm(viewers=1, seconds=10), Storm(viewers=20, seconds=30))),
     }
 
@@ -86,6 +89,8 @@ def _quick() -> dict[str, Measure]:
         "shared": partial(
             contention.contended, size=contention.Size(rounds=1, seconds=0.1, deaths=1, processes=2)
         ),
+        "budget": partial(budget.budget, times=2),
+        "budget-postgres": partial(budget.on_postgres, times=2),
         "home": partial(homes.storms, storms=(Storm(viewers=2, seconds=1, changes=5, quiet=1.0),)),
     }
 

@@ -23,7 +23,7 @@ async def decided(folder: Path, size: throughput.Size) -> list[Row]:
     """The same questions and clicks on either, in turn: one bot each, and two on the database."""
     rounds: dict[str, list[dict[str, float]]] = {"files": [], "database": [], "two": []}
     async with AsyncExitStack() as running:
-        server = await running.enter_async_context(_server())
+        server = await running.enter_async_context(a_server())
         stages = {name: await running.enter_async_context(stage(folder / f"db-{name}")) for name in rounds}
         for name in ("database", "two"):
             stages[name] = replace(stages[name], database=server.new())
@@ -54,7 +54,7 @@ def _compared(what: str, mine: list[dict[str, float]], files: list[dict[str, flo
 
 async def replies(folder: Path, size: clicks.Size) -> list[Row]:
     """As `clicks.replies`, with a second bot that takes every other click."""
-    async with _server() as server, stage(folder / "db-replies", past=Seed(open=size.open)) as files:
+    async with a_server() as server, stage(folder / "db-replies", past=Seed(open=size.open)) as files:
         on = replace(files, database=server.new())
         await _move(files, on)
         async with bot(on), bot(on):
@@ -88,7 +88,8 @@ async def _move(files: Stage, on: Stage) -> None:
 
 
 @asynccontextmanager
-async def _server() -> AsyncIterator[Server]:
+async def a_server() -> AsyncIterator[Server]:
+    """A PostgreSQL server of a measurement's own."""
     with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
         server = await asyncio.to_thread(Server, Path(folder))
         try:

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,14 +96,21 @@ class Running:
 
 @asynccontextmanager
 async def bot(
-    on: Stage, *, pace: float = UNPACED, wait: float = 120.0, more: str = ""
+    on: Stage,
+    *,
+    pace: float = UNPACED,
+    wait: float = 120.0,
+    more: str = "",
+    program: Sequence[str] = ("-m", "bot.cli"),
+    log: str = "warning",
 ) -> AsyncIterator[Running]:
-    """`clarify run` in a process of its own, taking clicks."""
+    """`clarify run` in a process of its own, taking clicks. Below warnings, nobody reads its log."""
     file = configured(on, pace=pace, more=more)
-    command = [sys.executable, "-m", "bot.cli", "run", "--config", str(file), "--log-level", "warning"]
+    command = [sys.executable, *program, "run", "--config", str(file), "--log-level", log]
     began = time.perf_counter()
     before = len(on.workspace.link.connections)
-    async with process(command, environment(on.workspace) | on.environ) as pid:
+    stderr = None if log == "warning" else asyncio.subprocess.DEVNULL
+    async with process(command, environment(on.workspace) | on.environ, stderr) as pid:
         await on.workspace.wait_for(lambda: len(on.workspace.link.connections) > before, wait)
         await on.producer.wait_for_subscriber(wait)
         yield Running(pid, time.perf_counter() - began)
@@ -115,10 +122,16 @@ async def connected(workspace: Workspace, wait: float = 30.0) -> None:
 
 
 @asynccontextmanager
-async def process(command: list[str], more: Mapping[str, str]) -> AsyncIterator[int]:
+async def process(
+    command: list[str], more: Mapping[str, str], stderr: int | None = None
+) -> AsyncIterator[int]:
     """A child process; it is ended in order, and must end well."""
     child = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, env={**os.environ, **more}, stdout=asyncio.subprocess.DEVNULL
+        *command,
+        cwd=ROOT,
+        env={**os.environ, **more},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=stderr,
     )
     try:
         yield child.pid
