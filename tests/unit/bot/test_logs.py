@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -367,3 +368,19 @@ def test_lines_of_a_batch_that_were_written_are_not_counted_as_dropped(
     handler.flush()
     assert pipe.read() == ["first", "sec"]
     assert handler.dropped == 2
+
+
+@pytest.mark.parametrize("end", ["", "1 / 0"])
+def test_lines_before_the_end_of_a_process_are_written(end: str) -> None:
+    program = f"""
+import structlog
+from bot.logs import configure_logging
+
+configure_logging(json=True, background=True)
+structlog.get_logger("bot.test").info("last words", token="xoxb-1")
+{end}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == bool(end)
+    (line,) = [json.loads(each) for each in ended.stderr.splitlines() if each.startswith("{")]
+    assert (line["event"], line["token"]) == ("last words", "[redacted]")
