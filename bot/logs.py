@@ -28,8 +28,7 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 REDACTED = "[redacted]"
-_FIELDS = "clarify_fields"
-_UNCHANGING = frozenset({str, int, float, bool, type(None)})
+_FIELDS = "clarify_fields"  # of a log record: what one of our events says besides its words
 _SECRET_KEY = re.compile(
     r"(?:^|_)(?:token|secret|password|authorization|ticket|response_url)$", re.IGNORECASE
 )
@@ -106,7 +105,7 @@ def captured(record: logging.LogRecord) -> EventDict:
         "event": record.getMessage(),
     }
     for key, value in getattr(record, _FIELDS, {}).items():
-        event.setdefault(key, value if type(value) in _UNCHANGING else _plain(value))
+        event.setdefault(key, _plain(value))
     if record.exc_info and record.exc_info[1] is not None:
         event["exception"] = where_it_was_raised(record.exc_info[1])
     if record.stack_info:
@@ -116,7 +115,7 @@ def captured(record: logging.LogRecord) -> EventDict:
 
 def _plain(value: object) -> object:
     """Returns a copy of `value` that is made of dicts, lists, strings and numbers only."""
-    if value is None or isinstance(value, bool | int | float):
+    if type(value) is str or value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
         return {str(key): _plain(content) for key, content in value.items()}
@@ -153,20 +152,11 @@ class QueuedHandler(logging.Handler):
         self,
         descriptor: int,
         as_line: Layout,
-        *,
         room: int = _ROOM,
         patience: float = _PATIENCE,
         pause: float = _PAUSE,
     ) -> None:
-        """Starts the thread.
-
-        Args:
-            descriptor: what is written to.
-            as_line: formats an event.
-            room: how many lines may wait.
-            patience: how many seconds `flush` waits.
-            pause: how many seconds lines wait for those that follow.
-        """
+        """`room`: lines that may wait. `patience`: seconds that a flush waits. `pause`: seconds that lines wait for more."""
         super().__init__()
         self._descriptor = descriptor
         self._as_line = as_line
