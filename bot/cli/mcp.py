@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bot.cli.hook_install import home_of
+
 NAME = "clarify"
 _VARIABLES = ("CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER")
 _LONGEST_CALL = 120  # seconds: a call takes 60 at most
@@ -130,7 +132,7 @@ def parts(client: str, url: str | None) -> list[Part]:
     """What `claude-code` (in this folder) or `codex` needs."""
     if client == "claude-code":
         return claude_code(url, Path.cwd())
-    return codex(url, Path(os.environ.get("CODEX_HOME") or Path.home() / ".codex"))
+    return codex(url, home_of("codex"))
 
 
 def _command(url: str | None) -> dict[str, Any]:

@@ -646,3 +646,24 @@ async def test_install_for_codex_says_that_hooks_have_to_be_trusted(tmp_path: Pa
     async with installed(tmp_path, "codex") as (path, _):
         (asks,) = json.loads(path.read_text())["hooks"]["PermissionRequest"]
         assert asks["hooks"][0]["timeout"] == 90
+
+
+@pytest.mark.parametrize(
+    ("agent", "variable", "name"),
+    [("codex", "CODEX_HOME", "hooks.json"), ("claude-code", "CLAUDE_CONFIG_DIR", "settings.json")],
+)
+async def test_install_goes_where_the_agent_keeps_its_settings(
+    tmp_path: Path, agent: str, variable: str, name: str
+) -> None:
+    there = tmp_path / "elsewhere"
+    known = os.environ | {"PYTHONPATH": str(Path.cwd()), "HOME": str(tmp_path / "home")}
+    for env, folder in (
+        (known, tmp_path / "home" / f".{agent.partition('-')[0]}"),
+        (known | {variable: str(there)}, there),
+    ):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "bot.cli", "hook", agent, "--install", cwd=tmp_path, stdout=PIPE, env=env
+        )
+        await process.communicate()
+        assert process.returncode == 0
+        assert "hooks" in json.loads((folder / name).read_text())
