@@ -15,7 +15,7 @@ from core.aaep import Kind, whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger, Ledger
-from core.records import Raw, digest, dump, identity, is_unsettled, parse
+from core.records import Raw, digest_of, identity, is_unsettled, parse
 
 TOPIC_LIMIT = 200
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
@@ -98,7 +98,7 @@ def summarize(record: Clarification) -> Summary:
         issue=record.issue_number,
         status=record.status,
         round=record.round,
-        digest=digest(dump(record)),
+        digest=digest_of(record),
         created=record.created,
         expires_at=asked.expires_at,
         producer=_whole(asked.producer),

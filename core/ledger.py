@@ -60,12 +60,12 @@ from core.files import (
 from core.locks import Held, Locks
 from core.records import (
     Book,
+    OwnRecords,
     Raw,
     Seals,
     decode,
     encode,
     identity,
-    parse,
     speaks_for_a_person,
 )
 
@@ -268,6 +268,7 @@ class FileLedger:
         self._seals = Seals(self._locks.private, shell=shell_consents, signs=signs)
         self.listing = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers, folder_mode(mode))
+        self._own = OwnRecords()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -312,7 +313,7 @@ class FileLedger:
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         for item in await self.read(issue):
-            if identity(item) == clarification_id and (record := parse(item)):
+            if identity(item) == clarification_id and (record := self._own.parse(issue, item)):
                 return record
         raise NotFound(clarification_id)
 
@@ -329,6 +330,8 @@ class FileLedger:
         return self._seals.is_as_asked(record)
 
     async def is_tampered(self, record: Clarification) -> bool:
+        if self._seals.is_known(record):
+            return False
         return await asyncio.to_thread(self.is_tampered_now, record)
 
     def is_tampered_now(self, record: Clarification) -> bool:
@@ -469,6 +472,7 @@ class FileLedger:
 
     def forget(self, issue: int) -> None:
         self._seen.pop(issue, None)
+        self._own.forget(issue)
 
     async def load(self, last_issue: int, take: Take) -> Loaded:
         return await asyncio.to_thread(self.load_now, last_issue, take)
@@ -631,7 +635,9 @@ class FileLedger:
             book = self._open(issue, check)
             result = decide(book)
             if book.changed:
-                self._replace(issue, encode(book.raw), before, check)
+                content = encode(book.raw)
+                self._replace(issue, content, before, check)
+                self._own.note(issue, book.written, len(content))
                 if before is None:
                     self.archive.drop(issue, book.raw)
                 if book.numbered:
@@ -679,6 +685,7 @@ class FileLedger:
         state = self._state(issue)
         if state is not None and self._seen.get(issue) == state:
             return None
+        self._own.forget(issue)
         items = self.read_now(issue)
         if state is not None:
             self._seen[issue] = state
@@ -694,16 +701,18 @@ class FileLedger:
         def highest() -> int:
             return self.numbers.highest(issue)
 
+        parsed = partial(self._own.parse, issue)
+
         try:
             content = read_regular(path)
         except FileNotFoundError:
-            return Book(issue, self._archived(issue) or _empty(issue), highest, self._seals)
+            return Book(issue, self._archived(issue) or _empty(issue), highest, self._seals, parsed)
         except OSError as error:
             if is_odd(path):
                 raise LedgerUnreadable(issue, path, NOT_REGULAR, quarantine(path)) from error
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
-            return Book(issue, decode(content, issue), highest, self._seals)
+            return Book(issue, decode(content, issue), highest, self._seals, parsed)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
             self.numbers.note_all(issue, content)

@@ -24,7 +24,7 @@ from core.clock import Clock
 from core.errors import NotFound
 from core.index import OWN_THREAD
 from core.ledger import Ledger
-from core.records import digest, dump
+from core.records import digest_of
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
@@ -138,7 +138,7 @@ class DesiredState:
                 asks_an_agent=self._audiences.asks_an_agent(record),
                 shrinks=thread_ts is not None and route.broadcast == "all",
             )
-            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record))
+            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest_of(record)
 
         # Arguments can be large, and others have their turn meanwhile.
         message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()
