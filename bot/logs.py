@@ -14,16 +14,21 @@ import re
 import select
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from datetime import date
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from itertools import accumulate
+from json import JSONEncoder
 from pathlib import PurePath
-from traceback import extract_tb
+from traceback import walk_tb
+from typing import Any
 
 import structlog
-from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+from structlog.typing import EventDict, WrappedLogger
 
 REDACTED = "[redacted]"
-_FIRST = ("timestamp", "level", "logger", "event")
+_FIELDS = "clarify_fields"  # of a log record: what one of our events says besides its words
 _SECRET_KEY = re.compile(
     r"(?:^|_)(?:token|secret|password|authorization|ticket|response_url)$", re.IGNORECASE
 )
@@ -40,10 +45,13 @@ _MOST_LINES = 200
 _STDERR = 2
 _ROOM = 10_000  # lines
 _PATIENCE = 2.0  # seconds
+_PAUSE = 0.05  # seconds: about what one question takes, so that its lines are written together
 _PAYLOADS_BELOW_WARNING = (
     *("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio"),
     *("apprise", "requests", "urllib3"),
 )
+Layout = Callable[[EventDict], str]
+"""Makes a line of an event."""
 
 
 def configure_logging(level: str = "info", *, json: bool | None = None, background: bool = False) -> None:
@@ -53,27 +61,23 @@ def configure_logging(level: str = "info", *, json: bool | None = None, backgrou
         level: debug, info, warning or error; for our own events. Libraries whose debug logs hold
             payloads are never shown below warning.
         json: JSON lines or readable text; by default readable on a terminal only.
-        background: write in a thread, so that a slow reader of stderr holds up nobody; see `QueuedHandler`.
+        background: format and write in a thread, so that neither costs the event loop time; see `QueuedHandler`.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
-    as_json = not _is_terminal() if json is None else json
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
+    as_line = _layout(as_json=not _is_terminal() if json is None else json)
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[_to_logging],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=False,
+        logger_factory=logging.getLogger,
+        cache_logger_on_first_use=background,
     )
-    handler: logging.Handler = QueuedHandler(_STDERR) if background else logging.StreamHandler(sys.stderr)
+    handler: logging.Handler
+    if background:
+        handler = QueuedHandler(_STDERR, as_line)
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_Formatter(as_line))
     handler.addFilter(keeps_payloads_out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last_steps(as_json=as_json))
-    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(number)
@@ -84,83 +88,180 @@ def _is_terminal() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()  # None where it was closed
 
 
-class QueuedHandler(logging.Handler):
-    """Writes lines to a file descriptor in a thread of its own, so that a slow reader holds up nobody.
+def _to_logging(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
+    """Hands an event of structlog to `logging`: the arguments of its call."""
+    return (event.pop("event"),), {"exc_info": event.pop("exc_info", None), "extra": {_FIELDS: event}}
 
-    What there is no room for, or what nobody reads any more, is dropped and counted; once lines can be written again,
-    one of them tells how many are missing. At the end `flush` waits for a moment only.
+
+def captured(record: logging.LogRecord) -> EventDict:
+    """Returns what a record says, in values that cannot change any more: it is formatted later, by another thread.
+
+    So the text of exceptions and of everything else that is not plain data is made here, by the caller's thread.
+    """
+    event: EventDict = {
+        "timestamp": record.created,
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "event": record.getMessage(),
+    }
+    for key, value in getattr(record, _FIELDS, {}).items():
+        event.setdefault(key, _plain(value))
+    if record.exc_info and record.exc_info[1] is not None:
+        event["exception"] = where_it_was_raised(record.exc_info[1])
+    if record.stack_info:
+        event["stack_info"] = record.stack_info
+    return event
+
+
+def _plain(value: object) -> object:
+    """Returns a copy of `value` that is made of dicts, lists, strings and numbers only."""
+    if type(value) is str or value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(content) for key, content in value.items()}
+    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+        return [_plain(item) for item in value]
+    if isinstance(value, str | date | PurePath | BaseException):
+        return str(value)
+    return repr(value)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, as_line: Layout) -> None:
+        super().__init__()
+        self._as_line = as_line
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self._as_line(captured(record))
+
+
+class QueuedHandler(logging.Handler):
+    """Formats lines and writes them to a file descriptor, in a thread of its own. A slow reader never blocks the bot.
+
+    A call only captures its values. The thread wakes up for the first line, waits for those that follow it, and writes
+    them all at once; a line from WARNING on is written without that wait, with all before it.
+
+    Lines are dropped and counted while too many wait, or when nobody reads them any more; once lines can be written
+    again, one of them tells how many are missing. At the end, `flush` waits for a moment only.
+
+    The queue is a `SimpleQueue`: a line may be logged at any point, by a finalizer in the middle of another call, and
+    then a lock of ours would be waited for by its own holder.
     """
 
-    def __init__(self, descriptor: int, room: int = _ROOM, patience: float = _PATIENCE) -> None:
-        """`room`: lines that may wait. `patience`: seconds that a flush waits."""
+    def __init__(
+        self,
+        descriptor: int,
+        as_line: Layout,
+        room: int = _ROOM,
+        patience: float = _PATIENCE,
+        pause: float = _PAUSE,
+    ) -> None:
+        """`room`: lines that may wait. `patience`: seconds that a flush waits. `pause`: seconds that lines wait for more."""
         super().__init__()
-        self.dropped = 0  # lines, since the process started
         self._descriptor = descriptor
+        self._as_line = as_line
+        self._room = room
         self._patience = patience
-        self._lines: queue.Queue[bytes] = queue.Queue(room)
-        self._reported = 0
-        self._counting = threading.Lock()
+        self._pause = pause
+        self._queue: queue.SimpleQueue[EventDict | threading.Event] = queue.SimpleQueue()
+        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # Each of these is changed by one side only: the callers, who hold the handler's lock, or the thread.
+        self._accepted = self._refused = 0
+        self._handled = self._lost = self._reported = 0
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            line = self._encoded(record)
-        except Exception:  # noqa: BLE001 - as every handler of logging: the caller is not to suffer from it
-            self._drop()
+            event = captured(record)
+        except Exception:  # noqa: BLE001 - as in every handler of logging: its trouble is not the caller's
+            self._refused += 1
             return
-        try:
-            self._lines.put_nowait(line)
-        except queue.Full:
-            self._drop()
+        if self._accepted - self._handled >= self._room:
+            self._refused += 1
+            return
+        self._accepted += 1
+        self._queue.put(event)
+        if record.levelno >= logging.WARNING:
+            self._hurry_up()
 
     def flush(self) -> None:
-        """Wait until all lines are written; who does not read them in time does not hold up the end."""
-        with self._lines.all_tasks_done:
-            self._lines.all_tasks_done.wait_for(lambda: not self._lines.unfinished_tasks, self._patience)
+        """Waits until all lines are written, but not for long: a reader that hangs does not hold up the end."""
+        written = threading.Event()
+        self._queue.put(written)
+        self._hurry_up()
+        written.wait(self._patience)
+
+    @property
+    def dropped(self) -> int:
+        """How many lines were dropped since the process started."""
+        return self._refused + self._lost
 
     @property
     def missing(self) -> int:
-        """Lines that were dropped since a line last told how many."""
+        """How many lines were dropped since a line last told how many."""
         return self.dropped - self._reported
 
-    def _drop(self) -> None:
-        with self._counting:
-            self.dropped += 1
-
-    def _encoded(self, record: logging.LogRecord) -> bytes:
-        return f"{self.format(record)}\n".encode(errors="backslashreplace")
+    def _hurry_up(self) -> None:
+        if self._hurry.empty():
+            self._hurry.put(None)
 
     def _run(self) -> None:
         while True:
-            line, missing = self._lines.get(), self.missing
-            try:
-                _write_all(self._descriptor, self._about(missing) + line)
-            except OSError:
-                self._drop()
-            else:
-                self._reported += missing
-            finally:
-                self._lines.task_done()
+            batch = [self._queue.get()]
+            with suppress(queue.Empty):
+                self._hurry.get(timeout=self._pause)
+            while not self._queue.empty():
+                batch.append(self._queue.get())
+            self._write([each for each in batch if not isinstance(each, threading.Event)])
+            for each in batch:
+                if isinstance(each, threading.Event):
+                    each.set()
 
-    def _about(self, missing: int) -> bytes:
-        """The line that tells how many lines are missing, if any are."""
-        if not missing:
-            return b""
-        words = "%d log lines were dropped: the reader of standard error is too slow"
-        return self._encoded(
-            logging.LogRecord("clarify.log", logging.WARNING, __file__, 0, words, (missing,), None)
-        )
+    def _write(self, events: list[EventDict]) -> None:
+        """Writes all events with one call, and counts what is lost."""
+        content = [line for each in events if (line := self._encoded(each))]
+        lines, missing = len(content), self.missing
+        if missing:
+            content.append(self._encoded(_about(missing)))
+        written = _write_all(self._descriptor, b"".join(content))
+        self._handled += len(events)
+        whole = sum(end <= written for end in accumulate(map(len, content)))
+        self._lost += max(0, lines - whole)
+        if whole > lines:
+            self._reported += missing
 
-
-def _write_all(descriptor: int, content: bytes) -> None:
-    """All of it, also where others have made the descriptor non-blocking."""
-    left = memoryview(content)
-    while left:
+    def _encoded(self, event: EventDict) -> bytes:
+        """Returns a line, or nothing where that fails: the next event may be better."""
         try:
-            left = left[os.write(descriptor, left) :]
-        except BlockingIOError:
-            select.select([], [descriptor], [])
+            return f"{self._as_line(event)}\n".encode(errors="backslashreplace")
+        except Exception:  # noqa: BLE001 - the thread goes on, whatever was logged
+            self._lost += 1
+            return b""
+
+
+def _about(missing: int) -> EventDict:
+    return {
+        "timestamp": time.time(),
+        "level": "warning",
+        "logger": "clarify.log",
+        "event": f"{missing} log lines were dropped: the reader of standard error is too slow",
+    }
+
+
+def _write_all(descriptor: int, content: bytes) -> int:
+    """Writes all of it, also where others have made the descriptor non-blocking.
+
+    Returns how many bytes were written: fewer where that fails.
+    """
+    view, written = memoryview(content), 0
+    with suppress(OSError):
+        while written < len(content):
+            try:
+                written += os.write(descriptor, view[written:])
+            except BlockingIOError:
+                select.select([], [descriptor], [])
+    return written
 
 
 def log_trouble() -> str | None:
@@ -197,38 +298,41 @@ def keep_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
 
 
-def _last_steps(*, as_json: bool) -> list[Processor]:
-    """Build what both ways share: the traceback becomes text first, so that it is redacted too."""
-    renderer: Processor = (
-        structlog.processors.JSONRenderer(ensure_ascii=False)
-        if as_json
-        else structlog.dev.ConsoleRenderer(
-            colors=_is_terminal(),
-            # rich's own traceback shows local variables: questions, tokens
-            exception_formatter=structlog.dev.plain_traceback,
-        )
+def _layout(*, as_json: bool) -> Layout:
+    """Returns what makes a line of an event. Secrets are replaced last, so that tracebacks hold none either."""
+    console = structlog.dev.ConsoleRenderer(
+        colors=_is_terminal(),
+        # rich's own traceback shows local variables: questions, tokens
+        exception_formatter=structlog.dev.plain_traceback,
     )
-    return [
-        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-        structlog.processors.ExceptionRenderer(where_it_was_raised),
-        redact,
-        renderer,
-    ]
+    in_json = JSONEncoder(ensure_ascii=False)
+
+    def as_line(event: EventDict) -> str:
+        clean = redact({**event, "timestamp": _iso(event["timestamp"])})
+        return in_json.encode(clean) if as_json else console(None, "", clean)
+
+    return as_line
 
 
-def where_it_was_raised(exc_info: ExcInfo) -> str:
-    """A traceback without what was being worked on: pydantic, json and others quote their input in messages.
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def where_it_was_raised(error: BaseException) -> str:
+    """Returns a traceback without what was being worked on: pydantic, json and others quote their input in messages.
 
     Only our own exceptions keep their text, which by their rule holds no content.
     """
-    return "\n".join(_raised(exc_info[1])[:_MOST_LINES])
+    return "\n".join(_raised(error)[:_MOST_LINES])
 
 
 def _raised(error: BaseException | None) -> list[str]:
     lines: list[str] = []
     while error is not None and len(lines) < _MOST_LINES:
+        # Frames, not `extract_tb`: that reads the source files, which costs the event loop time.
         lines += [
-            f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in extract_tb(error.__traceback__)
+            f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+            for frame, line in walk_tb(error.__traceback__)
         ]
         ours = type(error).__module__.partition(".")[0] in {"bot", "core"}
         lines.append(f"{type(error).__qualname__}{f': {error}' if ours else ''}")
@@ -247,10 +351,9 @@ def keeps_payloads_out(record: logging.LogRecord) -> bool:
     return library not in _PAYLOADS_BELOW_WARNING or record.levelno >= logging.WARNING
 
 
-def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace whatever looks like a token, or stands under a key that names one. When, what and who come first."""
-    order = [key for key in _FIRST if key in event] + [key for key in event if key not in _FIRST]
-    return {key: _clean(event[key], str(key)) for key in order}
+def redact(event: EventDict) -> EventDict:
+    """Returns an event of plain data without what looks like a token, or stands under a key that names one."""
+    return {key: _clean(value, key) for key, value in event.items()}
 
 
 def without_secrets(text: str) -> str:
@@ -267,10 +370,8 @@ def _clean(value: object, key: str = "") -> object:
         return value
     if _SECRET_KEY.search(key):
         return REDACTED
-    if isinstance(value, Mapping):
-        return {str(inner): _clean(content, str(inner)) for inner, content in value.items()}
-    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes):
+    if isinstance(value, dict):
+        return {inner: _clean(content, inner) for inner, content in value.items()}
+    if isinstance(value, list):
         return [_clean(item) for item in value]
-    if isinstance(value, str | date | PurePath | BaseException):
-        return without_secrets(str(value))
-    return without_secrets(repr(value))
+    return without_secrets(str(value))

@@ -188,7 +188,7 @@ class Intake:
                     # A fault of ours with one event: it must neither stop the others nor come back on every start.
                     if len(run) > 1:
                         return [number for item in run for number in await self._until_done([item], queue)]
-                    _log.exception("cannot process an event", event_id=run[0].event.event_id)
+                    _log.exception("cannot process an event", **_envelope(run[0]))
                     await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
                     return []
                 await self._clock.sleep(_RETRY)
@@ -203,16 +203,16 @@ class Intake:
         return await until_stored(work, self._clock, _log, otherwise)
 
     async def _process(self, run: list[Item]) -> None:
-        for item in run:
-            _log_envelope(item)
-        fresh = await self._open(run[0].issue, run) if run[0].event.question is not None else run
-        for item in fresh:
+        for item in await self._fresh(run):
             await self._session_news(item)
             await self._notices.event(item)
 
-    async def _open(self, issue: int | None, run: list[Item]) -> list[Item]:
-        """Write a run of questions into their ledger; returns those that were not there before."""
-        if issue is None:
+    async def _fresh(self, run: list[Item]) -> list[Item]:
+        """Writes the questions of a run into their ledger; returns the events that were not processed before."""
+        issue = run[0].issue
+        if issue is None or run[0].event.question is None:
+            for item in run:
+                _log.info("event", **_envelope(item))
             return run
         await self._replies_known(run[0])
         asks = [self._bounded(_ask(item)) for item in run]
@@ -220,7 +220,7 @@ class Intake:
             asks = await asyncio.to_thread(lambda: [_within(each, self._scopes) for each in asks])
         opened = await self._router.open_all(issue, asks)
         for item, each in zip(run, opened, strict=True):
-            _log.info("clarification", id=each.record.id, how=each.how, event_id=item.event.event_id)
+            _log.info("event", **_envelope(item), clarification=each.record.id, how=each.how)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
 
     async def write_down(self, producer: str, token: str) -> None:
@@ -232,7 +232,7 @@ class Intake:
             item = await self._inbox.unprocessed(producer, token)
             if item is not None and item.issue is not None:
                 opened = await self._router.open(item.issue, self._bounded(_ask(item)))
-                _log.info("clarification", id=opened.record.id, how=opened.how, event_id=token)
+                _log.info("event", **_envelope(item), clarification=opened.record.id, how=opened.how)
         except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
             _log.warning("question left to the leader", event_id=token, reason=str(error))
 
@@ -270,17 +270,16 @@ class Intake:
             await self._router.session_went_on(issue, news)
 
 
-def _log_envelope(item: Item) -> None:
+def _envelope(item: Item) -> dict[str, object]:
+    """What a log line says of an event: nothing of its content."""
     event = item.event
-    _log.info(
-        "event",
-        type=event.type,
-        event_id=event.event_id,
-        session_id=event.session_id,
-        timestamp=event.timestamp.isoformat(),
-        agent_id=event.agent_id,
-        problems=list(event.problems),
-    )
+    return {
+        "type": event.type,
+        "event_id": event.event_id,
+        "session_id": event.session_id,
+        "agent_id": event.agent_id,
+        "problems": event.problems,
+    }
 
 
 def _runs(items: list[Item]) -> list[list[Item]]:

@@ -562,9 +562,11 @@ def _how(shown: Round, *, is_whole: bool) -> str:
     return answers.hint(asked)
 
 
-def open_text(shown: Round, pointer: str = POINTER, *, is_whole: bool = True) -> Spoken:
+def open_text(
+    shown: Round, pointer: str = POINTER, *, is_whole: bool = True, says_why: bool = True
+) -> Spoken:
     """What is read aloud of a question that waits for its answer; `pointer` says where the whole is, `is_whole` whether
-    the blocks beside it show all of it.
+    the blocks beside it show all of it, `says_why` whether it begins with why the question is escalated.
     """
     wanted = shown.asked.confirmation
     # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
@@ -572,7 +574,14 @@ def open_text(shown: Round, pointer: str = POINTER, *, is_whole: bool = True) ->
         filter(None, (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked)))
     )
     head = " ".join(
-        filter(None, (inert.fallback(_asks(shown), 500), inert.fallback(_stakes(shown), 1200), people))
+        filter(
+            None,
+            (
+                inert.fallback(_asks(shown, says_why=says_why), 500),
+                inert.fallback(_stakes(shown), 1200),
+                people,
+            ),
+        )
     )
     parts = _parts(shown)
     body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
@@ -648,10 +657,10 @@ def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
     return text, whole_pieces(shown) if begun != question else ()
 
 
-def _asks(shown: Round) -> str:
+def _asks(shown: Round, *, says_why: bool = True) -> str:
     again = f", round {shown.number}" if shown.number > 1 else ""
     asks = f"{_says(shown)} ({shown.record.id}{again}):"
-    return " ".join(filter(None, (escalation_reason(shown, 200), asks)))
+    return " ".join(filter(None, (escalation_reason(shown, 200) if says_why else "", asks)))
 
 
 def _stakes(shown: Round) -> str:

@@ -410,7 +410,7 @@ def _question_spoken(
     content: PageContent, item: PageItem, shown: Round, head: str, *, is_whole: bool
 ) -> Spoken:
     why = inert.fallback(sentence(inert.clip(why_words(item), _WHY_ALOUD)), _WHY_ALOUD)
-    asked = open_text(shown, _POINTER, is_whole=is_whole)
+    asked = open_text(shown, _POINTER, is_whole=is_whole, says_why=not why)
     left = sentence(left_words(shown.asked.expires_at, content.sent_at))
     tail = "\n".join(filter(None, map(inert.fallback, (left, _what_buttons_do(content)))))
     around = inert.size(head) + inert.size(why) + inert.size(tail) + 3

@@ -343,7 +343,7 @@ async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
         assert (bot.store.installation == before) is (not more)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         if more:
-            await stage.whisper(FOLAKE, "another installation of clarify-bot")
+            await stage.whisper(FOLAKE, "nother installation of clarify-bot")
             assert stage.record()["status"] == "pending"
         else:
             assert (await stage.reply())["response"] is True

@@ -131,7 +131,7 @@ HINTS = [
     ("help anser", "Did you mean “/clarify help answer”?"),
     ("xyzzy", "Try “/clarify help”"),
     ("CLR-9-009", "There is no question CLR-9-009"),
-    ("#999", "Issue 999 has no clarifications"),
+    ("#999", "Issue 999 has no questions"),
     ("answer CLR-9-009 yes", "There is no question CLR-9-009"),
     ("resolve CLR-42-099 yes", "There is no question CLR-42-099"),
     ("escalate CLR-9-009", "There is no question CLR-9-009"),

@@ -167,7 +167,7 @@ async def test_reply_in_the_thread_is_pointed_to_the_form(stage: World, asker: A
 async def test_form_of_one_field_takes_a_reply(stage: World, asker: Asker) -> None:
     asked = await asker.ask(question="Which port?", schema=ONE, default={"port": 80})
     card = await stage.card("Which port?")
-    assert "assumes “Port: 80”" in said(card)
+    assert "uses its default: “Port: 80”" in said(card)
     assert "Or in this thread: reply with a whole number from 1 to 65535." in said(card)
     await stage.workspace.post(FOLAKE, AGENTS, "70000", card.ts)
     await stage.whisper(FOLAKE, "Expected a whole number from 1 to 65535.")

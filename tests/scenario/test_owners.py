@@ -45,9 +45,9 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
         assert f"Claimed by <@{ADE}>" in mine
 
         await stage.later(bot, minutes=31)
-        nudge = await stage.message("still waits")
-        assert nudge.text.startswith(f"<@{ADE}> Planner still waits")
-        assert "click Release on its card: others are asked then" in nudge.text
+        nudge = await stage.message("still waiting")
+        assert nudge.text.startswith(f"<@{ADE}> Planner is still waiting")
+        assert "click Release on its card: everyone is reminded then" in nudge.text
         assert f"<@{FOLAKE}>" not in nudge.text
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         assert not stage.pages()
@@ -61,12 +61,12 @@ async def test_card_says_who_took_it_and_they_alone_are_reminded(stage: Night) -
 async def test_who_left_is_not_reminded_but_everybody_else(stage: Night) -> None:
     async with stage.bot(stage.config(answerers=(ADE, FOLAKE))) as bot:
         card = await stage.ask(timeout_seconds=3600)
-        await press(stage, card, "Take", ADE, "You have")
+        await press(stage, card, "Take", ADE, "You claimed")
         await stage.becomes(card, f"Claimed by <@{ADE}>")
         stage.workspace.change_user(ADE, deleted=True)
         await stage.later(bot, minutes=31)
-        nudge = await stage.message("still waits")
-        assert nudge.text.startswith(f"<@{ADE}> <@{FOLAKE}> Planner still waits")
+        nudge = await stage.message("still waiting")
+        assert nudge.text.startswith(f"<@{ADE}> <@{FOLAKE}> Planner is still waiting")
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
 
 
@@ -74,7 +74,7 @@ async def test_one_takes_over_from_another_and_lets_go(stage: Night) -> None:
     config = stage.config(answerers=(ADE, FOLAKE))
     async with stage.bot(config):
         card = await stage.ask(timeout_seconds=3600)
-        await press(stage, card, "Take", ADE, "You have")
+        await press(stage, card, "Take", ADE, "You claimed")
         shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
         await press(stage, shown, "Release", FOLAKE, f"<@{ADE}> has claimed {FIRST}. Nothing was changed")
         await press(stage, shown, "Take over", GIO, "a guest")
@@ -98,9 +98,9 @@ async def test_who_loses_it_is_told_once_and_alone(stage: Night) -> None:
     config = stage.config(answerers=(ADE, FOLAKE))
     async with stage.bot(config):
         card = await stage.ask(timeout_seconds=3600)
-        await press(stage, card, "Take", ADE, "You have")
+        await press(stage, card, "Take", ADE, "You claimed")
         shown = await stage.becomes(card, f"Claimed by <@{ADE}>")
-        await press(stage, shown, "Take over", ADE, "You have")
+        await press(stage, shown, "Take over", ADE, "You claimed")
         await press(stage, shown, "Take over", FOLAKE, f"You claimed {FIRST}")
         word = await stage.page(f"<@{FOLAKE}> took {FIRST} over from you", ADE)
         assert word.text.splitlines() == [

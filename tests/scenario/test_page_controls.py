@@ -142,9 +142,9 @@ async def test_p6_guest_who_presses_take_is_told_no(stage: Night) -> None:
         card, _ = await asked_and_paged(stage)
         thread = await stage.live("is waiting", AGENTS)
         await stage.press(thread, "Take", GIO)
-        told = await stage.whisper(GIO, "you are not on call here")
+        told = await stage.whisper(GIO, "you are neither on call here")
         assert f"<@{ONCALL}>" in told.text
-        assert "Taken" not in said(stage.workspace.message(AGENTS, card.ts))
+        assert "Claimed" not in said(stage.workspace.message(AGENTS, card.ts))
         assert stage.record()["aaep"].get("taken_by") is None
 
 

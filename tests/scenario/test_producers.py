@@ -234,7 +234,7 @@ async def test_expired_question_says_what_the_agent_assumes(
     async with scene(tmp_path, clock=clock) as stage, stage.bot():
         card = await stage.ask(timeout_seconds=60, **fields)
         if "“" in words:
-            told = f"If no one answers, the agent assumes {words[words.index('“') :]}"
+            told = f"If no one answers, the agent uses its default: {words[words.index('“') :]}"
             assert told in card.text
             assert told in json.dumps(card.blocks, ensure_ascii=False)
         shown = await stage.now_says(card, words)

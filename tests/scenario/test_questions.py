@@ -417,7 +417,7 @@ async def test_reminder_and_page_of_an_approval_say_what_is_to_be_done_with_what
         await Asker(http).ask(action="Run a command", arguments={"note": "hm", "command": command})
         card = await stage.card("Run a command")
         clock.leap(timedelta(minutes=31))
-        nudge = await stage.message("still waits")
+        nudge = await stage.message("still waiting")
         assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
         for words in (nudge.text, json.dumps(nudge.blocks, ensure_ascii=False)):
             assert "Run a command" in words

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
 from bot.intake.intake import Intake
@@ -136,6 +137,19 @@ async def test_question_becomes_a_clarification_once(world: World) -> None:
     )
 
 
+async def test_log_says_once_what_became_of_an_event(world: World) -> None:
+    with capture_logs() as logs:
+        await world.put(raw(event_id="evt_asked", **IN_42))
+        await world.worked_off()
+        await world.put(other("session.started", event_id="evt_other"))
+        await world.worked_off()
+    assert [(line["event_id"], line.get("clarification"), line.get("how")) for line in logs] == [
+        ("evt_asked", "CLR-42-001", "new"),
+        ("evt_other", None, None),
+    ]
+    assert {line["event"] for line in logs} == {"event"}
+
+
 @pytest.mark.parametrize(
     ("agentx", "to", "topic", "blocking"),
     [
@@ -202,10 +216,13 @@ async def test_event_waits_for_what_is_not_there_now(world: World) -> None:
 
 async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> None:
     world.notices.troubles = [RuntimeError("a fault of ours")]
-    await world.put(other("session.errored"))
-    await world.put(raw(**IN_42))
-    await world.worked_off()
+    with capture_logs() as logs:
+        await world.put(other("session.errored"))
+        await world.put(raw(**IN_42))
+        await world.worked_off()
     assert world.notices.paged == ["evt_session.errored"]
+    (fault,) = [line for line in logs if line["event"] == "cannot process an event"]
+    assert (fault["event_id"], fault["type"]) == ("evt_session.errored", "agent.session.errored")
     assert await world.records() == [("CLR-42-001", "pending")]
 
 

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 import structlog
 from pydantic import ValidationError
+from structlog.typing import EventDict
 
-from bot.logs import QueuedHandler, configure_logging, keeps_payloads_out, redact, without_secrets
+from bot.logs import Layout, QueuedHandler, configure_logging, keeps_payloads_out, redact, without_secrets
 from core.clarification import Clarification
 
 
@@ -53,14 +57,12 @@ def test_redact_goes_into_nested_fields_and_names_of_secrets() -> None:
         "event": "posted xoxb-1",
         "reply_token": "opaque",
         "headers": {"Authorization": "abc", "x": ["Bearer abc", 3]},
-        "error": ValueError("xapp-1-2"),
         "other": {"ok": True, "none": None},
     }
-    assert redact(None, "info", event) == {
+    assert redact(event) == {
         "event": "posted [redacted]",
         "reply_token": "[redacted]",
         "headers": {"Authorization": "[redacted]", "x": ["Bearer [redacted]", 3]},
-        "error": "[redacted]",
         "other": {"ok": True, "none": None},
     }
 
@@ -165,45 +167,222 @@ def test_traceback_of_a_group_says_what_broke_in_it(capsys: pytest.CaptureFixtur
     assert "what was asked" not in told
 
 
-def record(words: str) -> logging.LogRecord:
-    return logging.LogRecord("clarify", logging.INFO, __file__, 0, words, (), None)
+class Pipe:
+    """What a handler writes into, with each write counted."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.reading, self.writing = os.pipe()
+        self.writes = 0
+        self._write = os.write
+        patch.setattr(os, "write", self._counted)
+
+    def _counted(self, descriptor: int, content: bytes) -> int:
+        self.writes += descriptor == self.writing
+        return self._write(descriptor, content)
+
+    def read(self) -> list[str]:
+        """What is there now; waits for the first of it."""
+        return os.read(self.reading, 65536).decode().splitlines()
 
 
-def test_lines_that_nobody_reads_in_time_are_counted_and_told() -> None:
-    reading, writing = os.pipe()
-    handler = QueuedHandler(writing, room=3, patience=0.05)
-    os.set_blocking(writing, False)  # as somebody who shares it may do
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writing, b"?" * 4096)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writing, b"?")
-    for number in range(10):
-        handler.emit(record(f"line {number}"))
-    handler.flush()  # returns though nobody reads
-    assert handler.dropped == handler.missing
-    assert handler.dropped in {6, 7}  # 3 wait, and one may be in the writer's hand
-    with os.fdopen(reading, "rb") as reader:
-        said = b""
-        while b"dropped" not in said:
-            handler.emit(record("one more"))
-            said += os.read(reader.fileno(), 65536)
-            said = said.lstrip(b"?")
-        handler.flush()
-    lines = said.decode().splitlines()
-    assert "line 0" in lines
-    assert any("log lines were dropped" in line for line in lines)
-    assert handler.missing == 0
-    assert handler.dropped >= 6
-    os.close(writing)
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
+    made = Pipe(monkeypatch)
+    yield made
+    for descriptor in (made.reading, made.writing):
+        with suppress(OSError):
+            os.close(descriptor)
 
 
-def test_reader_that_went_away_counts_as_lines_dropped() -> None:
-    reading, writing = os.pipe()
-    handler = QueuedHandler(writing)
-    os.close(reading)
-    handler.emit(record("nobody hears it"))
+class Mutable:
+    """Something whose words change."""
+
+    def __init__(self, words: str) -> None:
+        self.words = words
+
+    def __repr__(self) -> str:
+        return f"<{self.words}>"
+
+
+def handler_of(
+    pipe: Pipe, as_line: Layout = str, *, room: int = 10_000, patience: float = 10
+) -> QueuedHandler:
+    """Lines wait until `flush`, or one of them is a warning."""
+    return QueuedHandler(pipe.writing, as_line, room=room, patience=patience, pause=3600)
+
+
+def words_of(event: EventDict) -> str:
+    return str(event["event"])
+
+
+def record(words: str, level: int = logging.INFO, **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("clarify", level, __file__, 0, words, (), None)
+    made.clarify_fields = fields
+    return made
+
+
+def test_all_that_waits_is_written_at_once_and_in_order(pipe: Pipe) -> None:
+    handler = handler_of(pipe, words_of)
+    words = [f"line {number}" for number in range(100)]
+    for each in words:
+        handler.handle(record(each))
     handler.flush()
-    assert handler.dropped == 1
-    os.close(writing)
+    assert pipe.read() == words
+    assert pipe.writes == 1
+
+
+def test_warning_is_written_without_waiting_for_more(pipe: Pipe) -> None:
+    handler = handler_of(pipe, words_of)
+    handler.handle(record("before"))
+    handler.handle(record("trouble", logging.WARNING))
+    assert pipe.read() == ["before", "trouble"]
+    assert pipe.writes == 1
+
+
+def test_calls_format_nothing(pipe: Pipe) -> None:
+    threads = []
+
+    def as_line(event: EventDict) -> str:
+        threads.append(threading.current_thread().name)
+        return words_of(event)
+
+    handler = handler_of(pipe, as_line)
+    handler.handle(record("one"))
+    handler.handle(record("two"))
+    assert threads == []
+    handler.flush()
+    assert threads == ["log", "log"]
+
+
+def test_values_are_logged_as_they_were_at_the_call(pipe: Pipe) -> None:
+    handler = handler_of(pipe, lambda event: json.dumps(event, default=repr))
+    names, nested, foreign = ["ann"], {"who": {"bob"}}, Mutable("before")
+    error = ValueError("before")
+    made = record("said", names=names, nested=nested, foreign=foreign, error=error, timestamp="no time")
+    handler.handle(made)
+    names.append("late")
+    nested["who"].add("late")
+    foreign.words = "late"
+    error.args = ("late",)
+    handler.flush()
+    (line,) = pipe.read()
+    said = json.loads(line)
+    assert (said["names"], said["nested"], said["foreign"], said["error"]) == (
+        ["ann"],
+        {"who": ["bob"]},
+        "<before>",
+        "before",
+    )
+    assert said["timestamp"] == made.created
+
+
+def test_traceback_is_that_of_the_call(pipe: Pipe) -> None:
+    handler = handler_of(pipe, lambda event: event["exception"].replace("\n", "|"))
+    made = record("died")
+
+    def again(error: Exception) -> None:
+        raise error
+
+    try:
+        int("x")
+    except ValueError as error:
+        made.exc_info = (type(error), error, error.__traceback__)
+        handler.handle(made)
+        with suppress(ValueError):
+            again(error)
+    handler.flush()
+    (line,) = pipe.read()
+    assert line.endswith("|ValueError")
+    assert "in again" not in line
+
+
+def test_line_that_cannot_be_made_is_counted_and_keeps_no_other_back(pipe: Pipe) -> None:
+    class Unspeakable:
+        def __repr__(self) -> str:
+            raise KeyError
+
+    def as_line(event: EventDict) -> str:
+        if event["event"] == "odd":
+            raise KeyError
+        return words_of(event)
+
+    handler = handler_of(pipe, as_line)
+    handler.handle(record("no repr", foreign=Unspeakable()))
+    handler.handle(record("odd"))
+    handler.handle(record("fine"))
+    handler.flush()
+    assert pipe.read() == ["fine", "2 log lines were dropped: the reader of standard error is too slow"]
+    assert (handler.dropped, handler.missing) == (2, 0)
+
+
+def test_lines_that_nobody_reads_in_time_are_counted_and_told(pipe: Pipe) -> None:
+    handler = handler_of(pipe, words_of, room=3, patience=0.05)
+    os.set_blocking(pipe.writing, False)  # as somebody who shares it may do
+    for length in (4096, 1):
+        with suppress(BlockingIOError):
+            while True:
+                os.write(pipe.writing, b"?" * length)
+    handler.handle(record("line 0"))
+    handler.flush()  # returns though nobody reads; the thread has the line in hand, and it counts as one that waits
+    for number in range(1, 10):
+        handler.handle(record(f"line {number}"))
+    handler.flush()
+    assert handler.dropped == handler.missing == 7
+    said = b""
+    while b"dropped" not in said:
+        said += os.read(pipe.reading, 65536).lstrip(b"?")
+    assert said.decode().splitlines() == [
+        *("line 0", "line 1", "line 2"),
+        "7 log lines were dropped: the reader of standard error is too slow",
+    ]
+    while handler.missing:  # it was just written
+        handler.flush()
+    handler.handle(record("room again", logging.WARNING))
+    assert pipe.read() == ["room again"]
+    assert (handler.dropped, handler.missing) == (7, 0)
+
+
+def test_reader_that_went_away_counts_as_lines_dropped(pipe: Pipe) -> None:
+    handler = handler_of(pipe, words_of)
+    os.close(pipe.reading)
+    for words in ("nobody", "hears it"):
+        handler.handle(record(words))
+    handler.flush()
+    assert handler.dropped == handler.missing == 2
+
+
+def test_lines_of_a_batch_that_were_written_are_not_counted_as_dropped(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a disk is full in the middle of it."""
+    room = [len("first\nsec")]
+    write = os.write
+
+    def until_full(descriptor: int, content: bytes) -> int:
+        if descriptor == pipe.writing and not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, content[: room.pop()] if descriptor == pipe.writing else content)
+
+    handler = handler_of(pipe, words_of)
+    monkeypatch.setattr(os, "write", until_full)
+    for words in ("first", "second", "third"):
+        handler.handle(record(words))
+    handler.flush()
+    assert pipe.read() == ["first", "sec"]
+    assert handler.dropped == 2
+
+
+@pytest.mark.parametrize("end", ["", "1 / 0"])
+def test_lines_before_the_end_of_a_process_are_written(end: str) -> None:
+    program = f"""
+import structlog
+from bot.logs import configure_logging
+
+configure_logging(json=True, background=True)
+structlog.get_logger("bot.test").info("last words", token="xoxb-1")
+{end}
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.returncode == bool(end)
+    (line,) = [json.loads(each) for each in ended.stderr.splitlines() if each.startswith("{")]
+    assert (line["event"], line["token"]) == ("last words", "[redacted]")

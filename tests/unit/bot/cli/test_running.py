@@ -71,7 +71,7 @@ def misconfigured(prompt: Prompt) -> None:
     [
         (nothing, ["show", "CLR-42-001"], "NOT_FOUND", "There is no question CLR-42-001."),
         (nothing, ["show", "42"], "NOT_FOUND", "There is no question of issue 42."),
-        (abandoned, ["escalate", "42"], "NOT_FOUND", "no clarification of issue 42 that is open"),
+        (abandoned, ["escalate", "42"], "NOT_FOUND", "no question of issue 42 that is open"),
         (nothing, ["show", "CLR-x"], "BAD_INPUT", "is not a clarification ID; expected the form CLR-42-001."),
         (
             nothing,

@@ -296,7 +296,7 @@ async def test_nudge_says_how_its_question_ended(
     for words in says:
         assert words in shown(desired.message.blocks)
         assert words in desired.message.text
-    for words in ("still waits", "Answer on"):
+    for words in ("still waiting", "Answer on"):
         assert words not in shown(desired.message.blocks)
         assert words not in desired.message.text
 
@@ -358,7 +358,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
         world.rollups.update(summarize(abandoned(record, "cancelled", LATER)))
     over = await world.wanted(f"nudge:{key}:1")
     judge_message(over.message)
-    assert (over.final, over.unwanted, "still waits" in over.message.text) == (True, True, False)
+    assert (over.final, over.unwanted, "still waiting" in over.message.text) == (True, True, False)
     assert "None of these questions is waiting on the shared card any more" in over.message.text
 
 

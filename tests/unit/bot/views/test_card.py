@@ -158,10 +158,10 @@ def test_card_controls_by_kinds(record: Clarification, buttons: list[str], optio
         ),
         (
             "normal",
-            ["Context: Savings.", "assumes “65”", "Or in this thread: reply with", "Topic: t"],
+            ["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: t"],
             ["Details:"],
         ),
-        ("detailed", ["Context: Savings.", "Details: All of it.", "assumes “65”"], []),
+        ("detailed", ["Context: Savings.", "Details: All of it.", "uses its default: “65”"], []),
     ],
 )
 def test_card_verbosity(verbosity: Any, seen: list[str], unseen: list[str]) -> None:
