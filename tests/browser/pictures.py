@@ -63,7 +63,7 @@ async def story(stage: World) -> None:
     await stage.ask(
         "rpl_2",
         session=SHOP,
-        question="Where shall 4.1 go first?",
+        question="Where should 4.1 go first?",
         timeout_seconds=3000,
         accepted_response_kinds=["multiple_choice", "freetext"],
         choices=CHOICES,
@@ -121,13 +121,13 @@ async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
     await story(stage)
     for scheme in ("light", "dark"):
         page = await visit.page(FOLAKE, scheme=scheme, size=WIDE)
-        await card(page, "Where shall 4.1 go first?").wait_for()
+        await card(page, "Where should 4.1 go first?").wait_for()
         await save(page, folder / f"workspace-{scheme}.png")
     page = await visit.page(FOLAKE, size=PHONE)
     await save(page, folder / "phone.png")
 
     page = await visit.page(FOLAKE, size=CARD)
-    shown = card(page, "Where shall 4.1 go first?")
+    shown = card(page, "Where should 4.1 go first?")
     await shown.screenshot(path=folder / "card.png")
     await shown.get_by_role("button", name="Answer").click()
     await page.locator("dialog#modal textarea").wait_for()
@@ -142,10 +142,10 @@ async def pictures(stage: World, bot: Bot, visit: Visit, folder: Path) -> None:
     await stage.workspace.command(
         FOLAKE, AGENTS, "/clarify", "escalate CLR-100001-002 nobody is at their desk"
     )
-    await stage.page("Where shall 4.1 go first?")
+    await stage.page("Where should 4.1 go first?")
     direct = stage.workspace.state.direct_message(ONCALL)
     page = await visit.page(ONCALL, size=CARD, channel=direct.id if direct else "")
-    await card(page, "Where shall 4.1 go first?").screenshot(path=folder / "page-to-on-call.png")
+    await card(page, "Where should 4.1 go first?").screenshot(path=folder / "page-to-on-call.png")
 
     page = await visit.page(FOLAKE, size={"width": 1180, "height": 610}, home="1")
     await page.get_by_role("heading", name="My inbox").wait_for()
