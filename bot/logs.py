@@ -41,7 +41,7 @@ _STDERR = 2
 _ROOM = 10_000  # lines
 _PATIENCE = 2.0  # seconds
 _PAYLOADS_BELOW_WARNING = (
-    *("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio"),
+    *("slack_bolt", "slack_sdk", "aiohttp", "watchfiles", "asyncio"),
     *("apprise", "requests", "urllib3"),
 )
 

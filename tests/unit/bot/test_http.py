@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import httpx
+import aiohttp
 import pytest
 
 from bot.http import clean, retry_after, words
@@ -17,7 +17,7 @@ from tests.unit.bot.producers.parties import NOW
     ],
 )  # fmt: skip
 def test_retry_after_reads_seconds_and_dates(value: str, seconds: float | None) -> None:
-    assert retry_after(httpx.Headers({"Retry-After": value}), NOW) == seconds
+    assert retry_after({"retry-after": value}, NOW) == seconds
 
 
 def test_clean_leaves_one_short_line() -> None:
@@ -25,6 +25,6 @@ def test_clean_leaves_one_short_line() -> None:
 
 
 def test_words_name_every_failure() -> None:
-    assert words(httpx.ReadTimeout("")) == "no answer within 10 s"
-    assert words(httpx.ReadError("")) == "the connection broke"
+    assert words(aiohttp.SocketTimeoutError()) == "no answer within 10 s"
+    assert words(aiohttp.ClientOSError(104, "reset")) == "the connection broke"
     assert words(ValueError("x")) == "ValueError"
