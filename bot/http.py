@@ -5,6 +5,7 @@ It is aiohttp, as for Slack. Bodies are read as sent: what is compressed unasked
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
@@ -91,6 +92,7 @@ class HttpClient:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._session: aiohttp.ClientSession | None = None
+        self._bodies: dict[asyncio.Future[None], aiohttp.StreamReader] = {}
         self.is_closed = False
 
     async def __aenter__(self) -> Self:
@@ -158,7 +160,24 @@ class HttpClient:
         except ValueError:  # a header with a line end, which the message would quote
             raise MalformedRequest from None
         async with response:
+            self._fail_with_its_connection(response)
             yield HttpStream(response.status, response.headers, functools.partial(_next_of, response.content))
+
+    def _fail_with_its_connection(self, response: aiohttp.ClientResponse) -> None:
+        """After a chunk that breaks HTTP, aiohttp closes the connection, but lets whoever reads wait without end."""
+        if response.connection is None or response.connection.protocol is None:
+            return  # all has come
+        closed = response.connection.protocol.closed
+        if closed is None:  # it is closed already
+            _break_off(response.content)
+            return
+        if closed not in self._bodies:
+            closed.add_done_callback(self._closed)
+        self._bodies[closed] = response.content
+
+    def _closed(self, connection: asyncio.Future[None]) -> None:
+        connection.exception()  # what is not looked at is logged
+        _break_off(self._bodies.pop(connection))
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -200,6 +219,11 @@ def _ssl_context() -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=certifi.where())
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _break_off(content: aiohttp.StreamReader) -> None:
+    if not content.is_eof() and content.exception() is None:
+        content.set_exception(aiohttp.ClientPayloadError())
 
 
 async def _next_of(content: aiohttp.StreamReader) -> bytes:

@@ -10,11 +10,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
+import bot.http
 from bot.http import HttpClient, HttpStream
 from bot.oncall import calendars, feeds
 from bot.oncall.calendars import NoFeed, Shift
@@ -29,6 +31,7 @@ from tests.kit.clocks import ManualClock
 from tests.kit.served import served
 from tests.unit.bot.oncall.crew_parties import settings
 from tests.unit.bot.oncall.test_calendars import answer, calendar, on_call
+from tests.unit.bot.producers.parties import RawServer, Writer
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALENDAR = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'
@@ -197,6 +200,24 @@ async def test_source_that_is_silent_is_given_up(
     monkeypatch.setattr(feeds, "_PATIENCE", 0.1)
     with pytest.raises(NoFeed, match="no answer"):
         await read(tmp_path, source.url, client)
+
+
+async def test_source_that_cannot_be_connected_to_in_time(
+    tmp_path: Path, source: Served, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bot.http, "_timeout", lambda _: aiohttp.ClientTimeout(connect=1e-9))
+    with pytest.raises(NoFeed, match="no connection within 5 s"):
+        await read(tmp_path, source.url, client)
+
+
+async def test_version_that_is_no_header_is_not_kept(tmp_path: Path, client: HttpClient) -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        body = calendar(ANN)
+        writer.write(b'HTTP/1.1 200 OK\r\nETag: "\xe9"\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        await writer.drain()
+
+    async with RawServer(serve) as server:
+        assert (await read(tmp_path, server.url, client)).etag is None
 
 
 async def test_source_that_is_away(tmp_path: Path, client: HttpClient) -> None:
