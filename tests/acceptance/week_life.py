@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-import httpx
 import pytest
 import structlog
 
@@ -90,8 +89,8 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
     patch.setattr(
         bot.oncall.feeds,
-        "open_client",
-        lambda _: httpx.AsyncClient(transport=Calendars(outer), trust_env=False),
+        "HttpClient",
+        lambda _: Calendars(outer),
     )
     patch.setattr(bot.oncall.feeds, "_shifts_of", _read_here)
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
