@@ -341,15 +341,9 @@ def _wrap_http(counter: Counter) -> None:
         with counter.under_way():
             return await rest(response)
 
-    async def send(real: Callable[..., Any], client: Any, asked: Any, **kwargs: Any) -> Any:
-        count(asked.url)
-        with counter.under_way():
-            return await real(client, asked, **kwargs)
-
-    aiohttp, httpx = importlib.import_module("aiohttp"), importlib.import_module("httpx")
+    aiohttp = importlib.import_module("aiohttp")
     _replace(aiohttp.ClientSession, "_request", request)
     _replace(aiohttp.ClientResponse, "read", read)
-    _replace(httpx.AsyncClient, "send", send)
 
 
 def _counting(counter: Counter, operation: str, *about: str) -> Callable[..., Any]:
