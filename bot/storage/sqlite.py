@@ -185,12 +185,16 @@ def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> list[Outcome
     try:
         db.execute("begin immediate")
         results = Tx(db).parts(works, sqlite3.OperationalError)
-        db.execute("commit")
+        _commit(db)
     except BaseException:
         with suppress(sqlite3.Error):
             db.execute("rollback")
         raise
     return results
+
+
+def _commit(db: sqlite3.Connection) -> None:
+    db.execute("commit")
 
 
 def _fetch_all(queries: Sequence[Query], db: sqlite3.Connection) -> list[list[Row] | Exception]:

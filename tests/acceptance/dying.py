@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-import aiosqlite
 from yarl import URL
 
+from bot.storage import sqlite
 from tests.kit.lives import Life, Place
 
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
@@ -123,8 +123,8 @@ def install(plan: Plan) -> None:
     countdown = Countdown(plan)
     for name in _FILE_STEPS:
         setattr(os, name, countdown.around(getattr(os, name), name))
+    sqlite._commit = countdown.around(sqlite._commit, "commit")
     for owner, method, named in (
-        (aiosqlite.Connection, "_execute", _transaction),
         (aiohttp.ClientSession, "_request", _request),
         (aiohttp.ClientWebSocketResponse, "send_str", lambda _: "acknowledgement"),
     ):
@@ -135,7 +135,3 @@ def _request(args: tuple[Any, ...]) -> str:
     """A call to Slack, or to the producer: both go through aiohttp."""
     method, url = str(args[1]).upper(), URL(str(args[2]))
     return f"Slack {url.name}" if "/api/" in url.path else f"producer {method} {url.path}"
-
-
-def _transaction(args: tuple[Any, ...]) -> str | None:
-    return "commit" if args[2:] and args[2] == "commit" else None
