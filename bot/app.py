@@ -584,6 +584,7 @@ class Bot:
             messages=self.messages,
             desired=DesiredState(
                 ledger=self.ledger,
+                index=self.index,
                 messages=self.messages,
                 rollups=self.rollups,
                 renderer=self.renderer,
@@ -1141,6 +1142,7 @@ class Bot:
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
         for part in self._followers:
             part.record_changed(summary)
+        self.index.keep(record)
         self.replies.record_changed(summary, record, ours=ours)
         self.questions.record_changed(record)
         self.sessions.record_changed(record)

@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import ssl
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
+from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
-import httpx
 from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
@@ -33,7 +34,7 @@ from bot.errors import (
     StorageInUseError,
     StorageUnavailable,
 )
-from bot.http import NETWORK, clean, json_body, open_client, post, words
+from bot.http import NETWORK, HttpClient, clean, json_body, words
 from bot.oncall import feeds
 from bot.oncall.calendars import NoFeed, Shift, at, next_change, users_at
 from bot.people import (
@@ -781,7 +782,7 @@ async def check_feeds(settings: Settings) -> AsyncIterator[CheckResult]:
         key, name = ("ical_env", policy.ical_env) if policy.ical_env else ("pagerduty", policy.feed_env)
         place: Place = ("on_call", index, key)
         try:
-            async with open_client(None) as client:
+            async with HttpClient(None) as client:
                 reading = await feeds.read(policy, settings, None, datetime.now(UTC), client)
         except NoFeed as error:
             fix = f"check the value of {name}"
@@ -858,10 +859,10 @@ async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
             yield _pushing(producer, settings)
             continue
         token = settings.producer_token(producer)
-        async with open_client(None if token is None else token.get_secret_value()) as client:
+        async with HttpClient(None if token is None else token.get_secret_value()) as client:
             try:
                 result, date = await _subscribe(client, producer, producer.url)
-            except (*NETWORK, TimeoutError) as error:
+            except NETWORK as error:
                 yield wrong(_subject(producer), f"{producer.url}: {words(error)}", _network_mend(error))
                 continue
         yield result
@@ -889,7 +890,7 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
 
 
 async def _subscribe(
-    client: httpx.AsyncClient, producer: ProducerSettings, url: str
+    client: HttpClient, producer: ProducerSettings, url: str
 ) -> tuple[CheckResult, str | None]:
     """Return the result and the Date header of the answer that it comes from.
 
@@ -897,7 +898,7 @@ async def _subscribe(
     """
     if producer.dialect != "minimal":
         request = json_body(subscription_request(version("clarify-bot")))
-        answer = await post(client, address(url, _STANDARD), request)
+        answer = await client.request("POST", address(url, _STANDARD), request)
         outcome = handshake_answer(answer, url, producer.dialect, datetime.now(UTC))
         if not isinstance(outcome, NoHandshake):
             return _subscribed(producer, url, outcome), answer.headers.get("date")
@@ -919,7 +920,7 @@ def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | No
 
 
 def _network_mend(error: BaseException) -> str:
-    if "CERTIFICATE" in str(error).upper():
+    if isinstance(error, ssl.CertificateError):
         return "its certificate is not valid for this name, or its authority is unknown to this machine"
     return "start it, or check url in clarify.toml"
 
@@ -961,13 +962,13 @@ def _commands(settings: Settings) -> Iterator[CheckResult]:
 async def _repository(github: GithubSettings, token: str) -> CheckResult:
     subject = "github.repo"
     try:
-        async with open_client(token) as http:  # as the mirror will ask
-            response = await http.get(f"{github.api_url}/repos/{github.repo}", headers=_GITHUB_HEADERS)
+        async with HttpClient(token) as http:  # as the mirror will ask
+            answer = await http.request(
+                "GET", f"{github.api_url}/repos/{github.repo}", headers=_GITHUB_HEADERS
+            )
     except NETWORK as error:
-        return wrong(
-            subject, f"GitHub cannot be reached: {type(error).__name__}", "check the network and api_url"
-        )
-    if response.status_code != httpx.codes.OK:
+        return wrong(subject, f"GitHub cannot be reached: {words(error)}", "check the network and api_url")
+    if answer.status != HTTPStatus.OK:
         fix = "check the name, and that the token may read and write its issues"
-        return wrong(subject, f"GitHub answers {response.status_code} for {github.repo}", fix)
+        return wrong(subject, f"GitHub answers {answer.status} for {github.repo}", fix)
     return right(subject, f"{github.repo} can be read with {github.token_env}")

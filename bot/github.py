@@ -18,19 +18,18 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import httpx
 import structlog
 from pydantic import SecretStr
 
 from bot.errors import StorageUnavailable
-from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, open_client, retry_after, words
+from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, HttpAnswer, HttpClient, retry_after, words
 from bot.settings.model import GithubSettings
 from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
@@ -123,7 +122,7 @@ class GithubSync:
 
     async def run(self) -> None:
         """Mirror what is due, until cancelled."""
-        async with open_client(self._token.get_secret_value()) as http:
+        async with HttpClient(self._token.get_secret_value()) as http:
             reconciler = _Reconciler(
                 GithubApi(http, self._settings, self._clock, self._rng, self._acting),
                 self._memory,
@@ -608,6 +607,7 @@ _HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "20
 _PER_PAGE = 50  # comments may be long
 _MOST_PAGES = 1000
 _MAX_BODY = 32 * 1024 * 1024
+_NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')  # of a Link header
 _FIRST_TROUBLE, _LONGEST_TROUBLE = 2.0, 300.0  # seconds, after failures; half of it by chance
 _FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # the same, after limits that do not say how long
 _LONGEST_RESET = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
@@ -664,7 +664,7 @@ class GithubApi:
 
     def __init__(
         self,
-        http: httpx.AsyncClient,
+        http: HttpClient,
         settings: GithubSettings,
         clock: Clock,
         rng: random.Random,
@@ -725,7 +725,7 @@ class GithubApi:
     def _issue(self, issue: int) -> str:
         return f"{self._repo}/issues/{issue}"
 
-    async def _pages(self, first: str) -> AsyncIterator[_Answer]:
+    async def _pages(self, first: str) -> AsyncIterator[HttpAnswer]:
         url: str | None = first
         for _ in range(_MOST_PAGES):
             if url is None:
@@ -735,13 +735,16 @@ class GithubApi:
             url = self._next_page(answer)
         raise NotNow("GitHub has more pages than can be looked through")
 
-    def _next_page(self, answer: _Answer) -> str | None:
+    def _next_page(self, answer: HttpAnswer) -> str | None:
         """Only of the same host: the token must not travel."""
-        if answer.next is None or urlsplit(answer.next)[:2] == urlsplit(self._base)[:2]:
-            return answer.next
+        found = _NEXT.search(answer.headers.get("link", ""))
+        if found is None:
+            return None
+        if urlsplit(found[1])[:2] == urlsplit(self._base)[:2]:
+            return found[1]
         raise NotNow("the next page is said to be on another host")
 
-    async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> _Answer:
+    async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> HttpAnswer:
         await self._turn(write=method != "GET")
         return await self._asked(method, url, body)
 
@@ -752,10 +755,16 @@ class GithubApi:
         if write:
             self._pace.posted(self._clock.steady())
 
-    async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> _Answer:
+    async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> HttpAnswer:
         try:
             async with self._acting(), asyncio.timeout(ANSWER_TIMEOUT):
-                answer = await self._sent(method, url, body)
+                answer = await self._http.request(
+                    method,
+                    url,
+                    None if body is None else json.dumps(body).encode(),
+                    headers=_HEADERS,
+                    most=_MAX_BODY,
+                )
         except NETWORK as error:
             trouble = NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT))
             self._pause_for(trouble)
@@ -773,22 +782,6 @@ class GithubApi:
             raise problem
         return answer
 
-    async def _sent(self, method: str, url: str, body: dict[str, Any] | None) -> _Answer:
-        content = None if body is None else json.dumps(body).encode()
-        headers = _HEADERS if content is None else {**_HEADERS, "Content-Type": "application/json"}
-        request = self._http.build_request(method, url, content=content, headers=headers)
-        response = await self._http.send(request, stream=True)
-        try:
-            found = bytearray()
-            async for chunk in response.aiter_raw():
-                found += chunk
-                if len(found) > _MAX_BODY:
-                    raise httpx.RemoteProtocolError("more than we read")
-            following = response.links.get("next", {}).get("url")
-            return _Answer(response.status_code, response.headers, bytes(found), following)
-        finally:
-            await response.aclose()
-
     def _pause_for(self, trouble: NotNow) -> None:
         """If a failure concerns all requests, wait before the next: as long as GitHub said, else longer each time."""
         if not trouble.everybody:
@@ -805,17 +798,7 @@ class GithubApi:
         self._pace.refused(self._clock.steady(), seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A whole answer of GitHub; `next` is the address of the next page."""
-
-    status: int
-    headers: httpx.Headers = field(repr=False)
-    body: bytes = field(repr=False)
-    next: str | None = field(repr=False)
-
-
-def _problem(answer: _Answer, now: datetime) -> NotNow | Refused | None:
+def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:
     """What went wrong, if anything. In our own words: GitHub's may quote what was sent."""
     status, said = answer.status, f"HTTP {answer.status}"
     if 200 <= status < 300:
@@ -832,7 +815,7 @@ def _problem(answer: _Answer, now: datetime) -> NotNow | Refused | None:
     return Refused(f"{_REFUSALS.get(status, 'GitHub refuses it')} ({said})", status)
 
 
-def _is_limit(answer: _Answer) -> bool:
+def _is_limit(answer: HttpAnswer) -> bool:
     """Whether an answer is a rate limit; 403 may be one too, shown by a header or only in the text."""
     if "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining", "").strip() == "0":
         return True
@@ -840,13 +823,13 @@ def _is_limit(answer: _Answer) -> bool:
     return b"rate limit" in said or b"abuse" in said
 
 
-def _limit_wait(headers: httpx.Headers, now: datetime) -> float | None:
+def _limit_wait(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds that GitHub asks to wait, by either header; None: it does not say."""
     waits = [wait for wait in (retry_after(headers, now), _spent(headers, now)) if wait is not None]
     return max(waits, default=None)
 
 
-def _spent(headers: httpx.Headers, now: datetime) -> float | None:
+def _spent(headers: Mapping[str, str], now: datetime) -> float | None:
     """Seconds until anything may be asked again, where this answer used up what was left."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
@@ -856,7 +839,7 @@ def _spent(headers: httpx.Headers, now: datetime) -> float | None:
     return min(_LONGEST_RESET, max(0.0, int(reset) - now.timestamp()) + _RESET_MARGIN)
 
 
-def _listed(answer: _Answer) -> list[dict[str, Any]]:
+def _listed(answer: HttpAnswer) -> list[dict[str, Any]]:
     found = _json(answer)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -866,7 +849,7 @@ def _id_of(thing: object) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _json(answer: _Answer) -> Any:
+def _json(answer: HttpAnswer) -> Any:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:

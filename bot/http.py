@@ -1,4 +1,7 @@
-"""The HTTP client that talks to others: producers, webhooks, GitHub; what comes back, and what failures are called."""
+"""The HTTP client for everyone but Slack: producers, responders, webhooks, GitHub, calendars. And what failures are called.
+
+It is aiohttp, as for Slack. Bodies are read as sent: what is compressed unasked could grow without bound.
+"""
 
 from __future__ import annotations
 
@@ -6,94 +9,175 @@ import asyncio
 import functools
 import json
 import os
+import re
 import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
+from urllib.parse import quote
 
 import aiohttp
-import httpx
+import certifi
 from yarl import URL
 
 from bot.errors import NotLeading
-
-if TYPE_CHECKING:
-    from bot.storage.store import Acting
+from bot.settings.environment import read_environment
 
 CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
 ANSWER_TIMEOUT = 10.0
 MAX_BODY = 64 * 1024
+_MAX_HEADER = 32 * 1024  # bytes of one header: a login page's policy may be long
 _KEEPALIVE_EXPIRY = 30.0
 _MOST_CONNECTIONS = 20
-# All that the network may do to a request; an OSError that httpx did not translate included.
-NETWORK = (httpx.HTTPError, httpx.InvalidURL, OSError)
+_TORN = "the connection ended in mid-answer, or what came is not HTTP"
+_NOT_IN_A_REQUEST = re.compile(r"""[^!-~]|["<>`{}]|%(?![0-9A-Fa-f]{2})""")
+
+
+class MalformedRequest(aiohttp.ClientError):
+    """The request cannot be sent as HTTP."""
+
+
+# All that the network may do to a request. NotLeading is an OSError as well.
+NETWORK = (aiohttp.ClientError, OSError)
 # Nothing of the request left this machine.
 NOT_SENT = (
     NotLeading,
-    httpx.ConnectError,
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.LocalProtocolError,
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.InvalidURL,
+    aiohttp.NonHttpUrlClientError,
+    MalformedRequest,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A whole HTTP answer; `body` is cut at MAX_BODY."""
+    """A whole HTTP answer; `body` may be cut, see `HttpClient.request`."""
 
     status: int
     headers: Mapping[str, str] = field(repr=False)  # of any case
     body: bytes = field(repr=False)
 
 
-class Poster:
-    """Posts JSON to one party again and again, over connections that are held open.
+@dataclass(frozen=True, slots=True)
+class HttpStream:
+    """An HTTP answer whose body is still to be read. `read` returns what has come of it, and nothing at its end."""
 
-    With aiohttp: one request takes a tenth of the time that it does with httpx's pool, and that was most of a reply.
-    Failures are httpx's all the same, so that they have one set of names. `acting`: see `Store.acting`.
+    status: int
+    headers: Mapping[str, str] = field(repr=False)  # of any case
+    read: Callable[[], Awaitable[bytes]] = field(repr=False)
+
+    async def body(self, most: int = MAX_BODY) -> bytes:
+        """At most `most` bytes of the body."""
+        body = bytearray()
+        while len(body) < most and (chunk := await self.read()):
+            body += chunk
+        return bytes(body[:most])
+
+
+class HttpClient:
+    """Sends requests to one party, over connections that are held open until `close`.
+
+    TCP keepalive, no redirects (a token must not travel), no cookies. No environment either: proxies, .netrc and the
+    like would be configuration that settings does not know.
     """
 
-    def __init__(self, token: str | None, acting: Acting = nullcontext) -> None:
-        self._headers = {
-            "User-Agent": "clarify-bot",
-            "Accept": "*/*",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-        }
+    def __init__(self, token: str | None) -> None:
+        """`token` goes along as a bearer token."""
+        self._headers = {"User-Agent": "clarify-bot", "Accept": "*/*", "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
         self._session: aiohttp.ClientSession | None = None
-        self._acting = acting
+        self._bodies: dict[asyncio.Future[None], aiohttp.StreamReader] = {}
         self.is_closed = False
 
-    async def post(self, url: httpx.URL, body: bytes) -> HttpAnswer:
-        """POST JSON and read the answer, whatever its size; redirects are not followed, for the token must not travel.
+    async def __aenter__(self) -> Self:
+        return self
 
-        Raises:
-            httpx.HTTPError, httpx.InvalidURL, TimeoutError: as `words` puts them.
-        """
-        if self._session is None:
-            self._session = self._open()
-        try:
-            async with (
-                self._acting(),
-                asyncio.timeout(ANSWER_TIMEOUT),
-                self._session.post(URL(str(url), encoded=True), data=body, allow_redirects=False) as response,
-            ):
-                return HttpAnswer(response.status, response.headers, await _beginning(response.content))
-        except (aiohttp.ClientError, ValueError) as error:
-            raise _as_httpx(error) from error
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         self.is_closed = True
         if self._session is not None:
             await self._session.close()
+
+    async def request(
+        self,
+        method: str,
+        url: str | URL,
+        body: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        most: int = MAX_BODY,
+    ) -> HttpAnswer:
+        """Send a request and read the answer; at most `most` bytes of its body. See `stream`."""
+        async with self.stream(method, url, body, headers=headers) as response:
+            return HttpAnswer(response.status, response.headers, await response.body(most))
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str | URL,
+        body: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        silence: float | None = ANSWER_TIMEOUT,
+    ) -> AsyncIterator[HttpStream]:
+        """Send a request and read the head of the answer; its body can be read inside.
+
+        Args:
+            method: of HTTP.
+            url: a string is sent as it is written, see `exact_url`.
+            body: JSON.
+            headers: besides those of every request, or in their place.
+            silence: the longest time, in seconds, in which nothing comes. There is no limit for the whole.
+
+        Raises:
+            aiohttp.ClientError, OSError: as `words` puts them; NETWORK in short.
+        """
+        if self._session is None:
+            self._session = self._open()
+        sent = dict(headers or {})
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        try:
+            response = await self._session.request(
+                method,
+                exact_url(url) if isinstance(url, str) else url,
+                data=body,
+                headers=sent,
+                allow_redirects=False,
+                timeout=_timeout(silence),
+            )
+        except NETWORK:  # one of a certificate is a ValueError as well
+            raise
+        except ValueError:  # a header with a line end, which the message would quote
+            raise MalformedRequest from None
+        async with response:
+            self._fail_with_its_connection(response)
+            yield HttpStream(response.status, response.headers, functools.partial(_next_of, response.content))
+
+    def _fail_with_its_connection(self, response: aiohttp.ClientResponse) -> None:
+        """After a chunk that breaks HTTP, aiohttp closes the connection, but lets whoever reads wait without end."""
+        if response.connection is None or response.connection.protocol is None:
+            return  # all has come
+        closed = response.connection.protocol.closed
+        if closed is None:  # it is closed already
+            _break_off(response.content)
+            return
+        if closed not in self._bodies:
+            closed.add_done_callback(self._closed)
+        self._bodies[closed] = response.content
+
+    def _closed(self, connection: asyncio.Future[None]) -> None:
+        connection.exception()  # what is not looked at is logged
+        _break_off(self._bodies.pop(connection))
 
     def _open(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -105,40 +189,78 @@ class Poster:
         return aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
         )
 
 
 @functools.cache
-def _ssl_context() -> ssl.SSLContext:
-    """Which authorities are trusted: one for all clients, for reading the list takes 30 ms. SSL_CERT_FILE names another."""
-    return httpx.create_ssl_context()
-
-
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    """At most MAX_BODY of a body, as sent."""
-    body = bytearray()
-    while len(body) < MAX_BODY and (chunk := await content.readany()):
-        body += chunk
-    return bytes(body[:MAX_BODY])
-
-
-def _as_httpx(error: aiohttp.ClientError | ValueError) -> Exception:
-    """The failure of httpx that says the same. The message is left out: it may quote the token."""
-    kinds: tuple[tuple[type[Exception], type[Exception]], ...] = (
-        (aiohttp.ConnectionTimeoutError, httpx.ConnectTimeout),
-        (aiohttp.ClientConnectorError, httpx.ConnectError),
-        (aiohttp.InvalidURL, httpx.InvalidURL),
-        (aiohttp.ServerDisconnectedError, httpx.RemoteProtocolError),
-        (aiohttp.ClientPayloadError, httpx.RemoteProtocolError),
-        (aiohttp.ClientResponseError, httpx.RemoteProtocolError),
-        (aiohttp.ClientError, httpx.NetworkError),
-        (ValueError, httpx.LocalProtocolError),  # a header with a line end
+def _timeout(silence: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(
+        total=None, connect=CONNECT_TIMEOUT, sock_connect=CONNECT_TIMEOUT, sock_read=silence
     )
-    return next(theirs for ours, theirs in kinds if isinstance(error, ours))("")
+
+
+@functools.cache
+def _ssl_context() -> ssl.SSLContext:
+    """Which authorities are trusted: certifi's list, or what SSL_CERT_FILE or SSL_CERT_DIR name in its place.
+
+    One for all clients, for reading the list takes 30 ms.
+    """
+    environ = read_environment()
+    if file := environ.get("SSL_CERT_FILE"):
+        context = ssl.create_default_context(cafile=file)
+    elif folder := environ.get("SSL_CERT_DIR"):
+        context = ssl.create_default_context(capath=folder)
+    else:
+        context = ssl.create_default_context(cafile=certifi.where())
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _break_off(content: aiohttp.StreamReader) -> None:
+    if not content.is_eof() and content.exception() is None:
+        content.set_exception(aiohttp.ClientPayloadError())
+
+
+async def _next_of(content: aiohttp.StreamReader) -> bytes:
+    """What has come of a body. What came before a failure is returned first: aiohttp itself would drop it."""
+    try:
+        return await content.readany()
+    except aiohttp.ClientError as error:
+        content.set_exception(None)  # type: ignore[arg-type]  # its reader refuses to read while there is one
+        rest = content.read_nowait()
+        content.set_exception(error)
+        if rest:
+            return rest
+        raise
+
+
+@functools.lru_cache
+def exact_url(text: str) -> URL:
+    """Parse a URL without rewriting its path and query, which may be signed. Escapes what no request may hold.
+
+    Raises:
+        aiohttp.InvalidURL: it is none.
+    """
+    try:
+        checked, written = URL(text), URL(text, encoded=True)
+        return URL.build(
+            scheme=checked.scheme,
+            authority=checked.raw_authority,  # other scripts as IDNA
+            path=_escaped(written.raw_path),
+            query_string=_escaped(written.raw_query_string),
+            encoded=True,
+        )
+    except ValueError:
+        raise aiohttp.InvalidURL("…") from None  # its text may be a secret
+
+
+def _escaped(text: str) -> str:
+    return _NOT_IN_A_REQUEST.sub(lambda found: quote(found[0], safe=""), text)
 
 
 def _kept_alive(address: tuple[Any, ...]) -> socket.socket:
@@ -147,28 +269,6 @@ def _kept_alive(address: tuple[Any, ...]) -> socket.socket:
     for level, name, value in keepalive_options():
         made.setsockopt(level, name, value)
     return made
-
-
-def open_client(token: str | None) -> httpx.AsyncClient:
-    """A client for one party: TCP keepalive, no redirects (a token must not travel), no surroundings.
-
-    No environment: proxies, .netrc and the like would be configuration that settings does not know.
-    """
-    headers = {b"User-Agent": b"clarify-bot", b"Accept-Encoding": b"identity"}
-    if token:
-        headers[b"Authorization"] = f"Bearer {token}".encode()
-    transport = httpx.AsyncHTTPTransport(
-        verify=_ssl_context(),
-        socket_options=keepalive_options(),
-        limits=httpx.Limits(max_connections=_MOST_CONNECTIONS, keepalive_expiry=_KEEPALIVE_EXPIRY),
-    )
-    return httpx.AsyncClient(
-        transport=transport,
-        headers=headers,
-        timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT),
-        follow_redirects=False,
-        trust_env=False,
-    )
 
 
 def keepalive_options() -> list[tuple[int, int, int]]:
@@ -189,44 +289,21 @@ def json_body(message: dict[str, Any]) -> bytes:
     return json.dumps(message, allow_nan=False).encode()
 
 
-async def post(client: httpx.AsyncClient, url: httpx.URL, body: bytes) -> HttpAnswer:
-    """POST JSON and read the answer, whatever its size.
-
-    Raises:
-        httpx.HTTPError, TimeoutError: as `words` puts them.
-    """
-    request = client.build_request("POST", url, content=body, headers={"Content-Type": "application/json"})
-    response = await client.send(request, stream=True)
-    try:
-        return HttpAnswer(response.status_code, response.headers, await bounded_body(response))
-    finally:
-        await response.aclose()
-
-
-async def bounded_body(response: httpx.Response, most: int = MAX_BODY) -> bytes:
-    """At most `most` bytes of the body, as sent: what is compressed unasked could grow without bound."""
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) >= most:
-            break
-    return bytes(body[:most])
-
-
 def words(error: BaseException) -> str:
     """A network failure for people. By its kind: the library's own text may quote a header, the token too."""
-    if isinstance(error, httpx.ConnectError):
+    if isinstance(error, aiohttp.ClientConnectorError):
         return f"cannot connect ({_root(error)})"
     named: tuple[tuple[type[BaseException], str], ...] = (
         (NotLeading, "this bot does not lead now"),
-        (httpx.ConnectTimeout, f"no connection within {CONNECT_TIMEOUT:g} s"),
-        (httpx.TimeoutException, f"no answer within {ANSWER_TIMEOUT:g} s"),
+        (aiohttp.ConnectionTimeoutError, f"no connection within {CONNECT_TIMEOUT:g} s"),
         (TimeoutError, f"no answer within {ANSWER_TIMEOUT:g} s"),
-        (httpx.LocalProtocolError, "the request breaks HTTP (does the token hold a line end?)"),
-        (httpx.RemoteProtocolError, "the connection ended in mid-answer, or what came is not HTTP"),
-        (httpx.NetworkError, "the connection broke"),
-        (httpx.InvalidURL, "the address is no URL"),
-        (httpx.UnsupportedProtocol, "the address is neither http:// nor https://"),
+        (MalformedRequest, "the request breaks HTTP (does the token hold a line end?)"),
+        (aiohttp.InvalidURL, "the address is no URL"),
+        (aiohttp.NonHttpUrlClientError, "the address is neither http:// nor https://"),
+        (aiohttp.ServerDisconnectedError, _TORN),
+        (aiohttp.ClientPayloadError, _TORN),
+        (aiohttp.ClientResponseError, _TORN),
+        (aiohttp.ClientError, "the connection broke"),
     )
     return next((text for kind, text in named if isinstance(error, kind)), type(error).__name__)
 

@@ -47,7 +47,7 @@ _ROOM = 10_000  # lines
 _PATIENCE = 2.0  # seconds
 _PAUSE = 0.05  # seconds: about what one question takes, so that its lines are written together
 _PAYLOADS_BELOW_WARNING = (
-    *("slack_bolt", "slack_sdk", "aiohttp", "httpx", "httpcore", "watchfiles", "asyncio"),
+    *("slack_bolt", "slack_sdk", "aiohttp", "watchfiles", "asyncio"),
     *("apprise", "requests", "urllib3"),
 )
 Layout = Callable[[EventDict], str]

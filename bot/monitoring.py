@@ -7,7 +7,7 @@ the router decides again under the ledger's lock, so that changes by other proce
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from functools import partial
@@ -281,6 +281,7 @@ class LedgerWatch:
 
     async def look(self, issue: int) -> bool:
         """Compare one ledger with what is known of it, and act on the differences; False: look again later."""
+        known = {each.id: each.digest for each in self._index.of_issue(issue)}
         try:
             items = await self._ledger.news(issue)
         except LockTimeout as error:
@@ -290,9 +291,10 @@ class LedgerWatch:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
             await self._notify(partial(self._notices.ledger_unreadable, error))
             return True
-        return await self._compare(issue, items) if items is not None else True
+        return await self._compare(issue, items, known) if items is not None else True
 
-    async def _compare(self, issue: int, items: list[Raw]) -> bool:
+    async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> bool:
+        """`known`: the digests of what was known before `items` were read. What we wrote since is not undone by them."""
         done, tampered = True, list[str]()
         deleted: list[str] | None = []
         judged = await asyncio.to_thread(self._judged, items)
@@ -305,7 +307,7 @@ class LedgerWatch:
             if is_tampered or record.id in stripped:
                 tampered.append(record.id)
                 continue
-            done &= await self._look_at(record)
+            done &= await self._look_at(record, known.get(record.id))
         if self._acts():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None
@@ -315,14 +317,18 @@ class LedgerWatch:
             self._ledger.forget(issue)
         return done
 
-    async def _look_at(self, record: Clarification) -> bool:
-        """Take in one record that another process may have written; False: look again later."""
+    async def _look_at(self, record: Clarification, before: str | None) -> bool:
+        """Take in one record that another process may have written; False: look again later. `before`: the digest that was
+        known when it was read.
+        """
         if is_unsettled(record) and not await self._ledger.is_as_asked(record):
             return not self._acts() or await self.adopt(record.id)
-        summary = summarize(record)
-        known = self._index.get(record.id, record.issue_number)
-        forged = known is not None and not await self._ledger.vouches(record)
-        if (known.digest != summary.digest) if known is not None else summary.needs_something:
+        forged = before is not None and not await self._ledger.vouches(record)
+        summary, known = summarize(record), self._index.get(record.id, record.issue_number)
+        now = known.digest if known is not None else None
+        if now != before:  # we changed it since it was read
+            return now == summary.digest
+        if now != summary.digest and (now is not None or summary.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # what names a person who said nothing is shown to nobody
                 self._changed(record)

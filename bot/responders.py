@@ -16,12 +16,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
-import httpx
 import structlog
 from pydantic import SecretStr
 
 from bot.errors import ConfigurationError
-from bot.http import CONNECT_TIMEOUT, NETWORK, json_body, open_client, words
+from bot.http import NETWORK, NOT_SENT, HttpClient, json_body, words
 from bot.settings.environment import read_environment
 from bot.settings.model import ResponderSettings
 from core.dispatch import Inquiry, Responder
@@ -239,27 +238,27 @@ class HttpResponder:
             # Found here, where no library can quote it in its logs.
             raise AgentError(f"{who} cannot be asked: its token has a line end or a control character in it")
         try:
-            async with asyncio.timeout(self._seconds), open_client(token) as client:
+            async with asyncio.timeout(self._seconds), HttpClient(token) as client:
                 media_type, body = await self._exchange(client, who, inquiry)
-        except (TimeoutError, httpx.ReadTimeout, httpx.WriteTimeout):
-            raise AgentError(f"{who} did not answer within {self._seconds:g} s") from None
         except NETWORK as error:
+            if isinstance(error, TimeoutError) and not isinstance(error, NOT_SENT):
+                raise AgentError(f"{who} did not answer within {self._seconds:g} s") from None
             raise AgentError(f"{who} cannot be asked: {words(error)}") from None
         finally:
             seconds = round(time.monotonic() - began, 3)
             _log.info("responder endpoint asked", id=inquiry.record.id, role=inquiry.role, seconds=seconds)
         return _body_as_answer(who, media_type, body, inquiry)
 
-    async def _exchange(self, client: httpx.AsyncClient, who: str, inquiry: Inquiry) -> tuple[str, bytes]:
+    async def _exchange(self, client: HttpClient, who: str, inquiry: Inquiry) -> tuple[str, bytes]:
         """The media type and the body of a response that may be an answer."""
         async with client.stream(
             "POST",
             self._url,
-            content=json_body(inquiry.as_json()),
-            headers={"Accept": "application/json, text/plain", "Content-Type": "application/json"},
-            timeout=httpx.Timeout(None, connect=CONNECT_TIMEOUT),
+            json_body(inquiry.as_json()),
+            headers={"Accept": "application/json, text/plain"},
+            silence=None,
         ) as response:
-            status = response.status_code
+            status = response.status
             if 300 <= status < 400:
                 raise AgentError(f"{who} redirects (HTTP {status}); expected the address itself")
             if status in (401, 403):
@@ -267,14 +266,10 @@ class HttpResponder:
             if not 200 <= status < 300:
                 raise AgentError(f"{who} answered HTTP {status}")
             declared: str = response.headers.get("content-type", "")
-            body = bytearray()
-            async for (
-                chunk
-            ) in response.aiter_raw():  # as sent: what is compressed unasked could grow without bound
-                body += chunk
-                if len(body) > MOST:
-                    raise AgentError(f"{who} gave more than {MOST // 1024} KiB")
-            return declared.partition(";")[0].strip().lower(), bytes(body)
+            body = await response.body(MOST + 1)
+            if len(body) > MOST:
+                raise AgentError(f"{who} gave more than {MOST // 1024} KiB")
+            return declared.partition(";")[0].strip().lower(), body
 
 
 def _body_as_answer(who: str, media_type: str, body: bytes, inquiry: Inquiry) -> str:

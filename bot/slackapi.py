@@ -37,6 +37,8 @@ _LIMITED = frozenset({"ratelimited", "rate_limited"})
 _LATER = frozenset({"ratelimited", "rate_limited", "service_unavailable", "message_limit_exceeded"})
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})
 _DEFAULT_WAIT = 5.0
+# Not connected: nothing can have arrived.
+_NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class SlackBusyError(SlackUnreachableError):
@@ -208,8 +210,7 @@ def failure(error: BaseException) -> Later | Unknown | Never:
     """
     if isinstance(error, SlackApiError):
         return _refusal(error)
-    # Not connected: nothing can have arrived.
-    if isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, _NOT_SENT):
         return Later(f"Slack is unreachable ({type(error).__name__})")
     if isinstance(error, NotLeading):
         return Later(str(error))
@@ -492,6 +493,7 @@ class Pulse:
 
 
 _TIMEOUT = 10  # seconds
+_CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
 _LEADERS = frozenset({"chat.postMessage", "chat.update", "chat.delete", "views.publish"})
 
 
@@ -500,7 +502,7 @@ class SlackClient(AsyncWebClient):
 
     Holds its connections open between calls, which the SDK's own does not: most of a call's time is else the handshake.
     `close` when it is not needed any more. No retry handlers: the default one repeats a dropped post, which makes two
-    messages of one. What stays in Slack is sent by the leader alone (`acting`: see `Store.acting`). `telemetry` counts the
+    messages of one. A call is repeated once, at once, only where it could not connect. What stays in Slack is sent by the leader alone (`acting`: see `Store.acting`). `telemetry` counts the
     calls that met a rate limit.
     """
 
@@ -527,7 +529,8 @@ class SlackClient(AsyncWebClient):
     async def api_call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
         if self.session is None:
             self.session = aiohttp.ClientSession(
-                timeout=aiohttp.ClientTimeout(total=_TIMEOUT), cookie_jar=aiohttp.DummyCookieJar()
+                timeout=aiohttp.ClientTimeout(total=_TIMEOUT, connect=_CONNECT_TIMEOUT),
+                cookie_jar=aiohttp.DummyCookieJar(),
             )
         if api_method not in _LEADERS:
             return await self._call(api_method, **arguments)
@@ -536,7 +539,10 @@ class SlackClient(AsyncWebClient):
 
     async def _call(self, api_method: str, **arguments: Any) -> AsyncSlackResponse:
         try:
-            response = await super().api_call(api_method, **arguments)
+            try:
+                response = await super().api_call(api_method, **arguments)
+            except aiohttp.ClientConnectorError:  # nothing was sent; often the next connection can be made
+                response = await super().api_call(api_method, **arguments)
         except SlackApiError as error:
             if _status(error) == 429 or _code(error) in _LIMITED:
                 self._telemetry.rate_limited[api_method] += 1

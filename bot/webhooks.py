@@ -25,11 +25,10 @@ from math import inf
 from typing import Literal
 from urllib.parse import urlsplit
 
-import httpx
 import structlog
 
 from bot.errors import StorageUnavailable
-from bot.http import ANSWER_TIMEOUT, NETWORK, bounded_body, json_body, open_client, retry_after, words
+from bot.http import ANSWER_TIMEOUT, NETWORK, HttpClient, HttpStream, json_body, retry_after, words
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
 from bot.storage.store import Acting, Store
@@ -455,9 +454,9 @@ class _Outcome:
     seconds: float | None = None
 
 
-def _outcome(response: httpx.Response, now: datetime) -> _Outcome:
+def _outcome(response: HttpStream, now: datetime) -> _Outcome:
     """Judge a response by its status alone."""
-    status = response.status_code
+    status = response.status
     if 200 <= status < 300:
         return _Outcome("taken")
     if status == _GONE:
@@ -502,7 +501,7 @@ class _Sender:
 
     async def run(self) -> None:
         """Send what is queued, until cancelled."""
-        async with open_client(None) as http:
+        async with HttpClient(None) as http:
             while True:
                 self._queued.clear()
                 try:
@@ -515,7 +514,7 @@ class _Sender:
                     await event_or_time(self._clock, self._queued, wait)
                     self.resting = False
 
-    async def _step(self, http: httpx.AsyncClient) -> float:
+    async def _step(self, http: HttpClient) -> float:
         """Do what is due; seconds until there is more to do."""
         queued = await self._outbox.next(self._endpoint)
         if queued is None:
@@ -540,26 +539,20 @@ class _Sender:
         if dropped:
             _log.error("gave up webhook events", endpoint=self._endpoint.label, events=dropped)
 
-    async def _try(self, http: httpx.AsyncClient, queued: _Queued) -> _Outcome:
+    async def _try(self, http: HttpClient, queued: _Queued) -> _Outcome:
         """One try. What the answer says is read as far as the connection can be used again, and not looked at."""
         now = self._clock.now()
         signature = self._endpoint.signature(queued.id, int(now.timestamp()), queued.body)
         try:
-            async with self._acting(), asyncio.timeout(ANSWER_TIMEOUT):
-                request = http.build_request(
-                    "POST",
-                    self._endpoint.url,
-                    content=queued.body,
-                    headers={"Content-Type": "application/json", **signature},
-                )
-                response = await http.send(request, stream=True)
-                try:
-                    outcome = _outcome(response, now)
-                    await _drain(response)
-                    return outcome
-                finally:
-                    await response.aclose()
-        except (TimeoutError, *NETWORK) as error:
+            async with (
+                self._acting(),
+                asyncio.timeout(ANSWER_TIMEOUT),
+                http.stream("POST", self._endpoint.url, queued.body, headers=signature) as response,
+            ):
+                outcome = _outcome(response, now)
+                await _drain(response)
+                return outcome
+        except NETWORK as error:
             return _Outcome("failed", words(error))
 
     async def _settle(self, queued: _Queued, outcome: _Outcome) -> None:
@@ -595,9 +588,9 @@ class _Sender:
         return backoff(failures - 1, first=_FIRST_WAIT, longest=_LONGEST_WAIT, spread=1 / 3, chance=chance)
 
 
-async def _drain(response: httpx.Response) -> None:
+async def _drain(response: HttpStream) -> None:
     """A body that breaks off, after the status said all that counts, changes nothing."""
     try:
-        await bounded_body(response)
+        await response.body()
     except NETWORK as error:
         _log.debug("webhook response ended early", reason=words(error))

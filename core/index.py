@@ -1,10 +1,11 @@
-"""Keeps in memory a summary of each clarification that still needs something, by issue.
+"""Keeps in memory a summary of each clarification that still needs something, by issue, and the records of the latest.
 
-The records stay in their files, so that memory does not grow with the number of questions ever asked.
+All others stay in their ledgers, so that memory does not grow with the number of questions ever asked.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,9 +16,11 @@ from core.aaep import Kind, whole_characters
 from core.clarification import DONE, Clarification, ReplyState, Status, Why, parse_id
 from core.errors import ClarifyError
 from core.ledger import FileLedger, Ledger
-from core.records import Raw, digest, dump, identity, is_unsettled, parse
+from core.records import Raw, digest_of, identity, is_unsettled, parse
 
 TOPIC_LIMIT = 200
+_MOST_RECORDS = 1000
+_LARGEST_RECORD = 4096  # characters that were said in it
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
 Session = tuple[str, str]  # producer, session id
 
@@ -98,7 +101,7 @@ def summarize(record: Clarification) -> Summary:
         issue=record.issue_number,
         status=record.status,
         round=record.round,
-        digest=digest(dump(record)),
+        digest=digest_of(record),
         created=record.created,
         expires_at=asked.expires_at,
         producer=_whole(asked.producer),
@@ -151,12 +154,36 @@ def _whole(text: str | None) -> str | None:
     return None if text is None else whole_characters(text)
 
 
+def _size(record: Clarification) -> int:
+    """About how many characters a record holds; what an action is done with can be any number."""
+    asked = record.asked
+    said = sum(len(entry.body) for entry in record.thread) + len(asked.context or "")
+    return said if not (asked.arguments or asked.extra_context) else _LARGEST_RECORD + 1
+
+
 class Index:
     """The summaries of all clarifications that need something, kept up to date from ledger contents."""
 
     def __init__(self) -> None:
         self._by_issue: dict[int, dict[str, Summary]] = {}
         self._by_session: dict[Session, dict[str, Summary]] = {}
+        self._records: OrderedDict[str, Clarification] = OrderedDict()
+
+    def keep(self, record: Clarification) -> None:
+        """Keep the record itself, if it needs something and is not large; `put` its summary first."""
+        self._records.pop(record.id, None)
+        if self.get(record.id, record.issue_number) is None or _size(record) > _LARGEST_RECORD:
+            return
+        self._records[record.id] = record
+        if len(self._records) > _MOST_RECORDS:
+            self._records.popitem(last=False)
+
+    def record(self, clarification_id: str) -> Clarification | None:
+        """The record, if it is kept and as its summary says; else it is in its ledger."""
+        record = self._records.get(clarification_id)
+        if record is None or (known := self.get(clarification_id, record.issue_number)) is None:
+            return None
+        return record if known.digest == digest_of(record) else None
 
     def put(self, summary: Summary) -> None:
         """Take in one record as it is now."""
@@ -171,6 +198,7 @@ class Index:
         kept.pop(summary.id, None)
         if not kept:
             self._by_issue.pop(summary.issue, None)
+        self._records.pop(summary.id, None)
         session = session_of(summary)
         of_session = self._by_session.get(session, {})
         of_session.pop(summary.id, None)

@@ -21,6 +21,7 @@ import heapq
 import logging
 import os
 import re
+import threading
 import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from watchfiles import awatch
+from watchfiles import watch
 
 from core.clarification import Clarification
 from core.clock import Clock
@@ -60,12 +61,12 @@ from core.files import (
 from core.locks import Held, Locks
 from core.records import (
     Book,
+    OwnRecords,
     Raw,
     Seals,
     decode,
     encode,
     identity,
-    parse,
     speaks_for_a_person,
 )
 
@@ -268,6 +269,7 @@ class FileLedger:
         self._seals = Seals(self._locks.private, shell=shell_consents, signs=signs)
         self.listing = Folder(directory, self.numbers)
         self.archive = Archive(directory, self.numbers, folder_mode(mode))
+        self._own = OwnRecords()
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ledger")
         self._turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
         self._seen: dict[int, tuple[int, int]] = {}
@@ -312,7 +314,7 @@ class FileLedger:
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         for item in await self.read(issue):
-            if identity(item) == clarification_id and (record := parse(item)):
+            if identity(item) == clarification_id and (record := self._own.parse(issue, item)):
                 return record
         raise NotFound(clarification_id)
 
@@ -329,6 +331,8 @@ class FileLedger:
         return self._seals.is_as_asked(record)
 
     async def is_tampered(self, record: Clarification) -> bool:
+        if self._seals.is_known(record):
+            return False
         return await asyncio.to_thread(self.is_tampered_now, record)
 
     def is_tampered_now(self, record: Clarification) -> bool:
@@ -465,10 +469,14 @@ class FileLedger:
 
     def changed(self) -> list[int]:
         """The issues whose file is not as this process last wrote or read it. Blocking."""
-        return [issue for issue in self.issues() if self._state(issue) != self._seen.get(issue)]
+        return [issue for issue in self.issues() if self._is_news(issue)]
+
+    def _is_news(self, issue: int) -> bool:
+        return self._state(issue) != self._seen.get(issue)
 
     def forget(self, issue: int) -> None:
         self._seen.pop(issue, None)
+        self._own.forget(issue)
 
     async def load(self, last_issue: int, take: Take) -> Loaded:
         return await asyncio.to_thread(self.load_now, last_issue, take)
@@ -514,34 +522,62 @@ class FileLedger:
 
     async def _changes_while(self, watched: tuple[int, int]) -> AsyncGenerator[Written]:
         """Ends when the folder is no longer the `watched` one: a new folder at its path gives no events."""
-        events = awatch(
+        loop = asyncio.get_running_loop()
+        found: asyncio.Queue[Written | Exception | None] = asyncio.Queue()
+
+        def tell(what: Written | Exception | None) -> None:
+            loop.call_soon_threadsafe(found.put_nowait, what)
+
+        stop = _Stop()
+        thread = threading.Thread(
+            target=self._watch, args=(watched, stop, tell), name="ledger watch", daemon=True
+        )
+        thread.start()
+        try:
+            await asyncio.to_thread(stop.asked.wait)  # from there on the system keeps what happens
+            yield await asyncio.to_thread(self._changed_until_now)
+            while isinstance(what := await found.get(), Written):
+                yield what
+            if what is not None:
+                raise what
+        except (FileNotFoundError, LedgersAway):
+            return
+        finally:
+            stop.set()
+            await asyncio.to_thread(thread.join)
+
+    def _watch(
+        self, watched: tuple[int, int], stop: _Stop, tell: Callable[[Written | Exception | None], None]
+    ) -> None:
+        """Tells what others write into the folder, until it is told to stop, the folder is another one (None), or it cannot
+        be watched (why). What we wrote ourselves wakes nobody. Blocking.
+        """
+        events = watch(
             self.directory,
             recursive=False,
             step=STEP,
             debounce=DEBOUNCE,
             rust_timeout=_STILL_THERE,
             yield_on_timeout=True,
+            stop_event=stop,
+            raise_interrupt=False,
         )
-        first = asyncio.ensure_future(anext(events))
+        end: Exception | None = None
         try:
-            await asyncio.sleep(
-                0
-            )  # its first step: from there on the system keeps what happens, so nothing falls in between
-            yield await asyncio.to_thread(self._changed_until_now)
-            changes = await first
-            while True:
+            for changes in events:
                 names = {Path(path).name for _, path in changes}
-                if not names and await asyncio.to_thread(self._identity) != watched:
-                    return
+                if not names and self._identity() != watched:
+                    break
                 issues = {self.listing.issue_of(name) for name in names}
-                yield Written(sorted(issue for issue in issues if issue is not None), self._set_aside(names))
-                changes = await anext(events)
-        except (FileNotFoundError, LedgersAway):
-            return
+                news = sorted(issue for issue in issues if issue is not None and self._is_news(issue))
+                if any(written := Written(news, self._set_aside(names))):
+                    tell(written)
+        except Exception as error:  # noqa: BLE001 - raised where the changes are waited for
+            end = error
         finally:
-            first.cancel()
-            await asyncio.wait([first])
-            await events.aclose()
+            stop.asked.set()
+        if not stop.is_set():
+            tell(end)
 
     def _changed_until_now(self) -> Written:
         return Written(self.changed(), self._set_aside(path.name for path in self.directory.iterdir()))
@@ -631,7 +667,9 @@ class FileLedger:
             book = self._open(issue, check)
             result = decide(book)
             if book.changed:
-                self._replace(issue, encode(book.raw), before, check)
+                content = encode(book.raw)
+                self._replace(issue, content, before, check)
+                self._own.note(issue, book.written, len(content))
                 if before is None:
                     self.archive.drop(issue, book.raw)
                 if book.numbered:
@@ -679,6 +717,7 @@ class FileLedger:
         state = self._state(issue)
         if state is not None and self._seen.get(issue) == state:
             return None
+        self._own.forget(issue)
         items = self.read_now(issue)
         if state is not None:
             self._seen[issue] = state
@@ -694,16 +733,18 @@ class FileLedger:
         def highest() -> int:
             return self.numbers.highest(issue)
 
+        parsed = partial(self._own.parse, issue)
+
         try:
             content = read_regular(path)
         except FileNotFoundError:
-            return Book(issue, self._archived(issue) or _empty(issue), highest, self._seals)
+            return Book(issue, self._archived(issue) or _empty(issue), highest, self._seals, parsed)
         except OSError as error:
             if is_odd(path):
                 raise LedgerUnreadable(issue, path, NOT_REGULAR, quarantine(path)) from error
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
         try:
-            return Book(issue, decode(content, issue), highest, self._seals)
+            return Book(issue, decode(content, issue), highest, self._seals, parsed)
         except ValueError as error:
             check()  # else it may be half of what its holder is writing
             self.numbers.note_all(issue, content)
@@ -742,6 +783,18 @@ class FileLedger:
                     self._seen[issue] = _state(draft)
         except OSError as error:
             raise LedgerUnwritable(issue, reason(error)) from error
+
+
+class _Stop(threading.Event):
+    """Ends a watch. `asked` is set once it was asked for: the watch has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Event()
+
+    def is_set(self) -> bool:
+        self.asked.set()
+        return super().is_set()
 
 
 def ended(issue: int, change: asyncio.Future[Any]) -> None:

@@ -23,6 +23,7 @@ import os
 import re
 import secrets
 import stat
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -37,12 +38,15 @@ from core.clarification import CHANGED, DONE, ID, UNDELIVERED, US, Aaep, Clarifi
 from core.clock import iso
 from core.errors import NotFound
 from core.files import read_regular
+from core.memo import Memo
 
 _log = logging.getLogger("clarify.ledger")
 
 Raw = dict[str, Any]
 _NAME = 60
 _PLAUSIBLE = 999_999_999
+_MOST_KEPT = 512  # ledgers whose own records are kept
+_LARGEST_KEPT = 65_536  # bytes of such a ledger
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _OURS = frozenset(field.alias for field in Aaep.model_fields.values())
 
@@ -150,17 +154,59 @@ _AAEP = (
 )
 
 
+Own = Mapping[str, tuple[Raw, Clarification]]
+
+
+class OwnRecords:
+    """What this process wrote last into the ledgers of issues: by id, what was written and the record that it is. While a
+    ledger holds just that, its record need not be read and checked again. Safe to use from several threads.
+    """
+
+    def __init__(self) -> None:
+        self._by_issue: OrderedDict[int, dict[str, tuple[Raw, Clarification]]] = OrderedDict()
+
+    def note(self, issue: int, written: Own, size: int) -> None:
+        """`size`: the bytes of the whole ledger; of large ones nothing is kept."""
+        if size > _LARGEST_KEPT:
+            self.forget(issue)
+            return
+        self._by_issue[issue] = self._by_issue.get(issue, {}) | dict(written)
+        self._by_issue.move_to_end(issue)
+        while len(self._by_issue) > _MOST_KEPT:
+            self._by_issue.popitem(last=False)
+
+    def forget(self, issue: int) -> None:
+        """Somebody else wrote there: what was ours may be forgotten on purpose."""
+        self._by_issue.pop(issue, None)
+
+    def parse(self, issue: int, item: object) -> Clarification | None:
+        """`parse`, without the work where the item is what we wrote."""
+        raw, record = self._by_issue.get(issue, {}).get(identity(item), (None, None))
+        return record if raw == item and not isinstance(item, Stray) else parse(item)
+
+
 class Book:
     """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
 
-    def __init__(self, issue: int, raw: Raw, highest: Callable[[], int], seals: Seals) -> None:
-        """`highest()`: the highest number ever given out, as far as it is known beside the file."""
+    def __init__(
+        self,
+        issue: int,
+        raw: Raw,
+        highest: Callable[[], int],
+        seals: Seals,
+        parsed: Callable[[object], Clarification | None] | None = None,
+    ) -> None:
+        """`highest()`: the highest number ever given out, as far as it is known beside the file. `parsed`: does what `parse`
+        does.
+        """
         self.issue = issue
         self.raw = raw
         self.seals = seals
         self.changed: list[Clarification] = []
+        self.written: dict[str, tuple[Raw, Clarification]] = {}
         self.numbered = 0  # the number given out, if any
         self._highest = highest
+        self._parse = parsed or parse
         self._read: dict[
             int, tuple[object, Clarification | None]
         ] = {}  # by what `id` says of an item, which is kept
@@ -200,6 +246,7 @@ class Book:
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         if before is None or (self.is_as_asked(before) and self.seals.vouch(before)):
             record = self.seals.sealed(record)
+            self.seals.know(record)
         elif self.is_as_asked(before):
             record = self.seals.asked(record)
         return self._store(record)
@@ -208,11 +255,12 @@ class Book:
         """`parse`, done once for each item."""
         known = self._read.get(id(item))
         if known is None:
-            known = self._read[id(item)] = item, parse(item)
+            known = self._read[id(item)] = item, self._parse(item)
         return known[1]
 
     def _store(self, record: Clarification) -> Clarification:
         dumped = dump(record)
+        _DIGESTS.set(record, digest(dumped))
         for position, item in enumerate(self._items):
             if identity(item) == record.id:
                 self._items[position] = dumped
@@ -220,6 +268,7 @@ class Book:
         else:
             self._items.append(dumped)
         self.changed.append(record)
+        self.written[record.id] = dumped, record
         return record
 
     def next_seq(self) -> int:
@@ -319,6 +368,14 @@ def digest(item: object) -> str:
     if isinstance(item, dict) and isinstance(asked, dict) and _QUESTION_SEAL in asked:
         item = item | {"aaep": {name: each for name, each in asked.items() if name != _QUESTION_SEAL}}
     return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+_DIGESTS = Memo[str]()
+
+
+def digest_of(record: Clarification) -> str:
+    """`digest` of a record, worked out once for each object."""
+    return _DIGESTS.get(record) or _DIGESTS.set(record, digest(dump(record)))
 
 
 def identity(item: object) -> str:
@@ -426,6 +483,16 @@ class Seals:
         self._signs = signs
         self._key = None if isinstance(key, Path) else key
         self._logged = False  # why it cannot be used
+        self._known = Memo[bool]()
+
+    def know(self, record: Clarification) -> None:
+        """Take a record for as it was sealed: it was made here from one whose seals were checked, or from none."""
+        if self._signs and self._key is not None:
+            self._known.set(record, what=True)
+
+    def is_known(self, record: Clarification) -> bool:
+        """Whether this very object was sealed here."""
+        return self._known.get(record) is True
 
     @property
     def at_hand(self) -> bool:
@@ -461,6 +528,8 @@ class Seals:
         """Whether what it asks, and what was decided, was sealed by us; None: the key cannot be had. True where nothing
         was decided and no reply is owed to anybody.
         """
+        if self.is_known(record):
+            return True
         decided = _decided(record)
         if not self._signs or (record.asked.reply_token is None and decided is None):
             return True
@@ -480,6 +549,8 @@ class Seals:
         theirs. A settled question without any seal is an earlier release's, unless it was asked directly, which those
         never did.
         """
+        if self.is_known(record):
+            return False
         decided, asked = _decided(record), record.asked
         if decided is None or not decided.is_latest:
             if record.is_open or asked.closed == CHANGED:
@@ -498,6 +569,8 @@ class Seals:
         by_shell = self._shell and asked.needed == 1  # it never counts towards a second person
         if asked.is_consent and not by_shell and (by is None or by.surface != "slack"):
             return False
+        if self.is_known(record):
+            return True
         key = (self._key or self._read()) if self._signs else None
         if key is None:
             return False

@@ -22,9 +22,9 @@ from bot.views.render import Message, Renderer
 from core.clarification import CHANGED, DONE, Clarification, parse_id
 from core.clock import Clock
 from core.errors import NotFound
-from core.index import OWN_THREAD
+from core.index import OWN_THREAD, Index
 from core.ledger import Ledger
-from core.records import digest, dump
+from core.records import digest_of
 
 NOTICE_EVENT = "clarify_notice"
 CARD_EVENT = "clarify_card"
@@ -84,6 +84,7 @@ class DesiredState:
         self,
         *,
         ledger: Ledger,
+        index: Index,
         messages: Messages,
         rollups: Rollups,
         renderer: Renderer,
@@ -92,6 +93,7 @@ class DesiredState:
         draw: Draw,
     ) -> None:
         self._ledger = ledger
+        self._index = index
         self._messages = messages
         self._rollups = rollups
         self._renderer = renderer
@@ -138,7 +140,7 @@ class DesiredState:
                 asks_an_agent=self._audiences.asks_an_agent(record),
                 shrinks=thread_ts is not None and route.broadcast == "all",
             )
-            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest(dump(record))
+            return message, f"round {row.round}" if _is_earlier(record, row.round) else digest_of(record)
 
         # Arguments can be large, and others have their turn meanwhile.
         message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()
@@ -295,7 +297,8 @@ class DesiredState:
 
     async def _record(self, row: Row) -> Clarification:
         clarification = row.clarification or "CLR-0-000"
-        return await self._ledger.find(clarification, parse_id(clarification)[0])
+        kept = self._index.record(clarification)
+        return kept or await self._ledger.find(clarification, parse_id(clarification)[0])
 
 
 def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:

@@ -135,6 +135,9 @@ class InFlight:
             await self._changed.wait()
 
 
+_CARDS_OF = "select * from messages where kind = 'card' and clarification in :some"
+
+
 class Messages:
     """`inherited`: the keys of messages that whoever led before may have been changing when it ended, until they are looked
     at. `late`: is set while there are calls that may take effect late.
@@ -151,10 +154,18 @@ class Messages:
         begun = await self.begun_in(channel) if self._store.is_shared else []
         return frozenset(row.key for row in begun)
 
-    async def want(self, fresh: Iterable[Fresh]) -> None:
-        """Have messages shown; one that is there already gets the new body, if it has one."""
+    async def want(self, fresh: Iterable[Fresh]) -> list[Row]:
+        """Have messages shown; one that is there already gets the new body, if it has one. Returns all cards of the
+        clarifications that they are about, the earlier rounds first.
+        """
         wanted = list(fresh)
-        await self._store.write(lambda tx: put(tx, wanted))
+
+        def work(tx: Tx) -> list[Row]:
+            put(tx, wanted)
+            about = {each.clarification for each in wanted if each.clarification is not None}
+            return _in_order(row for some in batches(about) for row in tx.rows(_CARDS_OF, some=some))
+
+        return await self._store.write(work)
 
     async def get(self, key: str) -> Row | None:
         row = await self._store.read_one("select * from messages where key = :key", key=key)
@@ -208,9 +219,8 @@ class Messages:
 
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The cards of clarifications, the earlier rounds first."""
-        sql = "select * from messages where kind = 'card' and clarification in :some"
-        cards = [card for some in batches(clarifications) for card in await self._rows(sql, some=some)]
-        return sorted(cards, key=lambda card: card.round or 0)
+        found = [await self._store.read(_CARDS_OF, some=some) for some in batches(clarifications)]
+        return _in_order(row for rows in found for row in rows)
 
     async def asked_of(self, issue: int | None = None) -> set[str]:
         """The clarifications of an issue, or of all, that have a card."""
@@ -495,6 +505,10 @@ class Messages:
 
     async def _rows(self, sql: str, **values: object) -> list[Row]:
         return [_row(row) for row in await self._store.read(sql, **values)]
+
+
+def _in_order(rows: Iterable[Found]) -> list[Row]:
+    return sorted(map(_row, rows), key=lambda card: card.round or 0)
 
 
 def put(tx: Tx, fresh: Iterable[Fresh]) -> None:

@@ -1,7 +1,7 @@
 """Reconciles one Slack message with its desired state: posts it once, updates it, moves it or gives it up.
 
 A post is stored as an intent first, and then sent. If its outcome is unknown (a timeout, a crash), the message is looked
-up by its metadata for 5 seconds (`LANDING`), and only then posted again. Text that does not fit continues in the thread
+up by its metadata until 5 seconds have passed (`LANDING`), and only then posted again. Text that does not fit continues in the thread
 (overflow); what its channel refuses goes to the fallback channel.
 
 Pictures are sent here too: they are files for one person, not stored messages.
@@ -39,6 +39,7 @@ from core.ledger import Ledger
 _log = structlog.get_logger("clarify.delivery")
 # A post that timed out may still arrive: it is looked up for this long before it is posted again. Seconds.
 LANDING = 5.0
+_LOOKS = (0.5, 1.0, 2.0, LANDING)  # most that arrive have done so within the first
 _LOOK_AGAIN = 1.0
 _STORAGE_RETRY = 1.0
 _AWAY_RETRY = 3.0  # with as many cards as there are
@@ -240,8 +241,9 @@ class Messenger:
             return None if found.what in {"place", "message"} else Again(_APP_RETRY)
         if found is not None:
             return Again(_retry_after(found), pause=isinstance(found, Later))
-        left = begun + LANDING - self._now()
-        return Again(min(left, _LOOK_AGAIN)) if 0 < left <= LANDING else None
+        passed = self._now() - begun
+        next_look = next((look for look in _LOOKS if look > passed >= 0), None)
+        return Again(next_look - passed) if next_look is not None else None
 
     async def _look_up_old(
         self, row: Row, desired: Desired, asked: float
@@ -283,7 +285,7 @@ class Messenger:
         if not (isinstance(outcome, Later) and outcome.after is not None):  # a rate limit is no news
             await self._on_outcome(row, "tried", _reason(outcome))
         if isinstance(outcome, Unknown):
-            return Again(_LOOK_AGAIN, posted=tried) if tried else Again(pause=True)
+            return Again(_LOOKS[0], posted=tried) if tried else Again(pause=True)
         if tried:
             await self._messages.not_sent(row.key)
         if isinstance(outcome, Later):

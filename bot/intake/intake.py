@@ -18,7 +18,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
-from bot.producers.inbox import Inbox, Item, declared_issue, seen_sessions
+from bot.producers.inbox import AT_ONCE, Inbox, Item, declared_issue, seen_sessions
 from bot.routing import Audience, Audiences
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
@@ -107,11 +107,12 @@ class Intake:
             await self._inbox.news.wait()
             self._looking = True
             self._inbox.news.clear()
-            while items := await self._stored(
-                partial(self._inbox.waiting, last), "reading the inbox delayed"
-            ):
-                last = items[-1].id
+            more = True
+            while more:
+                items = await self._stored(partial(self._inbox.waiting, last), "reading the inbox delayed")
+                more = len(items) == AT_ONCE
                 for item in items:
+                    last = item.id
                     self._seen(item)
                     self._queue(item)
             self._looking = False

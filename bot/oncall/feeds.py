@@ -16,13 +16,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
 from typing import Any, NamedTuple
+from urllib.parse import urlencode, urljoin
 
-import httpx
 import structlog
 
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
-from bot.http import NETWORK, bounded_body, clean, open_client, words
+from bot.http import NETWORK, HttpClient, HttpStream, clean, words
 from bot.oncall import calendars
 from bot.oncall.calendars import (
     TOO_MUCH,
@@ -60,6 +61,7 @@ _PYTHONS = frozenset(
 )
 _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PAGE, _MOST_PAGES = 100, 20
 _BARRED: Mapping[Reason, str] = {
     "deactivated": "their account in Slack is deactivated",
@@ -250,7 +252,7 @@ def _by_names(everybody: Iterable[Profile]) -> _Found:
 
 
 async def read(
-    policy: OnCallSettings, settings: Settings, kept: Copy | None, now: datetime, client: httpx.AsyncClient
+    policy: OnCallSettings, settings: Settings, kept: Copy | None, now: datetime, client: HttpClient
 ) -> Reading:
     """Ask a policy's source.
 
@@ -261,18 +263,17 @@ async def read(
     if kept is not None and now - kept.worked_out_at >= _ANEW:
         kept = None  # what it said reaches less far each day
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_PATIENCE) as patience:
             if policy.pagerduty is not None:
                 return await _read_pagerduty(policy, settings, kept, (since, until), client)
             url = feed_url(_secret(policy, settings))
             if url is None:
                 raise NoFeed(f"{policy.ical_env} is not set to a feed's address")
             status, etag, body = await _get(client, url, kept.etag if kept is not None else None)
-    except TimeoutError:
-        raise NoFeed(f"no answer within {_PATIENCE:g} s") from None
     except NETWORK as error:
-        raise NoFeed(words(error)) from error
-    if status == httpx.codes.NOT_MODIFIED and kept is not None:
+        why = f"no answer within {_PATIENCE:g} s" if patience.expired() else words(error)
+        raise NoFeed(why) from error
+    if status == HTTPStatus.NOT_MODIFIED and kept is not None:
         return Reading(None, kept.etag, kept.digest)
     digest = hashlib.sha256(body).hexdigest()
     if kept is not None and kept.digest == digest:
@@ -315,37 +316,38 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
     return tuple(map(Shift.from_json, told["shifts"]))
 
 
-async def _get(client: httpx.AsyncClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:
+async def _get(client: HttpClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:
     """A calendar's feed. Redirects lead to https alone; on loopback, where no feed of the world comes from, elsewhere too."""
     headers = {"Accept": "text/calendar, */*;q=0.1"} | ({"If-None-Match": etag} if etag else {})
     for _ in range(_MOST_REDIRECTS + 1):
         async with client.stream("GET", url, headers=headers) as response:
-            if response.has_redirect_location:
-                target = str(httpx.URL(url).join(response.headers.get("location", "")))
+            if response.status in _REDIRECTS and "location" in response.headers:
+                target = urljoin(url, response.headers["location"])
                 here, there = is_loopback(url_host(url)), is_loopback(url_host(target))
                 if feed_url(target) is None or (there and not here):
                     raise NoFeed("it redirects to an address without https or to this machine")
                 url = target
                 continue
-            if response.status_code == httpx.codes.NOT_MODIFIED and etag is not None:
-                return response.status_code, etag, b""
+            if response.status == HTTPStatus.NOT_MODIFIED and etag is not None:
+                return response.status, etag, b""
+            tag = response.headers.get("etag")
             return (
-                response.status_code,
-                response.headers.get("etag"),
+                response.status,
+                tag if tag is None or tag.isprintable() else None,  # it has to go back as a header
                 await _whole(response, "the address may be out of date"),
             )
     raise NoFeed("it redirects too many times")
 
 
-async def _whole(response: httpx.Response, fix: str) -> bytes:
+async def _whole(response: HttpStream, fix: str) -> bytes:
     """The body of an answer that is one."""
-    status = response.status_code
-    if status != httpx.codes.OK:
+    status = response.status
+    if status != HTTPStatus.OK:
         hint = f": {fix}" if status in {401, 403, 404, 410} else ""
         raise NoFeed(f"it returned HTTP {status}{hint}")
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise NoFeed("it sends a compressed response although none was requested")
-    body = await bounded_body(response, _MOST_BYTES + 1)
+    body = await response.body(_MOST_BYTES + 1)
     if len(body) > _MOST_BYTES:
         raise NoFeed(f"it is larger than {_MOST_BYTES // 1024**2} MB")
     return body
@@ -356,7 +358,7 @@ async def _read_pagerduty(
     settings: Settings,
     kept: Copy | None,
     span: tuple[datetime, datetime],
-    client: httpx.AsyncClient,
+    client: HttpClient,
 ) -> Reading:
     """`GET /oncalls` of its REST API. The token does not follow redirects."""
     plan = policy.pagerduty
@@ -376,8 +378,8 @@ async def _read_pagerduty(
             "limit": _PAGE,
             "offset": offset,
         }
-        url = f"{plan.api_url}/oncalls"
-        async with client.stream("GET", url, params=query, headers=headers) as response:
+        url = f"{plan.api_url}/oncalls?{urlencode(query)}"
+        async with client.stream("GET", url, headers=headers) as response:
             body = await _whole(
                 response, f"the token in {plan.token_env} is not allowed to read the schedule"
             )
@@ -429,7 +431,7 @@ class Feeds:
 
     async def _keep(self, policy: OnCallSettings) -> None:
         matching = Matching(policy, self._people)
-        async with open_client(None) as client:
+        async with HttpClient(None) as client:
             while True:
                 try:
                     is_well = await self.look(policy, matching, client)
@@ -439,7 +441,7 @@ class Feeds:
                     seconds = _STORAGE_RETRY
                 await self._clock.sleep(seconds)
 
-    async def look(self, policy: OnCallSettings, matching: Matching, client: httpx.AsyncClient) -> bool:
+    async def look(self, policy: OnCallSettings, matching: Matching, client: HttpClient) -> bool:
         """Ask a source once, and keep what it says; whether all is known now.
 
         Raises:

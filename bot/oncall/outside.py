@@ -17,12 +17,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from datetime import timedelta
 
-import httpx
 import structlog
 from pydantic import SecretStr
 
 from bot.errors import NotLeading, PagerError, SlackRefusedError, SlackUnreachableError
-from bot.http import NETWORK, open_client, words
+from bot.http import NETWORK, HttpClient, words
 from bot.settings.model import Settings
 from bot.storage.store import Acting
 from bot.telemetry import Telemetry
@@ -268,17 +267,17 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Until cancelled."""
-        async with open_client(None) as http:
+        async with HttpClient(None) as http:
             while True:
                 if await self._is_well():
                     self._note(await self._beat(http))
                 await self._clock.sleep(self._every.total_seconds())
 
-    async def _beat(self, http: httpx.AsyncClient) -> str | None:
+    async def _beat(self, http: HttpClient) -> str | None:
         """One sign of life; what went wrong, in words that do not hold the address."""
         try:
             async with http.stream("GET", self._url.get_secret_value()) as response:
-                return None if response.is_success else f"HTTP {response.status_code}"
+                return None if 200 <= response.status < 300 else f"HTTP {response.status}"
         except NETWORK as error:
             return words(error)
 

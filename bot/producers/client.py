@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from bot.http import NETWORK, NOT_SENT, HttpAnswer, Poster, clean, json_body, retry_after, words
+from bot.http import (
+    ANSWER_TIMEOUT,
+    NETWORK,
+    NOT_SENT,
+    HttpAnswer,
+    HttpClient,
+    clean,
+    json_body,
+    retry_after,
+    words,
+)
 from bot.producers.dialects import Spoken, Subscription, redirected
 from bot.producers.subscriber import Subscriber
+from bot.storage.store import Acting
 from core.aaep import Response, clarification_reply, confirmation_reply
 from core.clock import Clock
 
@@ -70,20 +83,26 @@ ReplyOutcome = Accepted | Refused | TryAgain
 class ReplyClient:
     """Sends replies to one producer that we connect to, on its current subscription."""
 
-    def __init__(self, poster: Poster, subscriber: Subscriber, clock: Clock) -> None:
-        self._poster = poster
+    def __init__(self, http: HttpClient, subscriber: Subscriber, clock: Clock, acting: Acting) -> None:
+        self._http = http
         self._subscriber = subscriber
         self._clock = clock
+        self._acting = acting
         self._gone_for: dict[str, str] = {}  # by reply token, the subscription on which it was not found
 
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try. Never raises for what the network does."""
         subscriber = self._subscriber
-        if (subscription := subscriber.subscription) is None or self._poster.is_closed:
+        if (subscription := subscriber.subscription) is None or self._http.is_closed:
             refused = subscriber.last_error if subscriber.unauthorized else None
             return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
         outcome, gone = await send_reply(
-            self._poster, subscription, reply, connected=subscriber.connected, now=self._clock.now()
+            self._http,
+            subscription,
+            reply,
+            connected=subscriber.connected,
+            now=self._clock.now(),
+            acting=self._acting,
         )
         if not gone:
             self._gone_for.pop(reply.reply_token, None)
@@ -91,7 +110,7 @@ class ReplyClient:
         return self._gone(reply.reply_token, subscription.id, outcome)
 
     async def close(self) -> None:
-        await self._poster.close()
+        await self._http.close()
 
     def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
         """Asks for a new subscription and tries again. If that one is unknown too, the producer does not know the
@@ -109,15 +128,25 @@ class ReplyClient:
 
 
 async def send_reply(
-    poster: Poster, subscription: Subscription, reply: Reply, *, connected: bool, now: datetime
+    http: HttpClient,
+    subscription: Subscription,
+    reply: Reply,
+    *,
+    connected: bool,
+    now: datetime,
+    acting: Acting = nullcontext,
 ) -> tuple[ReplyOutcome, bool]:
-    """One try. Returns the outcome, and whether the subscription is gone on the producer's side."""
+    """One try. Returns the outcome, and whether the subscription is gone on the producer's side.
+
+    `acting`: see `Store.acting`.
+    """
     try:
         body = json_body(reply_message(reply, subscription.id))
     except ValueError:
         return Refused("the answer is a number that JSON cannot represent"), False
     try:
-        answer = await poster.post(subscription.replies, body)
+        async with acting(), asyncio.timeout(ANSWER_TIMEOUT):
+            answer = await http.request("POST", subscription.replies, body)
     except NETWORK as error:
         return unsent(error), False
     if subscription_gone(answer, subscription.dialect):

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import urljoin
 
-import httpx
+from yarl import URL
 
-from bot.http import HttpAnswer, clean, retry_after
+from bot.http import HttpAnswer, HttpStream, clean, exact_url, retry_after
 
 AAEP_VERSION = "1.0.0"
 SUBSCRIBER_ID = "clarify-bot"
@@ -38,8 +39,8 @@ class Subscription:
 
     dialect: Spoken
     id: str
-    events: httpx.URL
-    replies: httpx.URL
+    events: URL
+    replies: URL
     honoured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -76,10 +77,10 @@ class NoHandshake:
     reason: str
 
 
-def address(base: str, path: str) -> httpx.URL:
+def address(base: str, path: str) -> URL:
     """`path` below a base address, which may have a path of its own and a trailing slash."""
-    url = httpx.URL(base)
-    return url.copy_with(path=url.path.rstrip("/") + path, query=None, fragment=None)
+    url = exact_url(base)
+    return url.with_path(url.raw_path.rstrip("/") + path, encoded=True)
 
 
 def minimal(base: str, subscription_id: str) -> Subscription:
@@ -147,9 +148,9 @@ def remembered(text: str, base: str) -> Subscription | None:
         return None
 
 
-def stream_answer(response: httpx.Response, now: datetime) -> NoSubscription | None:
+def stream_answer(response: HttpStream, now: datetime) -> NoSubscription | None:
     """None if the answer to a GET is an event stream; otherwise why it is not."""
-    status = response.status_code
+    status = response.status
     kind = response.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
     if status == 200 and kind == "text/event-stream":
         encoding = response.headers.get("content-encoding", "identity")
@@ -176,8 +177,8 @@ def stream_answer(response: httpx.Response, now: datetime) -> NoSubscription | N
 def redirected(status: int, headers: Mapping[str, str]) -> str:
     """Why a redirect is not followed, with the host it points to."""
     try:
-        host = httpx.URL(headers.get("location", "")).host or "another path"
-    except httpx.InvalidURL:
+        host = exact_url(headers.get("location", "")).host or "another path"
+    except ValueError:
         host = "an unreadable address"
     return f"redirects to {clean(host, 80)} (HTTP {status}), which the bot does not follow: set `url` to the final address"
 
@@ -195,21 +196,21 @@ def _accepted(
     )
 
 
-def _events_address(base: str, location: str | None, subscription_id: str) -> httpx.URL:
+def _events_address(base: str, location: str | None, subscription_id: str) -> URL:
     """`Location`, relative or absolute, but never at another origin: our token goes along."""
     request = address(base, "/aaep/v1/subscriptions")
     if location:
         try:
-            url = request.join(location)
-        except httpx.InvalidURL:
+            url = exact_url(urljoin(str(request), location))
+        except ValueError:
             url = None
         if url is not None and _origin(url) == _origin(request):
             return url
-    return address(base, "/aaep/v1/events").copy_with(params={"subscription_id": subscription_id})
+    return address(base, "/aaep/v1/events").with_query(subscription_id=subscription_id)
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int]:
-    return url.scheme, url.host, url.port or {"https": 443}.get(url.scheme, 80)
+def _origin(url: URL) -> tuple[str, str | None, int | None]:
+    return url.scheme, url.host, url.port
 
 
 def _rejected(message: Mapping[str, Any], wait: float | None) -> NoSubscription:

@@ -31,6 +31,7 @@ FIRST_RESERVED_ISSUE = FIRST_RESERVED
 MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
 _NAMED = 8  # times as much
 _GOING_ON = 2  # times as much, for what goes on with a question in it
+AT_ONCE = 500  # events in one look
 _LARGE = 128 * 1024  # characters that are read beside the event loop
 _ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 _log = structlog.get_logger("clarify.intake")
@@ -170,7 +171,7 @@ class Inbox:
             body=text,
         )
 
-    async def waiting(self, after: int, limit: int = 500) -> list[Item]:
+    async def waiting(self, after: int, limit: int = AT_ONCE) -> list[Item]:
         """Unprocessed events with an id above `after`, oldest first."""
         rows = await self._store.read(
             "select * from inbox where state = 'new' and id > :after order by id limit :limit",

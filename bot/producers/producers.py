@@ -11,7 +11,7 @@ import structlog
 from pydantic import SecretStr
 
 from bot.errors import TaskDiedError
-from bot.http import Poster, open_client
+from bot.http import HttpClient
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox
 from bot.producers.push import Push, PushedReplies
@@ -70,7 +70,7 @@ class Producers:
             subscriber = Subscriber(
                 each,
                 each.url,
-                http=open_client(token),
+                http=HttpClient(token),
                 receiver=receiver,
                 inbox=inbox,
                 clock=clock,
@@ -78,7 +78,7 @@ class Producers:
                 on_connected=self.note_connected,
             )
             self._parties[each.name] = subscriber
-            self._clients[each.name] = ReplyClient(Poster(token, store.acting), subscriber, clock)
+            self._clients[each.name] = ReplyClient(HttpClient(token), subscriber, clock, store.acting)
 
     @property
     def _subscribers(self) -> dict[str, Subscriber]:

@@ -1,8 +1,7 @@
-"""Parses Server-Sent Events within bounds: bytes in, frames out, at most one frame of 1 MiB in memory.
+"""Parses Server-Sent Events (WHATWG HTML, section 9.2) within bounds: bytes in, frames out, at most one of 1 MiB in memory.
 
-The library reads a frame's fields (WHATWG HTML, section 9.2). Frames are cut here, on whole chunks: the
-library bounds nothing, and its generator per line is what costs most when an agent streams its output. Events that
-are shown to nobody, most of what agents emit, are recognised and dropped here without parsing.
+Frames are cut on whole chunks, not line by line: that would cost most when an agent streams its output. Events that
+are shown to nobody, most of what agents emit, are recognised and dropped without parsing.
 """
 
 from __future__ import annotations
@@ -10,15 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-import httpx
-from httpx_sse import EventSource, ServerSentEvent
-
 from core.aaep import CRITICAL_TYPES
 
 MAX_EVENT = 1 << 20
 MAX_FRAME = MAX_EVENT + 1024  # an event of 1 MiB and its field names and id
 _HEAD = 4096
-_EVENT_STREAM = {"Content-Type": "text/event-stream; charset=utf-8"}
 _BOM = b"\xef\xbb\xbf"
 _MAX_RETRY = 3600.0
 # The top level's members up to `type`, as long as they are flat: so the `type` found is the event's own.
@@ -73,6 +68,10 @@ class FrameReader:
         buffer = self._buffer
         searched = max(0, len(buffer) - 1)
         buffer += chunk
+        if not self._started and len(buffer) >= len(_BOM):
+            self._started, searched = True, 0
+            if buffer.startswith(_BOM):
+                del buffer[: len(_BOM)]
         if buffer.find(b"\n\n", searched) < 0:
             return self._unfinished()
         *frames, rest = bytes(buffer).split(b"\n\n")
@@ -126,19 +125,14 @@ class FrameReader:
     def _frame(self, raw: bytes) -> Frame | Oversize | None:
         if len(raw) > self._max_frame:
             return self._oversize(raw)
-        if not self._started:
-            self._started = True
-            raw = raw.removeprefix(_BOM)
         try:
             text, replaced = raw.decode(), False
         except UnicodeDecodeError:
             text, replaced = raw.decode("utf-8", "replace"), True
         if not replaced and self._skim(text):
             return None
-        event = self._decode(text)
-        if event is None or not event.data:
-            return None
-        return Frame(event.data, self._last_id, len(raw), self.skimmed, replaced)
+        data = self._data(text)
+        return Frame(data, self._last_id, len(raw), self.skimmed, replaced) if data else None
 
     def _skim(self, text: str) -> bool:
         """Whether the frame has a single data line that nobody needs.
@@ -158,16 +152,19 @@ class FrameReader:
         self.skimmed += 1
         return True
 
-    def _decode(self, text: str) -> ServerSentEvent | None:
-        """The frame's event; its id is the last one given, as the standard has it."""
-        response = httpx.Response(200, headers=_EVENT_STREAM, content=(text.strip("\n") + "\n\n").encode())
-        event = next(EventSource(response).iter_sse(), None)
-        if event is None:
-            return None
-        self._last_id = event.id or self._last_id
-        if event.retry is not None and event.retry >= 0:
-            self.retry = min(event.retry / 1000, _MAX_RETRY)
-        return event
+    def _data(self, text: str) -> str:
+        """Returns the data of a frame, and notes its id, which later frames without one keep, and its retry time."""
+        data: list[str] = []
+        for line in text.split("\n"):
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                data.append(value)
+            elif name == "id" and "\0" not in value:
+                self._last_id = value or None
+            elif name == "retry" and value.isascii() and value.isdigit():
+                self.retry = min(float(value) / 1000, _MAX_RETRY)
+        return "\n".join(data)
 
 
 def head_field(head: str, name: str) -> str | None:

@@ -12,11 +12,10 @@ from importlib.metadata import version
 from itertools import islice
 from typing import Any, TypeVar
 
-import httpx
 import structlog
 
 from bot.errors import StorageError
-from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, json_body, post, words
+from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, HttpClient, HttpStream, json_body, words
 from bot.producers import dialects
 from bot.producers.clocks import GAP, Burst
 from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
@@ -118,7 +117,7 @@ class Subscriber:
         configured: ProducerSettings,
         base: str,
         *,
-        http: httpx.AsyncClient,
+        http: HttpClient,
         receiver: Receiver,
         inbox: Inbox,
         clock: Clock,
@@ -185,7 +184,7 @@ class Subscriber:
             await _cancelled(task)
         if close:
             await self._close()
-        await self._http.aclose()
+        await self._http.close()
 
     async def _close(self) -> None:
         subscription = self.subscription
@@ -194,7 +193,7 @@ class Subscriber:
         try:
             async with asyncio.timeout(_CLOSE):
                 body = json_body(dialects.subscription_close(subscription.id))
-                await post(self._http, subscription.replies, body)
+                await self._http.request("POST", subscription.replies, body)
             await self._inbox.keep_subscription(self.name, None)
         except NETWORK as error:
             self._log.info("subscription not closed", reason=words(error))
@@ -287,7 +286,7 @@ class Subscriber:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
                 url = dialects.address(self._base, "/aaep/v1/subscriptions")
-                answer = await post(self._http, url, json_body(request))
+                answer = await self._http.request("POST", url, json_body(request))
         except NETWORK as error:
             return NoSubscription(words(error))
         result = dialects.handshake_answer(answer, self._base, self._dialect, self._clock.now())
@@ -304,21 +303,15 @@ class Subscriber:
         frames = FrameReader(self._skimmed)
         opened = asyncio.get_running_loop().time()
         try:
-            request = self._http.build_request(
-                "GET",
-                subscription.events,
-                headers=await self._headers(subscription),
-                timeout=httpx.Timeout(ANSWER_TIMEOUT, connect=CONNECT_TIMEOUT, read=None),
-            )
-            response = await self._http.send(request, stream=True)
-            try:
+            headers = await self._headers(subscription)
+            async with self._http.stream(
+                "GET", subscription.events, headers=headers, silence=None
+            ) as response:
                 refusal = dialects.stream_answer(response, self._clock.now())
                 if refusal is not None:
-                    return self._refused(refusal, response.status_code, subscription)
+                    return self._refused(refusal, response.status, subscription)
                 self._opened(subscription)
-                await self._read_all(response, frames, subscription)
-            finally:
-                await response.aclose()
+                await self._read_all(response, frames, subscription, resumed="Last-Event-ID" in headers)
             reason = "ended the stream"
         except NETWORK as error:
             reason = words(error)
@@ -330,27 +323,23 @@ class Subscriber:
         lasted = asyncio.get_running_loop().time() - opened >= _LASTED
         return Lost(reason, useful=self.connected and (self._signs > 0 or lasted))
 
-    async def _headers(self, subscription: Subscription) -> dict[bytes, bytes]:
-        headers = {
-            b"Accept": b"text/event-stream",
-            b"Accept-Encoding": b"identity",
-            b"Cache-Control": b"no-store",
-        }
+    async def _headers(self, subscription: Subscription) -> dict[str, str]:
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if subscription.dialect == "standard":
             # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
             await self._buffer.drained()
             cursor = await self._inbox.cursor(self.name)
             # One that is no header value is left out: then what came since the handshake comes again.
             if cursor is not None and cursor.isprintable():
-                headers[b"Last-Event-ID"] = cursor.strip().encode("utf-8", "replace")
+                headers["Last-Event-ID"] = cursor.strip()
         return headers
 
     async def _read_all(
-        self, response: httpx.Response, frames: FrameReader, subscription: Subscription
+        self, response: HttpStream, frames: FrameReader, subscription: Subscription, *, resumed: bool
     ) -> None:
         loop = asyncio.get_running_loop()
-        burst = Burst(loop.time(), resumed="Last-Event-ID" in response.request.headers)
-        async for chunk in response.aiter_raw():
+        burst = Burst(loop.time(), resumed=resumed)
+        while chunk := await response.read():
             self._signs += 1
             found = frames.feed(chunk)
             skimmed = frames.skimmed - self._skimmed

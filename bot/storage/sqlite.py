@@ -84,13 +84,9 @@ class SQLite:
             StorageUnavailable: nothing was done.
         """
         try:
-            results = await self._writer.run(partial(_run_all, works))
-            await self._writer.execute("commit")
+            return await self._writer.run(partial(_run_all, works))
         except sqlite3.Error as error:
-            with suppress(sqlite3.Error):
-                await self._writer.execute("rollback")
             raise StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
-        return results
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
@@ -185,9 +181,20 @@ class _Connection(aiosqlite.Connection):
 
 
 def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> list[Outcome]:
-    """Begins a transaction and leaves it open."""
-    db.execute("begin immediate")
-    return Tx(db).parts(works, sqlite3.OperationalError)
+    """All of a transaction in one visit to the thread; one that fails leaves nothing behind."""
+    try:
+        db.execute("begin immediate")
+        results = Tx(db).parts(works, sqlite3.OperationalError)
+        _commit(db)
+    except BaseException:
+        with suppress(sqlite3.Error):
+            db.execute("rollback")
+        raise
+    return results
+
+
+def _commit(db: sqlite3.Connection) -> None:
+    db.execute("commit")
 
 
 def _fetch_all(queries: Sequence[Query], db: sqlite3.Connection) -> list[list[Row] | Exception]:

@@ -23,7 +23,7 @@ from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT, Hub
 from core.hub import Request as NewRequest
 from core.ledger import Ledger
-from core.records import Raw, digest, dump, parse
+from core.records import Raw, digest_of, parse
 from core.router import BODY_LIMIT
 from core.workflow import ROLE_LIMIT, Speaker
 
@@ -251,10 +251,10 @@ def _seen_by(who: Speaker) -> _Test:
 
 def _news(record: Clarification, after_round: int | None, revision: int | None) -> _Test:
     """What a waiting caller has not seen. Other implementations change records without counting revisions."""
-    before = digest(dump(record))
+    before = digest_of(record)
 
     def changed(now: Clarification) -> bool:
-        return now.revision != revision or digest(dump(now)) != before
+        return now.revision != revision or digest_of(now) != before
 
     def went_on(now: Clarification) -> bool:
         return now.status in DONE or now.round > (after_round or 0)

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
-import aiosqlite
-import httpx
 from yarl import URL
 
+from bot.storage import sqlite
 from tests.kit.lives import Life, Place
 
 _FILE_STEPS = ("fsync", "replace", "rename", "link", "unlink")
@@ -124,21 +123,15 @@ def install(plan: Plan) -> None:
     countdown = Countdown(plan)
     for name in _FILE_STEPS:
         setattr(os, name, countdown.around(getattr(os, name), name))
+    sqlite._commit = countdown.around(sqlite._commit, "commit")
     for owner, method, named in (
-        (aiosqlite.Connection, "_execute", _transaction),
         (aiohttp.ClientSession, "_request", _request),
         (aiohttp.ClientWebSocketResponse, "send_str", lambda _: "acknowledgement"),
-        (httpx.AsyncClient, "send", lambda args: f"producer {args[1].method} {args[1].url.path}"),
     ):
         setattr(owner, method, countdown.around_async(getattr(owner, method), named))
 
 
 def _request(args: tuple[Any, ...]) -> str:
-    """A call to Slack, or a reply to the producer: both go through aiohttp."""
+    """A call to Slack, or to the producer: both go through aiohttp."""
     method, url = str(args[1]).upper(), URL(str(args[2]))
-    reply = url.path.endswith(("/messages", "/replies")) and "/api/" not in url.path
-    return f"producer {method} {url.path}" if reply else f"Slack {str(url).rpartition('/')[2]}"
-
-
-def _transaction(args: tuple[Any, ...]) -> str | None:
-    return "commit" if args[2:] and args[2] == "commit" else None
+    return f"Slack {url.name}" if "/api/" in url.path else f"producer {method} {url.path}"

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from bot.demo.producer import DemoProducer
-from bot.http import json_body, open_client, post
+from bot.http import HttpClient, json_body
 from bot.producers.dialects import address, subscription_request
 from tests.acceptance.world import question
 from tests.kit.clocks import ManualClock
@@ -82,10 +82,9 @@ async def test_subscription_accepted_of_one_that_pushes_passes_the_checks(
 
 async def test_handshake_passes_the_conformance_checks(checks: Any) -> None:
     request = subscription_request("0.1.0")
-    client = open_client(None)
-    async with DemoProducer("planner-agent") as producer:
-        answer = await post(client, address(producer.url, "/aaep/v1/subscriptions"), json_body(request))
-    await client.aclose()
+    async with DemoProducer("planner-agent") as producer, HttpClient(None) as client:
+        url = address(producer.url, "/aaep/v1/subscriptions")
+        answer = await client.request("POST", url, json_body(request))
     accepted = json.loads(answer.body)
     assert wrong(checks.check_subscription_request_valid(request)) == []
     assert wrong(checks.check_subscription_accepted_valid(accepted)) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
@@ -16,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-import httpx
 import pytest
 import structlog
 
@@ -90,12 +90,20 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
     patch.setattr(
         bot.oncall.feeds,
-        "open_client",
-        lambda _: httpx.AsyncClient(transport=Calendars(outer), trust_env=False),
+        "HttpClient",
+        lambda _: Calendars(outer),
     )
     patch.setattr(bot.oncall.feeds, "_shifts_of", _read_here)
     patch.setattr(bot.app, "time", SimpleNamespace(monotonic=loop.time))
     patch.setattr(bot.storage.sqlite, "_Connection", InlineConnection)
+    commit = bot.storage.sqlite._commit
+
+    def committed(db: sqlite3.Connection) -> None:
+        life().effect()
+        commit(db)
+        life().effect()
+
+    patch.setattr(bot.storage.sqlite, "_commit", committed)
     patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
@@ -241,7 +249,6 @@ class Life:
         writer.raw.execute("pragma synchronous = off")
         writer.raw.create_function("true_time", 0, self._loop.time)
         writer.raw.executescript(_SEEN)
-        writer.around_commit = self.effect
 
     def _replaced(
         self, issue: int, content: bytes, before: tuple[int, int] | None, check: Callable[[], None]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
+import aiohttp
+from yarl import URL
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
+from bot.http import HttpClient, HttpStream
 from bot.people import Installation, Person, Profile, Refusal
 from bot.routing import Audience
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
@@ -284,14 +287,27 @@ class Gate:
         return None
 
 
-class Calendars(httpx.AsyncBaseTransport):
+class Calendars(HttpClient):
     """The calendars' addresses, over HTTP: `https://calendar.invalid/{policy}`."""
 
     def __init__(self, outer: Outer) -> None:
+        super().__init__(None)
         self._outer = outer
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        policy, plan = request.url.path.strip("/"), self._outer.plan
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str | URL,
+        body: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        silence: float | None = None,
+    ) -> AsyncIterator[HttpStream]:
+        yield await self._answer(URL(url).path.strip("/"), (headers or {}).get("If-None-Match"))
+
+    async def _answer(self, policy: str, known: str | None) -> HttpStream:
+        plan = self._outer.plan
         await self._outer.wire()
         now = self._outer.now()
         trouble = next(
@@ -304,20 +320,29 @@ class Calendars(httpx.AsyncBaseTransport):
             return await self._troubled(trouble, versions[number].text)
         self._outer.fetches.append(Fetch(now, policy, number))
         etag = f'"{number}"'
-        if request.headers.get("If-None-Match") == etag:
-            return httpx.Response(304)
-        return httpx.Response(200, headers={"ETag": etag}, stream=httpx.ByteStream(versions[number].text))
+        if known == etag:
+            return _response(304)
+        return _response(200, versions[number].text, etag=etag)
 
-    async def _troubled(self, trouble: Trouble, text: bytes) -> httpx.Response:
+    async def _troubled(self, trouble: Trouble, text: bytes) -> HttpStream:
         match trouble:
             case "500":
-                return httpx.Response(500)
+                return _response(500)
             case "silent":
                 await asyncio.sleep(60)
-                raise httpx.ReadTimeout("nothing came")
+                raise aiohttp.SocketTimeoutError
             case "refused":
-                raise httpx.ConnectError("refused")
+                raise ConnectionRefusedError
             case "a web page":
-                return httpx.Response(200, stream=httpx.ByteStream(b"<html>Please log in.</html>"))
+                return _response(200, b"<html>Please log in.</html>")
             case "half of it":
-                return httpx.Response(200, stream=httpx.ByteStream(text[: len(text) // 2]))
+                return _response(200, text[: len(text) // 2])
+
+
+def _response(status: int, body: bytes = b"", **headers: str) -> HttpStream:
+    rest = [body]
+
+    async def read() -> bytes:
+        return rest.pop() if rest else b""
+
+    return HttpStream(status, headers, read)

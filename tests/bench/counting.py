@@ -21,8 +21,8 @@ import selectors
 import sqlite3
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -236,19 +236,18 @@ def _wrap_files(counter: Counter, ledgers: Path) -> None:
                 counter.pending(1)
         put(source, to, **kwargs)
 
-    async def awatch(watch: Callable[..., Any], *paths: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+    def watch(watched: Callable[..., Any], *paths: Any, **kwargs: Any) -> Generator[Any]:
         is_theirs = ledgers in map(Path, paths)
         watchers.extend([None] * is_theirs)
-        async with aclosing(watch(*paths, **kwargs)) as changes:
-            async for some in changes:
-                yield some
-                told = owed & {Path(path).name for _, path in some} if is_theirs else set()
-                owed.difference_update(told)
-                counter.pending(-len(told))
+        for some in watched(*paths, **kwargs):
+            yield some
+            told = owed & {Path(path).name for _, path in some} if is_theirs else set()
+            owed.difference_update(told)
+            counter.pending(-len(told))
 
     _replace(os, "fsync", fsync)
     _replace(os, "replace", replace)
-    _replace(importlib.import_module("watchfiles"), "awatch", awatch)
+    _replace(importlib.import_module("watchfiles"), "watch", watch)
 
 
 def _wrap_databases(counter: Counter) -> None:
@@ -342,15 +341,9 @@ def _wrap_http(counter: Counter) -> None:
         with counter.under_way():
             return await rest(response)
 
-    async def send(real: Callable[..., Any], client: Any, asked: Any, **kwargs: Any) -> Any:
-        count(asked.url)
-        with counter.under_way():
-            return await real(client, asked, **kwargs)
-
-    aiohttp, httpx = importlib.import_module("aiohttp"), importlib.import_module("httpx")
+    aiohttp = importlib.import_module("aiohttp")
     _replace(aiohttp.ClientSession, "_request", request)
     _replace(aiohttp.ClientResponse, "read", read)
-    _replace(httpx.AsyncClient, "send", send)
 
 
 def _counting(counter: Counter, operation: str, *about: str) -> Callable[..., Any]:

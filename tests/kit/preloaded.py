@@ -8,7 +8,6 @@ import gc
 
 import anyio._backends._asyncio
 import apprise
-import httpcore
 import pydantic.v1
 import rich.cells
 import rich.table

@@ -88,9 +88,6 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
 class InlineConnection(sqlite._Connection):
     """A storage's connection without its thread. `kill` drops it as the end of a process would."""
 
-    # Called before and after each commit; a test that ends a process there raises CancelledError.
-    around_commit: Callable[[], None] | None = None
-
     def __await__(self) -> Generator[Any, None, InlineConnection]:
         return self._open().__await__()
 
@@ -102,12 +99,7 @@ class InlineConnection(sqlite._Connection):
         await asyncio.sleep(0)  # others have their turn, as while a thread works
         if self._connection is None:
             raise asyncio.CancelledError
-        if self.around_commit is None or args[:1] != ("commit",):
-            return fn(*args, **kwargs)
-        self.around_commit()
-        result = fn(*args, **kwargs)
-        self.around_commit()
-        return result
+        return fn(*args, **kwargs)
 
     async def close(self) -> None:
         self.kill()

@@ -7,17 +7,13 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 import clarify
 from bot.workspace.seed import AGENTS, FOLAKE
+from tests.kit.certificates import certificate
 from tests.kit.world import World, config, url_of
 
 NAME = "clarify.example.com"
@@ -54,34 +50,6 @@ async def joined(
     await asyncio.gather(pump(received, asks), pump(answers, sent))
 
 
-def certificate(folder: Path) -> ssl.SSLContext:
-    """A server's context for NAME, whose certificate is in `folder`."""
-    key, name = (
-        ec.generate_private_key(ec.SECP256R1()),
-        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)]),
-    )
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    plain = serialization.NoEncryption()
-    form = serialization.PrivateFormat.PKCS8
-    (folder / "key.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
-
-
 @pytest.fixture
 async def port(stage: World) -> AsyncIterator[int]:
     """Of a bot that takes a token, from anywhere."""
@@ -108,7 +76,7 @@ async def answered(stage: World, url: str, how: str) -> None:
 async def test_tls_through_a_proxy(
     stage: World, port: int, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, heads = certificate(tmp_path), list[bytes]()
+    context, heads = certificate(tmp_path, NAME), list[bytes]()
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
 
     async def tunnel(received: asyncio.StreamReader, sent: asyncio.StreamWriter) -> None:
@@ -144,7 +112,7 @@ async def test_plain_http_through_a_proxy(
 
 
 async def test_certificate_of_somebody_else_is_not_trusted(tmp_path: Path) -> None:
-    async with listening(lambda _, __: asyncio.sleep(0), certificate(tmp_path)) as there:
+    async with listening(lambda _, __: asyncio.sleep(0), certificate(tmp_path, NAME)) as there:
         for call in (clarify.aio.ask, lambda *a, **k: asyncio.to_thread(lambda: clarify.ask(*a, **k))):
             with pytest.raises(clarify.Unreachable, match="certificate verify failed"):
                 await call("Anybody?", timeout=0.1, url=f"https://localhost:{there}", token="secret")

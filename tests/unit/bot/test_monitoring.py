@@ -399,6 +399,27 @@ async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
     assert watching.seen == [("CLR-42-001", "pending")]
 
 
+async def test_watch_does_not_undo_what_we_wrote_while_it_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = await world.open(42)
+    world.change(lambda raw: raw.update(blocking=False))
+    news = world.ledger.news
+
+    async def slow(issue: int) -> list[dict[str, Any]] | None:
+        items = await news(issue)
+        await world.router.escalate(name, "by hand", "it is urgent")
+        return items
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.ledger, "news", slow)
+        assert not await world.watch.look(42), "it is to be looked at again"
+    found = world.index.get(name)
+    assert (world.seen, found and found.status) == ([], "escalated")
+    assert await world.watch.look(42)
+    assert (world.seen, found and found.status) == ([], "escalated")
+
+
 async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching: World) -> None:
     await watching.open(42)
     with watching.locked("issue-42.json"):

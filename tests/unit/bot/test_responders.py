@@ -18,12 +18,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import psutil
 import pytest
 import structlog
 from aiohttp import web
 from pydantic import SecretStr
 
+import bot.http
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
 from core.aaep import Kind
@@ -421,6 +423,15 @@ async def test_http_stopped_lets_go_of_the_connection(endpoint: Endpoint, inquir
     with pytest.raises(asyncio.CancelledError):
         await work
     await until(lambda: endpoint.gone)
+
+
+async def test_http_a_connection_that_takes_too_long(
+    endpoint: Endpoint, inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bot.http, "_timeout", lambda _: aiohttp.ClientTimeout(connect=1e-9))
+    with pytest.raises(AgentError) as failed:
+        await endpoint.responder().answer(inquiry)
+    assert str(failed.value) == "architect (http) cannot be asked: no connection within 5 s"
 
 
 async def test_http_nobody_listens(inquiry: Inquiry) -> None:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import aiohttp
 import pytest
+from aiohttp.connector import Connection
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -19,6 +20,7 @@ from bot.slackapi import (
     Gateway,
     Later,
     Never,
+    Outcome,
     Place,
     Post,
     Pulse,
@@ -71,6 +73,7 @@ def refusal(code: str, status: int = 200, **headers: Any) -> SlackApiError:
         (ConnectionResetError(), Unknown("ConnectionResetError")),
         (aiohttp.ServerDisconnectedError(), Unknown("ServerDisconnectedError")),
         (aiohttp.ClientPayloadError(), Unknown("ClientPayloadError")),
+        (aiohttp.ConnectionTimeoutError(), Later("Slack is unreachable (ConnectionTimeoutError)")),
                     ],
 )  # fmt: skip
 def test_failure_table(error: BaseException, outcome: Later | Unknown | Never) -> None:
@@ -160,6 +163,49 @@ async def test_every_call_tells_whether_slack_answers(
 
 
 NUDGE = {"event_type": "clarify_notice", "event_payload": {"key": "nudge:CLR-1-001:1"}}
+
+
+class Unconnected(aiohttp.TCPConnector):
+    """Fails to connect so many times."""
+
+    def __init__(self, times: int, failure: type[Exception]) -> None:
+        super().__init__()
+        self.left = times
+        self.failure = failure
+
+    async def connect(self, req: Any, traces: Any, timeout: aiohttp.ClientTimeout) -> Connection:
+        assert timeout.connect is not None, "a timeout of the whole would not tell whether anything was sent"
+        if not self.left:
+            return await super().connect(req, traces, timeout)
+        self.left -= 1
+        if self.failure is TimeoutError:
+            raise TimeoutError
+        raise aiohttp.ClientConnectorError(req.connection_key, ConnectionRefusedError(111, "refused"))
+
+
+@pytest.mark.parametrize(
+    ("times", "failure", "left", "outcome"),
+    [
+        (1, ConnectionRefusedError, 0, Sent),
+        (3, ConnectionRefusedError, 1, Later),
+        (2, TimeoutError, 1, Later),
+    ],
+)
+async def test_post_that_could_not_connect_goes_again_at_once_and_is_never_in_doubt(  # noqa: PLR0917
+    ws: Workspace, tmp_path: Path, times: int, failure: type[Exception], left: int, outcome: type[Outcome]
+) -> None:
+    made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
+    client = SlackClient(made, Pulse(ManualClock()), telemetry := Telemetry(ManualClock()))
+    await client.auth_test()
+    assert client.session is not None
+    assert client.session.connector is not None
+    await client.session.connector.close()
+    client.session._connector = connector = Unconnected(times, failure)
+    posted = await Gateway(client, "inst", telemetry).post(AGENTS, Post("Deploy?", [], NUDGE))
+    await client.close()
+    assert isinstance(posted, outcome)
+    assert connector.left == left
+    assert [call.method for call in ws.calls] == ["auth.test", *["chat.postMessage"] * (outcome is Sent)]
 
 
 @pytest.mark.parametrize("kind", ["page", "nudge"])

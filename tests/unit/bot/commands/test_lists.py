@@ -19,7 +19,7 @@ from core.agents import SessionFact
 from core.clarification import Clarification, Holder, taken
 from core.index import Index, summarize
 from core.ledger import FileLedger
-from core.records import Raw, dump
+from core.records import Raw, Seals, dump
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.slack.kit import settings
 from tests.unit.bot.strategies import record_of
@@ -49,6 +49,7 @@ class Ledgers(FileLedger):
         self.by_id = {record.id: record for record in records}
         self.unreadable = unreadable
         self.tampered: set[str] = set()
+        self._seals = Seals(b"k" * 32)
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         return self.by_id[clarification_id]

@@ -135,6 +135,7 @@ class Room:
         self.rollups = Rollups(self.index, self.audiences)
         self.desired = DesiredState(
             ledger=self.ledger,
+            index=self.index,
             messages=self.messages,
             rollups=self.rollups,
             renderer=RENDERER,

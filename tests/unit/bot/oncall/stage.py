@@ -279,6 +279,7 @@ class World:
             messages=self.messages,
             desired=DesiredState(
                 ledger=self.ledger,
+                index=self.index,
                 messages=self.messages,
                 rollups=rollups,
                 renderer=RENDERER,

@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import httpx
+import aiohttp
 import pytest
 from aiohttp import web
 from slack_sdk.web.async_client import AsyncWebClient
+from yarl import URL
 
-from bot.http import open_client
+import bot.http
+from bot.http import HttpClient, HttpStream
 from bot.oncall import calendars, feeds
 from bot.oncall.calendars import NoFeed, Shift
 from bot.oncall.feeds import Copies, Feeds, Matching
@@ -29,6 +31,7 @@ from tests.kit.clocks import ManualClock
 from tests.kit.served import served
 from tests.unit.bot.oncall.crew_parties import settings
 from tests.unit.bot.oncall.test_calendars import answer, calendar, on_call
+from tests.unit.bot.producers.parties import RawServer, Writer
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CALENDAR = '[[on_call]]\nname = "platform"\nical_env = "FEED"\n'
@@ -61,8 +64,8 @@ async def source() -> AsyncIterator[Served]:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[httpx.AsyncClient]:
-    async with open_client(None) as made:
+async def client() -> AsyncIterator[HttpClient]:
+    async with HttpClient(None) as made:
         yield made
 
 
@@ -89,12 +92,12 @@ def configured(folder: Path, on_call: str, **environ: str) -> tuple[OnCallSettin
     return found.on_call[0], found
 
 
-async def read(folder: Path, url: str, client: httpx.AsyncClient, kept: Any = None) -> feeds.Reading:
+async def read(folder: Path, url: str, client: HttpClient, kept: Any = None) -> feeds.Reading:
     return await feeds.read(*configured(folder, CALENDAR, FEED=url), kept, NOW, client)
 
 
 async def test_calendar_is_asked_whether_it_changed(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient
+    tmp_path: Path, source: Served, client: HttpClient
 ) -> None:
     source.response = lambda: web.Response(body=calendar(ANN), headers={"ETag": '"one"'})
     reading = await read(tmp_path, source.url, client)
@@ -113,9 +116,7 @@ async def test_calendar_is_asked_whether_it_changed(
     assert "If-None-Match" not in source.asked[-1].headers
 
 
-async def test_redirects_on_loopback_are_followed(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient
-) -> None:
+async def test_redirects_on_loopback_are_followed(tmp_path: Path, source: Served, client: HttpClient) -> None:
     async def redirect(request: web.Request) -> web.Response:
         if request.path == "/there":
             return web.Response(body=calendar(ANN))
@@ -134,7 +135,7 @@ async def test_redirects_on_loopback_are_followed(
     ],
 )
 async def test_redirects_elsewhere_are_refused(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient, location: str, why: str
+    tmp_path: Path, source: Served, client: HttpClient, location: str, why: str
 ) -> None:
     source.response = lambda: web.Response(status=301, headers={"Location": location})
     with pytest.raises(NoFeed, match=why):
@@ -145,14 +146,21 @@ async def test_redirect_from_the_world_to_this_machine_is_refused(tmp_path: Path
     """Who can change a calendar's address must not make the bot call what listens here."""
     asked: list[str] = []
 
-    def world(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url))
-        return httpx.Response(302, headers={"Location": source.url})
+    async def nothing() -> bytes:
+        return b""
 
-    async with httpx.AsyncClient(transport=httpx.MockTransport(world)) as client:
+    class World(HttpClient):
+        """Stands in for a host that no test reaches."""
+
+        @asynccontextmanager
+        async def stream(self, method: str, url: str | URL, *_: Any, **__: Any) -> AsyncIterator[HttpStream]:
+            asked.append(f"{method} {url}")
+            yield HttpStream(302, {"location": source.url}, nothing)
+
+    async with World(None) as client:
         with pytest.raises(NoFeed, match="to this machine"):
             await read(tmp_path, "webcal://calendar.example.com/secret.ics", client)
-    assert asked == ["https://calendar.example.com/secret.ics"]
+    assert asked == ["GET https://calendar.example.com/secret.ics"]
 
 
 @pytest.mark.parametrize(
@@ -169,7 +177,7 @@ async def test_redirect_from_the_world_to_this_machine_is_refused(tmp_path: Path
 async def test_answers_that_are_no_calendar_are_refused(  # noqa: PLR0917
     tmp_path: Path,
     source: Served,
-    client: httpx.AsyncClient,
+    client: HttpClient,
     monkeypatch: pytest.MonkeyPatch,
     response: Callable[[], web.Response],
     why: str,
@@ -182,7 +190,7 @@ async def test_answers_that_are_no_calendar_are_refused(  # noqa: PLR0917
 
 
 async def test_source_that_is_silent_is_given_up(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, source: Served, client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def never(request: web.Request) -> web.Response:
         await asyncio.Event().wait()
@@ -194,14 +202,30 @@ async def test_source_that_is_silent_is_given_up(
         await read(tmp_path, source.url, client)
 
 
-async def test_source_that_is_away(tmp_path: Path, client: httpx.AsyncClient) -> None:
+async def test_source_that_cannot_be_connected_to_in_time(
+    tmp_path: Path, source: Served, client: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bot.http, "_timeout", lambda _: aiohttp.ClientTimeout(connect=1e-9))
+    with pytest.raises(NoFeed, match="no connection within 5 s"):
+        await read(tmp_path, source.url, client)
+
+
+async def test_version_that_is_no_header_is_not_kept(tmp_path: Path, client: HttpClient) -> None:
+    async def serve(_request: str, writer: Writer) -> None:
+        body = calendar(ANN)
+        writer.write(b'HTTP/1.1 200 OK\r\nETag: "\xe9"\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
+        await writer.drain()
+
+    async with RawServer(serve) as server:
+        assert (await read(tmp_path, server.url, client)).etag is None
+
+
+async def test_source_that_is_away(tmp_path: Path, client: HttpClient) -> None:
     with pytest.raises(NoFeed, match="cannot connect"):
         await read(tmp_path, "http://127.0.0.1:1/secret", client)
 
 
-async def test_pagerduty_is_asked_page_by_page(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient
-) -> None:
+async def test_pagerduty_is_asked_page_by_page(tmp_path: Path, source: Served, client: HttpClient) -> None:
     async def oncalls(request: web.Request) -> web.Response:
         first = request.query["offset"] == "0"
         person = on_call("Ann" if first else "Ben", "2026-11-20T10:00:00Z", "2026-11-21T10:00:00Z")
@@ -223,7 +247,7 @@ async def test_pagerduty_is_asked_page_by_page(
 
 
 async def test_pages_of_pagerduty_may_be_shorter_than_was_asked_for(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient
+    tmp_path: Path, source: Served, client: HttpClient
 ) -> None:
     names = ["Ann", "Ben", "Cy"]
 
@@ -253,7 +277,7 @@ async def test_pages_of_pagerduty_may_be_shorter_than_was_asked_for(
 async def test_other_answers_of_pagerduty_are_refused(
     tmp_path: Path,
     source: Served,
-    client: httpx.AsyncClient,
+    client: HttpClient,
     response: Callable[[], web.Response],
     why: str,
 ) -> None:
@@ -404,7 +428,7 @@ async def keeping(
     policy, configuration = configured(folder, CALENDAR + more, FEED=f"{source.url}/secret.ics")
     clock = ManualClock(NOW)
     kept = Feeds(configuration, people, store, clock, tell=tell)
-    async with open_client(None) as client:
+    async with HttpClient(None) as client:
         matching = Matching(policy, people)
         yield (lambda: kept.look(policy, matching, client)), Copies(configuration, store), clock, said
 
@@ -510,7 +534,7 @@ async def test_people_are_told_at_once_where_no_copy_holds_meanwhile(
 
 
 async def test_reader_that_cannot_start_is_no_fault_of_the_feed(
-    tmp_path: Path, source: Served, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, source: Served, client: HttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(calendars, "__name__", "bot.oncall.nothing")
     with pytest.raises(NoFeed, match="its reader exited with status 1"):

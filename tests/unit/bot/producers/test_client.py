@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
-import httpx
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ConnectionKey
+from multidict import CIMultiDict
 
 from bot.errors import NotLeading
-from bot.http import HttpAnswer, Poster
+from bot.http import HttpAnswer, HttpClient, MalformedRequest
 from bot.producers.client import (
     Accepted,
     Refused,
@@ -77,7 +77,7 @@ PAGE = "<!DOCTYPE html><title>Sign in</title>"
 def test_only_what_the_protocol_knows_proves_that_a_reply_was_taken(
     status: int, body: str, dialect: Spoken, proof: bool | None
 ) -> None:
-    given = HttpAnswer(status, httpx.Headers({"content-type": "text/html; charset=utf-8"}), body.encode())
+    given = HttpAnswer(status, CIMultiDict({"content-type": "text/html; charset=utf-8"}), body.encode())
     outcome = classify(given, dialect, connected=True, now=NOW)
     if proof is not None:
         assert outcome == Accepted(proof=proof)
@@ -127,17 +127,20 @@ def test_subscription_gone_is_told_from_a_refusal(
     assert subscription_gone(answer(status, {"error": error}), dialect) is gone
 
 
+NOWHERE = ConnectionKey("agents.example", 443, True, True, None, None, None)
+
+
 @pytest.mark.parametrize(
     ("error", "may_have_arrived"),
     [
-        (httpx.ConnectError("refused"), False),
-        (httpx.ConnectTimeout(""), False),
-        (httpx.PoolTimeout(""), False),
-        (httpx.LocalProtocolError("Illegal header value b'Bearer secret'"), False),
-        (httpx.ReadTimeout(""), True),
-        (httpx.WriteError(""), True),
-        (httpx.ReadError(""), True),
-        (httpx.RemoteProtocolError(""), True),
+        (aiohttp.ClientConnectorError(NOWHERE, OSError(111, "refused")), False),
+        (aiohttp.ConnectionTimeoutError(), False),
+        (aiohttp.InvalidURL("http://secret"), False),
+        (MalformedRequest(), False),
+        (aiohttp.SocketTimeoutError(), True),
+        (aiohttp.ClientOSError(32, "Broken pipe"), True),
+        (aiohttp.ServerDisconnectedError(), True),
+        (aiohttp.ClientPayloadError(), True),
         (TimeoutError(), True),
         (OSError(9, "Bad file descriptor"), True),
     ],
@@ -148,15 +151,9 @@ def test_unsent_knows_whether_it_may_have_arrived(error: Exception, may_have_arr
     assert "secret" not in outcome.reason
 
 
-@asynccontextmanager
-async def closing(poster: Poster) -> AsyncIterator[Poster]:
-    yield poster
-    await poster.close()
-
-
 async def sent(serve: Any) -> tuple[ReplyOutcome, list[str]]:
-    async with RawServer(serve) as server, closing(Poster("secret")) as poster:
-        outcome, _ = await send_reply(poster, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+    async with RawServer(serve) as server, HttpClient("secret") as http:
+        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
         return outcome, server.requests
 
 
@@ -189,9 +186,9 @@ async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:
 async def test_send_reply_with_a_token_of_two_lines_sends_nothing() -> None:
     async with (
         RawServer(lambda *_: asyncio.sleep(0)) as server,
-        closing(Poster("secret\nX-Injected: 1")) as poster,
+        HttpClient("secret\nX-Injected: 1") as http,
     ):
-        outcome, _ = await send_reply(poster, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
+        outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
         assert server.requests == []
     assert outcome == TryAgain(
         "the request breaks HTTP (does the token hold a line end?)", may_have_arrived=False
@@ -211,9 +208,9 @@ async def test_send_reply_answered_by_half_may_have_arrived(sent_back: bytes) ->
 
 
 async def test_send_reply_with_a_number_that_json_lacks_is_refused() -> None:
-    async with closing(Poster(None)) as poster:
+    async with HttpClient(None) as http:
         outcome, _ = await send_reply(
-            poster,
+            http,
             minimal("http://127.0.0.1:9", "sub_1"),
             reply(response=float("nan")),
             connected=True,
@@ -226,8 +223,8 @@ async def test_send_reply_of_a_bot_that_does_not_lead_sends_nothing() -> None:
     def acting() -> NoReturn:
         raise NotLeading
 
-    async with closing(Poster(None, acting)) as poster:
+    async with HttpClient(None) as http:
         outcome, _ = await send_reply(
-            poster, minimal("http://127.0.0.1:9", "sub_1"), reply(), connected=True, now=NOW
+            http, minimal("http://127.0.0.1:9", "sub_1"), reply(), connected=True, now=NOW, acting=acting
         )
     assert outcome == TryAgain("this bot does not lead now", may_have_arrived=False)

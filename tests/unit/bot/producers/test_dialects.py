@@ -3,10 +3,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
 import pytest
+from multidict import CIMultiDict
 
-from bot.http import HttpAnswer
+from bot.http import HttpAnswer, HttpStream
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -31,7 +31,7 @@ ACCEPTED = {
 def answer(status: int, body: object = None, **headers: str) -> HttpAnswer:
     text = body if isinstance(body, str) else json.dumps(body) if body is not None else ""
     return HttpAnswer(
-        status, httpx.Headers({k.replace("_", "-"): v for k, v in headers.items()}), text.encode()
+        status, CIMultiDict({k.replace("_", "-"): v for k, v in headers.items()}), text.encode()
     )
 
 
@@ -148,6 +148,10 @@ def test_subscription_request_has_the_fields_of_its_schema_only() -> None:
     ]
 
 
+async def nothing() -> bytes:
+    return b""
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "reason"),
     [
@@ -166,6 +170,6 @@ def test_subscription_request_has_the_fields_of_its_schema_only() -> None:
     ],
 )
 def test_stream_answer_names_what_is_wrong(status: int, headers: dict[str, str], reason: str | None) -> None:
-    result = stream_answer(httpx.Response(status, headers=headers), NOW)
+    result = stream_answer(HttpStream(status, CIMultiDict(headers), nothing), NOW)
     assert (reason is None) == (result is None)
     assert result is None or (reason or "") in result.reason

@@ -42,6 +42,11 @@ LINE = st.sampled_from(
         "data:  c",
         "id: 1",
         "id: é",
+        "id",
+        "id: a\0b",
+        "retry: +5",
+        ":",
+        " data: x",
         "event: x",
         ": comment",
         "retry: 5",
@@ -112,6 +117,19 @@ def test_stream_split_anywhere_gives_the_same() -> None:
     assert data(read(*(bytes([byte]) for byte in body))) == ["é€😀\na", "b"]
 
 
+def test_stream_keeps_an_id_until_the_next_and_all_spaces_but_one() -> None:
+    found = read(b"id: 1\ndata:  a \n\ndata: b\n\nid: 2\n\ndata: c\n\nid\ndata: d\n\ndata: e\n\n")
+    assert [(one.data, one.id) for one in found if isinstance(one, Frame)] == [
+        (" a ", "1"), ("b", "1"), ("c", "2"), ("d", None), ("e", None),
+    ]  # fmt: skip
+
+
+def test_stream_has_a_byte_order_mark_at_its_start_alone() -> None:
+    assert data(read("\ufeffdata: 1\n\n\ufeffdata: 2\n\ndata: 3\n\n".encode())) == ["1", "3"]
+    assert data(read(b": heartbeat\n", "\ufeffdata: 1\n\ndata: 2\n\n".encode())) == ["2"]
+    assert data(read("\ufeff: heartbeat\n".encode(), b"data: 1\n\n")) == ["1"]
+
+
 def test_stream_skims_and_counts() -> None:
     reader = FrameReader()
     body = frame(STREAMING) + frame(question()) + frame(STREAMING, sse_id="evt_2") + frame(event(n=3))
@@ -164,7 +182,16 @@ def test_stream_end_gives_what_was_torn_without_an_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds"), [("1500", 1.5), ("-1", None), ("x", None), ("99999999", 3600.0)]
+    ("value", "seconds"),
+    [
+        ("1500", 1.5),
+        ("-1", None),
+        ("+1", None),
+        ("1_0", None),
+        ("²", None),
+        ("x", None),
+        ("9" * 5000, 3600.0),
+    ],
 )
 def test_stream_retry_is_bounded(value: str, seconds: float | None) -> None:
     reader = FrameReader()
