@@ -119,11 +119,14 @@ class AnsweredBy(Record):
 
 
 class Holder(Record):
-    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team."""
+    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team. Without our `seal` another program
+    says so.
+    """
 
     user: str
     team: str | None = None
     at: Moment
+    seal: str | None = None
 
 
 class Approval(Record):

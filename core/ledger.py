@@ -210,6 +210,9 @@ class Ledger(Protocol):
     async def vouches(self, record: Clarification) -> bool:
         """Whether a record's answer is by whom it names; False: another program put a person's name there."""
 
+    async def is_held(self, record: Clarification) -> bool:
+        """Whether somebody claimed it, or was handed it, through us; False also where only another program says so."""
+
     async def is_as_asked(self, record: Clarification) -> bool | None:
         """Whether what a record asks, where a reply to it is owed, and what was decided is what we wrote; None: that cannot
         be known.
@@ -320,6 +323,9 @@ class FileLedger:
 
     async def vouches(self, record: Clarification) -> bool:
         return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
+
+    async def is_held(self, record: Clarification) -> bool:
+        return await asyncio.to_thread(self._seals.is_held, record)
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
         if self._seals.at_hand and not record.asked.arguments:

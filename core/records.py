@@ -34,7 +34,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from core.clarification import CHANGED, DONE, ID, UNDELIVERED, US, Aaep, Clarification
+from core.clarification import CHANGED, DONE, ID, UNDELIVERED, US, Aaep, Clarification, Holder
 from core.clock import iso
 from core.errors import NotFound
 from core.files import read_regular
@@ -245,10 +245,10 @@ class Book:
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         if before is None or (self.is_as_asked(before) and self.seals.vouch(before)):
-            record = self.seals.sealed(record)
+            record = self.seals.sealed(self.seals.held(record, before))
             self.seals.know(record)
         elif self.is_as_asked(before):
-            record = self.seals.asked(record)
+            record = self.seals.asked(self.seals.held(record, before))
         return self._store(record)
 
     def _parsed(self, item: object) -> Clarification | None:
@@ -355,6 +355,9 @@ def dump(record: Clarification) -> Raw:
         raw["aaep"] = {
             key: value for key, value in raw["aaep"].items() if value is not None or key not in _OURS
         }
+        for name in ("takenBy", "handedTo"):
+            if (holder := raw["aaep"].get(name)) is not None and holder["seal"] is None:
+                del holder["seal"]
     else:
         raw.pop("aaep", None)
     return raw
@@ -523,6 +526,26 @@ class Seals:
             return record
         news = {"question_seal": _question_seal(key, record)}
         return record.model_copy(update={"aaep": asked.model_copy(update=news)})
+
+    def held(self, record: Clarification, before: Clarification | None) -> Clarification:
+        """The record with a seal on who has claimed it, or was offered it, since `before`."""
+        name, holder = _holder(record)
+        if holder is None or (before is not None and holder == _holder(before)[1]):
+            return record
+        if (key := self._key_to_make()) is None:
+            return record
+        sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
+        return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
+
+    def is_held(self, record: Clarification) -> bool:
+        """Whether it was claimed, or handed to somebody, here: another program may say so of anybody, and whoever is said to
+        have a question is the only one who hears of it.
+        """
+        name, holder = _holder(record)
+        key = (self._key or self._read()) if self._signs else None
+        if holder is None or key is None:
+            return False
+        return hmac.compare_digest(holder.seal or "", _holder_seal(key, record, name, holder))
 
     def is_as_asked(self, record: Clarification) -> bool | None:
         """Whether what it asks, and what was decided, was sealed by us; None: the key cannot be had. True where nothing
@@ -701,6 +724,17 @@ def _decision_seal(key: bytes, record: Clarification, number: int, count: int) -
 def _digest_of(key: bytes, said: object) -> str:
     text = json.dumps(as_written_by_all(said), sort_keys=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _holder(record: Clarification) -> tuple[str, Holder | None]:
+    """Who has claimed it, or else was offered it; by the field that says so."""
+    asked = record.asked
+    return ("taken_by", asked.taken_by) if asked.taken_by is not None else ("handed_to", asked.handed_to)
+
+
+def _holder_seal(key: bytes, record: Clarification, name: str, holder: Holder) -> str:
+    said = ["holder", record.id, iso(record.created), name, holder.user, holder.team, iso(holder.at)]
+    return _digest_of(key, said)
 
 
 def _earlier_seal(key: bytes, record: Clarification) -> str:

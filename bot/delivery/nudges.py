@@ -132,7 +132,7 @@ class Nudges:
     async def _tell(self, lost: _Lost) -> None:
         """Privately. Also where somebody else has taken it since: each of them hears who took it from them."""
         record = await self._ledger.find(lost.clarification, lost.issue)
-        if record.is_open:
+        if record.is_open and await self._ledger.is_held(record):
             link = await self._permalinks.link(record.id)
             message = self._renderer.message(taken_over(record, lost.by, link))
             await self._once(
@@ -152,8 +152,8 @@ class Nudges:
             await self._notify(fresh)
 
     async def _owner(self, record: Clarification) -> str:
-        """Who alone is reminded; nobody where they have left meanwhile."""
-        owner = owner_of(record)
+        """Who alone is reminded; nobody where they have left meanwhile, or where only another program names them."""
+        owner = owner_of(record) if await self._ledger.is_held(record) else ""
         return owner if owner and await self._active([owner]) else ""
 
     async def _is_held(self, record: Clarification) -> bool:

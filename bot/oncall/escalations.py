@@ -123,18 +123,21 @@ class Escalations:
 
     async def _unknown(self, summary: Summary, each: OpenIncident) -> Happening | None:
         """What the ledger says about its holder and the log does not."""
-        news = unknown(summary, each, self._clock.now())
-        if news is not None or (summary.taken_by is None and summary.handed_to is None):
-            return news
-        if self._policies.wants_of(each).state == "taken":
+        if summary.taken_by is None and summary.handed_to is None:
             return None
-        # The same person as the log knows, who does not have it any more as it knows: was it taken again?
+        news = unknown(summary, each, self._clock.now())
+        if news is None and self._policies.wants_of(each).state == "taken":
+            return None
         try:
             record = await self._ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
             return None
-        return again(record, each, self._clock.now())
+        if not await self._ledger.is_held(record):
+            _log.warning("another program claims a question for somebody; pages go on", id=summary.id)
+            return None
+        # The same person as the log knows, who does not have it any more as it knows: was it taken again?
+        return news or again(record, each, self._clock.now())
 
 
 def _incident(key: str, summary: Summary) -> NewIncident:

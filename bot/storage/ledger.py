@@ -269,6 +269,9 @@ class DatabaseLedger:
     async def vouches(self, record: Clarification) -> bool:
         return not speaks_for_a_person(record) or self._seals.vouch(record)
 
+    async def is_held(self, record: Clarification) -> bool:
+        return self._seals.is_held(record)
+
     async def is_as_asked(self, record: Clarification) -> bool | None:
         return self.is_as_asked_now(record)
 

@@ -145,7 +145,7 @@ async def test_p6_guest_who_presses_take_is_told_no(stage: Night) -> None:
         told = await stage.whisper(GIO, "you are neither on call here")
         assert f"<@{ONCALL}>" in told.text
         assert "Claimed" not in said(stage.workspace.message(AGENTS, card.ts))
-        assert stage.record()["aaep"].get("taken_by") is None
+        assert stage.record()["aaep"].get("takenBy") is None
 
 
 async def test_p6_who_is_paged_may_answer_though_not_among_the_answerers(stage: Night) -> None:

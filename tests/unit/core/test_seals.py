@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from core.clarification import Clarification, Decider, Direct, answered, reply_settled, resolved
+from core.clarification import (
+    Clarification,
+    Decider,
+    Direct,
+    Holder,
+    answered,
+    reply_settled,
+    resolved,
+    taken,
+)
 from core.ledger import FileLedger
 from core.matching import followed_up
 from core.records import Book, Seals, _earlier_seal, _question_seal, dump, forgotten, parse
@@ -222,4 +231,35 @@ async def test_decision_is_sealed_in_the_write_that_makes_it(tmp_path: Path) -> 
     assert (found.asked.seal or "").startswith("2:1:2:")
     assert not await ledger.is_tampered(found)
     assert await ledger.is_tampered(changed(found, TAMPERING["the response"]))
+    ledger.close()
+
+
+def test_claim_is_ours_only_with_our_seal_on_that_person() -> None:
+    asked = SEALS.sealed(record())
+    claimed = SEALS.held(taken(asked, Holder(user="U1", team="T1", at=LATER)), asked)
+    assert SEALS.is_held(claimed)
+    assert SEALS.is_held(SEALS.held(claimed, claimed)), "kept by the next write"
+    for change in (
+        lambda raw: raw["aaep"]["takenBy"].update(user="U2"),
+        lambda raw: raw["aaep"]["takenBy"].pop("seal"),
+        lambda raw: raw["aaep"].update(handedTo=raw["aaep"].pop("takenBy")),
+        lambda raw: raw.update(id="CLR-42-002"),
+    ):
+        theirs = changed(claimed, change)
+        assert not SEALS.is_held(theirs)
+        assert not SEALS.is_held(SEALS.held(theirs, theirs)), "our next write does not make it ours"
+    assert not SEALS.is_held(asked)
+
+
+async def test_own_writes_are_known_by_what_stands_in_the_file(tmp_path: Path) -> None:
+    """While a ledger holds what we wrote, its record is the one that we wrote; what others change is read and checked."""
+    ledger = FileLedger(tmp_path)
+    router = Router(ledger, ManualClock(), SLA, lambda _: None)
+    ours = (await router.open(42, ask())).record
+    assert await ledger.find(ours.id, 42) is ours
+    assert not await ledger.is_tampered(ours)
+    path = ledger.path(42)
+    path.write_text(path.read_text().replace('"topic":', '"topic": "theirs", "was":'))
+    theirs = await ledger.find(ours.id, 42)
+    assert (theirs is ours, theirs.topic, await ledger.is_as_asked(theirs)) == (False, "theirs", False)
     ledger.close()
