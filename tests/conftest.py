@@ -20,7 +20,7 @@ from bot.storage import postgres
 from bot.storage.lease import Terms
 from core.router import Router
 from tests.kit import world
-from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixtures of all tests
+from tests.kit.databases import _running_server, bouncer, postgres_server  # noqa: F401 - fixtures of all tests
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
@@ -75,7 +75,7 @@ def _elsewhere(config: pytest.Config) -> str:
 
 
 @pytest.fixture
-def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
     where = getattr(request, "param", _elsewhere(request.config))
     server = request.getfixturevalue("postgres_server") if where not in {"", "SQLite"} else None
@@ -84,9 +84,6 @@ def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(world, "with_replica", where == "replicas")
     # Both bots of a test stand still while a busy machine does; none of them is to take that for the end of the other.
     monkeypatch.setattr(postgres, "TERMS", Terms(lasts=2 * PATIENT))
-    yield
-    if server is not None:
-        server.drop()
 
 
 # An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.
