@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import httpx
@@ -102,6 +102,16 @@ PATIENT = 30.0  # seconds
 
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
 _STORAGE_THREADS = ("_connection_worker_thread", "PostgreSQL")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Stop the garbage collector while tests are collected: it would look through all of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
