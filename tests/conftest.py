@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import httpx
@@ -20,7 +20,7 @@ from bot.storage import postgres
 from bot.storage.lease import Terms
 from core.router import Router
 from tests.kit import world
-from tests.kit.databases import bouncer, postgres_server  # noqa: F401 - fixtures of all tests
+from tests.kit.databases import _running_server, bouncer, postgres_server  # noqa: F401 - fixtures of all tests
 
 # Where bytecode files are forbidden each process that a test starts would compile every module anew, and each worker
 # would rewrite every test.
@@ -75,7 +75,7 @@ def _elsewhere(config: pytest.Config) -> str:
 
 
 @pytest.fixture
-def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the bots of a test keep all; on PostgreSQL each world has a database of its own."""
     where = getattr(request, "param", _elsewhere(request.config))
     server = request.getfixturevalue("postgres_server") if where not in {"", "SQLite"} else None
@@ -84,9 +84,6 @@ def _database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(world, "with_replica", where == "replicas")
     # Both bots of a test stand still while a busy machine does; none of them is to take that for the end of the other.
     monkeypatch.setattr(postgres, "TERMS", Terms(lasts=2 * PATIENT))
-    yield
-    if server is not None:
-        server.drop()
 
 
 # An example takes as long as the machine lets it. Each run tries a few others; CLARIFY_EXAMPLES says how many.
@@ -105,6 +102,16 @@ PATIENT = 30.0  # seconds
 
 # A storage that a test drops ends some time later, in whichever test runs then. Here its own test fails.
 _STORAGE_THREADS = ("_connection_worker_thread", "PostgreSQL")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Stop the garbage collector while tests are collected: it would look through all of them again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

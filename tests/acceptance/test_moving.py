@@ -9,6 +9,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 def places(postgres_server: Server) -> dict[str, Callable[[], str | None]]:
     """A new place to keep things in, by its kind."""
-    return {"files": lambda: None, "database": postgres_server.new}
+    return {"files": lambda: None, "database": partial(postgres_server.new, empty=True)}
 
 
 def lost(stage: World) -> None:

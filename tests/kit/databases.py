@@ -36,10 +36,13 @@ def sqlite_of(store: Store) -> SQLite:
     return store._database
 
 
-class Server:
-    """A PostgreSQL server. `new` makes an empty database and returns its address; `drop` drops all that were made.
+_TEMPLATE = "with_our_tables"
 
-    A database is some 300 files: those of a whole run take minutes to sync and to delete at its end.
+
+class Server:
+    """A PostgreSQL server. `new` makes a database and returns its address; `drop` drops all that were made.
+
+    A database is about 300 files: those of a whole run would take minutes to sync and to delete at its end.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,12 +53,30 @@ class Server:
         self.socket = folder
         self._numbers = itertools.count(1)
         self._made: list[str] = []
+        self._has_template = False
 
-    def new(self) -> str:
+    def new(self, *, empty: bool = False) -> str:
+        """Make a database with our tables, an installation of its own; with `empty`, one that no bot has opened yet."""
         name = f"clarify_{next(self._numbers)}"
-        self._run(f"create database {name}")
+        if empty:
+            self._run(f"create database {name}")
+        else:
+            self._make_template()
+            # Copying the files takes half as long as writing them to the log, which is the default.
+            self._run(f"create database {name} template {_TEMPLATE} strategy file_copy")
+            with closing(psycopg.connect(self.url(name), autocommit=True)) as db:
+                db.execute("update installation set id = substr(md5(gen_random_uuid()::text), 1, 16)")
         self._made.append(name)
         return self.url(name)
+
+    def _make_template(self) -> None:
+        """Run the migrations once: on each database of its own they take longer than most tests."""
+        if self._has_template:
+            return
+        self._run(f"create database {_TEMPLATE}")
+        with closing(connect(self.url(_TEMPLATE))) as db:
+            prepared(db)
+        self._has_template = True
 
     def drop(self) -> None:
         while self._made:
@@ -84,10 +105,21 @@ class Server:
             db.execute(statement.encode())
 
 
+@pytest.fixture
+def postgres_server(_running_server: Server) -> Iterator[Server]:
+    """A server whose databases are the test's own: those that it made are dropped at its end."""
+    yield _running_server
+    _running_server.drop()
+
+
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[Server]:
-    """One a process that runs tests; it starts in about two seconds, when the first test asks for it."""
-    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as folder:
+def _running_server() -> Iterator[Server]:
+    """One a process that runs tests; it starts in about two seconds, when the first test asks for it.
+
+    It keeps its files where pytest keeps those of tests: in memory, where there is room (`tests.conftest`).
+    """
+    root = os.environ.get("PYTEST_DEBUG_TEMPROOT")
+    with tempfile.TemporaryDirectory(prefix="pg", dir=root, ignore_cleanup_errors=True) as folder:
         server = Server(Path(folder))
         try:
             yield server
@@ -103,26 +135,23 @@ def rows_of_ledgers(url: str) -> list[int]:
 
 def ledger_row(url: str, issue: int) -> str | None:
     """A ledger as its row has it; None: there is none."""
-    with closing(psycopg.connect(url)) as db, suppress(psycopg.errors.UndefinedTable):
+    with closing(psycopg.connect(url)) as db:
         row = db.execute("select body from ledgers where issue = %s", [issue]).fetchone()
         return None if row is None else str(row[0])
-    return None  # nothing was kept in this database yet
 
 
 def change_ledger_row(url: str, issue: int, change: Callable[[Any], Any]) -> None:
     """Put what `change` makes of a ledger into its row, behind the back of bots, and tell them; None: there is no row."""
-    with closing(connect(url)) as db:
-        prepared(db)
-        with db.transaction():
-            row = db.execute("select body from ledgers where issue = %s for update", [issue]).fetchone()
-            body = json.dumps(change(None if row is None else json.loads(row["body"])))
-            db.execute(
-                "insert into ledgers (issue, body, highest, version, written, archived)"
-                " values (%s, %s, 0, 1, pg_current_xact_id()::text::bigint, 0) on conflict (issue) do update"
-                " set body = excluded.body, version = ledgers.version + 1, written = excluded.written",
-                [issue, body],
-            )
-            db.execute("select pg_notify(%s, %s)", [ledger.CHANNEL, str(issue)])
+    with closing(connect(url)) as db, db.transaction():
+        row = db.execute("select body from ledgers where issue = %s for update", [issue]).fetchone()
+        body = json.dumps(change(None if row is None else json.loads(row["body"])))
+        db.execute(
+            "insert into ledgers (issue, body, highest, version, written, archived)"
+            " values (%s, %s, 0, 1, pg_current_xact_id()::text::bigint, 0) on conflict (issue) do update"
+            " set body = excluded.body, version = ledgers.version + 1, written = excluded.written",
+            [issue, body],
+        )
+        db.execute("select pg_notify(%s, %s)", [ledger.CHANNEL, str(issue)])
 
 
 @contextmanager

@@ -17,10 +17,8 @@ NOON = datetime(2026, 2, 3, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-async def url(postgres_server: Server) -> str:
-    url = postgres_server.new()
-    await (await Store.open(url)).close()
-    return url
+def url(postgres_server: Server) -> str:
+    return postgres_server.new()
 
 
 def name_of(url: str) -> str:
@@ -93,7 +91,7 @@ async def test_rights_of_the_user(postgres_server: Server, url: str) -> None:
     run(url, f"revoke insert on ledgers from {other}")
     (said,) = problems(mine)
     assert said == "this user needs read and write access to all tables: ledgers"
-    empty = postgres_server.new()
+    empty = postgres_server.new(empty=True)
     run(empty, f"revoke create on schema public from public, {other}")
     (said,) = problems(empty.replace("postgres@", f"{other}@"))
     assert said == "this user cannot create tables"

@@ -25,7 +25,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | str:
     if request.param == "SQLite":
         return tmp_path / "clarify.db"
     server: Server = request.getfixturevalue("postgres_server")
-    return server.new()
+    return server.new(empty=True)
 
 
 @pytest.fixture

@@ -33,11 +33,9 @@ ITS_OWN = {"alive", "ledgers", "keys", "lease", "news", "replicas", "schema_vers
 
 
 @pytest.fixture
-async def url(postgres_server: Server) -> str:
+def url(postgres_server: Server) -> str:
     """A database with our tables."""
-    url = postgres_server.new()
-    await (await Store.open(url)).close()
-    return url
+    return postgres_server.new()
 
 
 @pytest.fixture
