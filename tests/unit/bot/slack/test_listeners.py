@@ -10,9 +10,10 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.oncall.roster import OnDuty
-from bot.people import PEOPLE_UNKNOWN, Person
+from bot.people.access import Person
 from bot.slack.payloads import Click, Spot
 from bot.slackapi import Place
+from bot.views import phrases
 from bot.views.codec import ListPress
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from tests.unit.bot.judges import shown
@@ -99,7 +100,7 @@ async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> Non
 async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.people.LOOK_UPS", 0.2)
+    monkeypatch.setattr("bot.people.access.LOOK_UPS", 0.2)
 
     class Slow(Crew):
         async def who(self, policy_name: str) -> OnDuty:
@@ -109,7 +110,7 @@ async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
     slow = Slow()
     bot = await start(more=ON_CALL, roster=slow)
 
-    assert PEOPLE_UNKNOWN in await command(bot, "oncall take 2h", ADE)
+    assert phrases.PEOPLE_UNKNOWN in await command(bot, "oncall take 2h", ADE)
     assert not slow.handed
 
 
