@@ -66,15 +66,7 @@ class Admission:
         self._incidents = incidents
         self._roster = roster
         self._index = index
-        self._access = access
-
-    async def is_member(self, user: str, deadline: float | None) -> bool:
-        """Whether this is an active, full member, who could take it.
-
-        Raises:
-            SlackError: Slack does not tell now.
-        """
-        return await self._access.full_member(user, deadline)
+        self.access = access
 
     async def filter(
         self, incidents: Sequence[Incident], person: Person
@@ -116,7 +108,7 @@ class Admission:
                 return None
         audience = self._audience(incident)
         channel = self._audiences.route_of(audience).channel
-        refused = await self._access.refusal(person, channel, audience)
+        refused = await self.access.refusal(person, channel, audience)
         return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
 
     def _audience(self, incident: Incident) -> Audience:
@@ -204,7 +196,7 @@ class PageActions:
         if user == person.user:
             return Reaction(errors={HAND_BLOCK: YOURSELF}, recorded=False)
         try:
-            if not await self._admission.is_member(user, person.deadline):
+            if not await self._admission.access.full_member(user, person.deadline):
                 return Reaction(errors={HAND_BLOCK: NOT_A_MEMBER}, recorded=False)
             incidents, refused = await self._admitted(press, person)
             return refused or await self._hand(incidents, user, person)

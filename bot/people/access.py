@@ -57,7 +57,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why somebody may not answer, and who may (as configured)."""
+    """Why a person may not answer, and who may (as configured)."""
 
     why: str
     answerers: Sequence[str]
@@ -89,14 +89,10 @@ def may_answer(
     groups: Mapping[str, AbstractSet[str]],
     home: Installation,
 ) -> Reason | None:
-    """Why `person` may not answer; None if they may.
+    """Why `person` may not answer, by a route's `answerers`; None if they may.
 
-    Args:
-        person: as Slack describes them now.
-        answerers: the route's list.
-        channel_members: the user ids in the question's channel; needed for "members" only.
-        groups: the user ids in each listed user group.
-        home: where we are installed.
+    `channel_members` are the user ids in the question's channel, needed for "members" only; `groups` those in each listed
+    user group. `home`: where the app is installed.
     """
     if person.id in answerers or any(person.id in groups.get(entry, frozenset()) for entry in answerers):
         return None
@@ -109,7 +105,7 @@ def may_answer(
 
 @dataclass(slots=True)
 class _Facts:
-    """What is known so far of somebody who wants to answer."""
+    """What is known so far about a person who wants to answer."""
 
     profile: Profile
     members: frozenset[str] = frozenset()
@@ -132,20 +128,16 @@ class AccessControl:
     async def refusal(
         self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
-        """Why `person` may not answer a question of this audience in `channel`; None if they may.
-
-        A refusal on kept facts is checked once more on fresh ones.
-        """
+        """Why `person` may not answer a question of this audience in `channel`; None if they may."""
         route = self.settings.route_for(*audience)
         if clarification is not None and await self.may_as_paged(person, clarification, route):
             return None
-        where = channel if channel in {route.channel, self.settings.slack.fallback_channel} else route.channel
+        where = channel if channel == self.settings.slack.fallback_channel else route.channel
         return await in_time(person.deadline, self._refusal(person, route, where))
 
     async def may_as_paged(self, person: Person, clarification: str, route: RouteSettings) -> bool:
-        """Whether `person` was paged about a clarification of this route, and still is somebody who may be.
-
-        Whom the policy lists by hand may be; anybody else as a full member of our workspace only, whatever named them.
+        """Whether `person` was paged about a clarification of this route, and still may be: as one of those whom the policy
+        lists by hand, or as a full member of our workspace.
         """
         if person.user not in self.paged(clarification):
             return False
@@ -155,8 +147,7 @@ class AccessControl:
 
     async def _is_full_member(self, person: Person) -> bool:
         """A refusal on kept facts is checked once more on fresh ones."""
-        home = await self.people.installation()
-        theirs = Profile(person.user, person.team)
+        home, theirs = await self.people.installation(), Profile(person.user, person.team)
         return (
             outsider(await self._described(theirs, fresh=False), home) is None
             or outsider(await self._described(theirs, fresh=True), home) is None
@@ -186,8 +177,8 @@ class AccessControl:
         return outsider(profile, home) is None
 
     async def seen_from(self, channel: str, others: Iterable[str]) -> frozenset[str]:
-        """Those of `others`, channels, that everybody in `channel` may read: itself, and public ones where only full members
-        of our workspace are in it, `_MOST_SEEING` of them at most.
+        """The channels that everybody in `channel` may read: itself, and the public ones of `others` if only full members of
+        our workspace are in it, at most `_MOST_SEEING`.
         """
         open_ = [
             each for each in others if each != channel and each[0] in "CG" and await self._is_public(each)
@@ -203,7 +194,7 @@ class AccessControl:
             return False  # it is gone, or private and without us
 
     async def _has_outsiders(self, channel: str) -> bool:
-        """Whether somebody may be in a channel who is no full member of our workspace; yes, where Slack tells not of all."""
+        """Whether a channel may have guests or external people in it; yes if Slack does not describe all of its members."""
         try:
             members, home = await self.people.members(channel, fresh=True), await self.people.installation()
             if len(members) > _MOST_SEEING:
@@ -216,11 +207,7 @@ class AccessControl:
         return False
 
     async def decider(self, person: Person, *, several: bool = False) -> Decider:
-        """Who decides, in Slack. `several`: they are one of several people, who are told apart by what Slack says now.
-
-        Raises:
-            SlackError: several have to decide, and Slack does not say who this is.
-        """
+        """Who decides, in Slack. If `several` people have to, Slack must say who this is, so that they can be told apart."""
         profile = await self._profile(person) if several else None
         return Decider(
             await self.decided_by(person),
@@ -234,8 +221,8 @@ class AccessControl:
     async def decided_by(self, person: Person) -> str:
         """The name that an agent is told: stable, and not one that its owner can change at will.
 
-        The configured table first; then, by mode, `user:{e-mail}`, or `user:slack/{team}/{user}`. An e-mail address
-        that is missing or too long is replaced by the latter, which always fits.
+        The configured table comes first; then, by mode, `user:{e-mail}` or `user:slack/{team}/{user}`. The latter, which
+        always fits, also replaces an e-mail address that is missing or too long.
         """
         if named := self.settings.identities.get(person.user):
             return named
@@ -255,56 +242,52 @@ class AccessControl:
         return await in_time(person.deadline, self.people.profile(person.user))
 
     async def trouble_with(self, named: str) -> str | None:
-        """Why a person whom a question names cannot answer it; None if they can, or if Slack does not tell that now."""
+        """Why a person whom a question names cannot answer it; None if they can, or if Slack does not answer now."""
         if "@" in named:
-            return None  # who has an address is known once they answer
+            return None  # whose address it is turns out when they answer
         try:
             person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, self.people.profile(named))
         except SlackRefusedError as error:
             unknown = "`to` must be a person in this workspace; Slack has no user with this ID."
-            # Of people of other organizations it says that they are not visible; they may answer where they are listed.
+            # People of other organizations are not visible; they may answer where they are listed.
             return unknown if error.code == "user_not_found" else None
         except SlackUnreachableError:
             return None
-        return (
-            "`to` must be a person who can answer; this account is deactivated."
-            if person.is_deleted
-            else None
-        )
+        deactivated = "`to` must be a person who can answer; this account is deactivated."
+        return deactivated if person.is_deleted else None
 
     async def _is(self, person: Person, named: str) -> bool:
-        """Whether somebody goes by this Slack user id or e-mail address."""
+        """Whether this Slack user id or e-mail address is the person's."""
         if "@" not in named:
             return person.user == named
         email = await self._email(person)
         return email is not None and email.casefold() == named.casefold()
 
-    async def _refusal(self, person: Person, route: RouteSettings, where: str) -> Refusal | None:
+    async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> Refusal | None:
+        """A refusal on kept facts is checked once more on fresh ones."""
         if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
             return Refusal(_WHY["asked of another"], route.mentioned)
         if person.user in route.answerer_users:
             return None
-        reason = await self._decide(person, route, where, fresh=False)
-        if reason is not None:
-            reason = await self._decide(person, route, where, fresh=True)
+        if await self._decide(person, route, channel, fresh=False) is None:
+            return None
+        reason = await self._decide(person, route, channel, fresh=True)
         return None if reason is None else Refusal(_WHY[reason], route.answerers)
 
     async def _decide(
         self, person: Person, route: RouteSettings, channel: str, *, fresh: bool
     ) -> Reason | None:
-        """By the first entry that is known to admit. One that Slack does not tell of keeps nobody out whom another
-        admits.
+        """As `may_answer`. The first entry that is known to admit decides: one that Slack does not return keeps no one out
+        whom another admits.
 
         Raises:
-            SlackError: none does, and one of them is not known.
+            SlackError: no entry admits, and one of them is not known.
         """
         home = await self.people.installation()
         facts = _Facts(Profile(person.user, person.team))
-        tasks = [
-            asyncio.ensure_future(self._learn_group(facts, group, fresh=fresh))
-            for group in route.answerer_groups
-        ]
-        tasks.append(asyncio.ensure_future(self._learn_membership(facts, home, route, channel, fresh=fresh)))
+        look_ups = [self._learn_group(facts, group, fresh=fresh) for group in route.answerer_groups]
+        look_ups.append(self._learn_membership(facts, home, route, channel, fresh=fresh))
+        tasks = [asyncio.ensure_future(each) for each in look_ups]
         unknown: SlackError | None = None
         reason: Reason | None = "not listed"
         try:
@@ -339,7 +322,7 @@ class AccessControl:
     async def _learn_membership(
         self, facts: _Facts, home: Installation, route: RouteSettings, channel: str, *, fresh: bool
     ) -> None:
-        # Slack need not tell us of people who are at home elsewhere, and only full members need the channel's list.
+        # Slack need not describe people of other workspaces to us, and only full members need the channel's list.
         if facts.profile.team not in {home.team, ""} and not home.enterprise:
             return
         if MEMBERS in route.answerers:
@@ -350,7 +333,7 @@ class AccessControl:
             facts.profile = await self._described(facts.profile, fresh=fresh)
 
     async def _described(self, person: Profile, *, fresh: bool) -> Profile:
-        """As Slack describes them; somebody whom it does not tell about is a stranger."""
+        """As Slack describes them; a person whom it hides is a stranger."""
         try:
             return await self.people.profile(person.id, fresh=fresh)
         except SlackRefusedError as error:

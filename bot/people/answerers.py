@@ -23,10 +23,10 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAnswerers:
-    """What came of the check of one list of answerers.
+    """The result of the check of one list of answerers.
 
-    `somebody`: whether somebody could answer; what Slack does not tell now counts, since at a click it is asked again.
-    `refused`: the entries that Slack refuses to tell of, and its words; others may make up for them.
+    `somebody`: whether somebody could answer; an entry that Slack does not return now counts, since a click asks again.
+    `refused`: the entries that Slack refuses to return, with the problem in words; others may make up for them.
     """
 
     place: Place
@@ -37,7 +37,7 @@ class CheckedAnswerers:
 
     @property
     def nobody(self) -> str:
-        """The words for a list that nobody could answer by."""
+        """The problem in words if nobody could answer, and Slack refused no entry."""
         return (
             f"no one can answer in {self.channel}; expected a full member of the workspace in the channel, "
             "a user ID (U…), or a user group (S…) with members"
@@ -47,7 +47,7 @@ class CheckedAnswerers:
 async def check_answerers(
     settings: Settings, people: People, home: Installation
 ) -> AsyncIterator[CheckedAnswerers]:
-    """Asks Slack about every list of answerers in the configuration. `home`: where we are installed."""
+    """Asks Slack about every list of answerers in the configuration. `home`: where the app is installed."""
     for place, answerers, channel in _lists(settings):
         refused: dict[str, str] = {}
         somebody = False
@@ -68,10 +68,10 @@ async def check_answerers(
 
 
 async def require_answerers(settings: Settings, people: People) -> None:
-    """Checks for the start that each list has somebody who could answer, as far as Slack tells within five seconds.
+    """Checks for the start that somebody could answer by each list, as far as Slack answers within five seconds.
 
     Raises:
-        ConfigurationError: one has not.
+        ConfigurationError: nobody could, by one of them.
     """
     problems: list[str] = []
     home = await people.installation()
@@ -91,7 +91,7 @@ async def require_answerers(settings: Settings, people: People) -> None:
 
 
 def troubles(settings: Settings, people: People) -> str | None:
-    """What is wrong with users and user groups that the lists of answerers name, as Slack said last; None: nothing."""
+    """What is wrong with the users and user groups on the lists, by Slack's last answers; None if nothing is."""
     found = (
         f"{dotted(place)}: {entry} ({trouble})"
         for place, answerers, _ in _lists(settings)
@@ -105,10 +105,10 @@ async def count_answerers(
     route: RouteSettings, settings: Settings, people: People, home: Installation, most: int
 ) -> int:
     """How many different people may answer where `route` goes, counted up to `most`. All accounts of one person count
-    once. What Slack refuses to tell counts as nobody.
+    once. An entry that Slack refuses to return counts as nobody.
 
     Raises:
-        SlackUnreachableError: Slack does not tell now.
+        SlackUnreachableError: Slack does not answer now.
     """
     found: set[str] = set()
 
@@ -137,8 +137,8 @@ async def count_answerers(
 
 
 def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
-    """Every list of who may answer: where it stands, whom it names, the channel. Without a channel of its own it names users
-    and groups, who need none.
+    """Every list of who may answer: its place, its entries, its channel. Without a channel of its own it has only users and
+    groups, who need none.
     """
     for index, route in enumerate(settings.routes):
         yield ("routes", index, "answerers"), route.answerers, route.channel

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -21,9 +21,9 @@ from bot.slackapi import SlackBusyError, ask
 
 _T = TypeVar("_T")
 Fact = Literal["user", "channel", "group", "group itself"]
-"""Who somebody is, who is in a channel, who is in a user group, whether that is enabled."""
+"""Who a person is, who is in a channel, who is in a user group, whether that group is enabled."""
 OutsiderReason = Literal["deactivated", "bot", "external", "guest"]
-# users.info errors for people that Slack hides from us, some of other companies (Slack Connect) among them.
+# users.info errors for people that Slack hides from us, such as some of other companies (Slack Connect).
 UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
 NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
 CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
@@ -34,16 +34,16 @@ _LONGEST_WAIT = 120.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
 _PAGE = 1000
-# Seconds that Slack has where a fact is there that only is out of date: a click has less than one for all look-ups.
+# Seconds that Slack has while an older fact can serve: a click has less than one for all look-ups.
 _PATIENCE = 0.3
 _log = logging.getLogger("clarify.slack")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What Slack says of a person (users.info). `team` is where they are at home, `enterprise` the organization
-    (Enterprise Grid) that this belongs to; `global_id` what they are called in all of its workspaces; empty if Slack does
-    not say. `name` is what is shown of `names`, the display and the real name.
+    """What Slack says about a person (users.info). `team` is their home workspace, `enterprise` the organization
+    (Enterprise Grid) that it belongs to, and `global_id` their id in all of its workspaces; each is empty if Slack does not
+    say. Slack shows `name`; `names` are the display name and the real names.
     """
 
     id: str
@@ -74,7 +74,7 @@ class Installation:
 
     @classmethod
     def of(cls, me: Mapping[str, Any]) -> Installation:
-        """By what auth.test says. Installed for a whole organization, Slack names that in place of a workspace."""
+        """Reads the answer of auth.test, which names an organization in place of the workspace if the app has all of it."""
         team, enterprise = str(me.get("team_id") or ""), str(me.get("enterprise_id") or "")
         return cls(team, enterprise or (team if team.startswith("E") else ""))
 
@@ -84,7 +84,7 @@ class Installation:
 
 
 def outsider(person: Profile, home: Installation) -> OutsiderReason | None:
-    """Why somebody may neither answer nor be paged unless they are listed; None: an active, full member of ours."""
+    """Why a person may neither answer nor be paged unless they are listed; None for an active, full member."""
     if person.is_deleted:
         return "deactivated"
     if person.is_bot:
@@ -97,7 +97,7 @@ def outsider(person: Profile, home: Installation) -> OutsiderReason | None:
 
 @dataclass(slots=True)
 class _Kept:
-    """`value` is a SlackRefusedError where Slack says that there is no such thing."""
+    """`value` is a SlackRefusedError if Slack says that there is no such person or group."""
 
     value: Any
     at: float
@@ -106,10 +106,10 @@ class _Kept:
 class People:
     """Asks Slack who people are, who is in a channel and in a user group, and keeps the answers for five minutes.
 
-    Every method raises SlackRefusedError or SlackUnreachableError when Slack does not tell. Before somebody is refused
-    on a kept fact it is refreshed once (`fresh`), not more often than every `again` seconds per fact, since
-    `usergroups.users.list` is tier 2 (about 20 calls a minute). That there is no such person or group is a fact, too. A
-    fact that is out of date serves, but for a refusal, while Slack tells nothing newer. `seconds` is a monotonic clock.
+    Every method raises SlackRefusedError or SlackUnreachableError if Slack does not answer. `fresh` asks again before a
+    person is refused on a kept fact, at most once per fact in `again` seconds: `usergroups.users.list` is tier 2 (about
+    20 calls a minute). That a person or group does not exist is a fact, too. While Slack returns nothing newer, a fact
+    that is out of date still serves, except for a refusal. `seconds` is a monotonic clock.
     """
 
     def __init__(
@@ -124,13 +124,13 @@ class People:
         self._seconds = seconds
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
-        self._refused: dict[tuple[str, str], str] = {}  # by what word, when it was asked last
+        self._refused: dict[tuple[str, str], str] = {}  # Slack's last error, by fact
         self._names: dict[str, str] = {}
-        self._groups: set[str] = set()  # that were asked about: those of the configuration
+        self._groups: set[str] = set()  # asked about at least once: those of the configuration
         self._me: AsyncSlackResponse | None = None
 
     async def me(self) -> AsyncSlackResponse:
-        """Who we are: what auth.test says. Asked until it is known, then never again."""
+        """Returns what auth.test says about us; asks Slack until it answers once."""
         if self._me is None:
             self._me = await ask("auth.test", self._web.auth_test)
         return self._me
@@ -142,14 +142,13 @@ class People:
 
     @property
     def team(self) -> str:
-        """Where we are at home, empty until `me` is known."""
+        """Our home workspace, empty until `me` is known."""
         return self._mine("team_id")
 
     def _mine(self, name: str) -> str:
         return str(self._me.get(name) or "") if self._me is not None else ""
 
     async def installation(self) -> Installation:
-        """Where the app is installed."""
         me = (await self.me()).data
         return Installation.of(me if isinstance(me, dict) else {})
 
@@ -168,25 +167,23 @@ class People:
         return await self._look_up(("email", email), lambda: self._by_email(email), fresh=False)
 
     async def everybody(self) -> tuple[Profile, ...]:
-        """All people, bots and deactivated accounts of the workspace, as of the last hour."""
+        """All people, bots and deactivated accounts of the workspace, at most an hour old."""
         return await self._look_up(("everybody", ""), self._everybody, fresh=False, keep=_KEEP_EVERYBODY)
 
     async def is_public(self, channel: str) -> bool:
-        """Whether every full member of our workspace may read this channel, and nobody else's does."""
+        """Whether every full member of our workspace may read this channel, and no other workspace shares it."""
         return await self._look_up(("openness", channel), lambda: self._public(channel), fresh=True)
 
     async def present(self, user: str) -> bool:
-        """Whether somebody is at their screen, as of the last seconds."""
+        """Whether a person is active in Slack now."""
         return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
 
     def known_name(self, user: str) -> str | None:
-        """A person's name as it was when Slack told it last, also where more of them may have changed; nobody is asked."""
+        """Returns the last name that Slack returned for a person, without asking."""
         return self._names.get(user) or None
 
     def trouble_with(self, entry: str) -> str | None:
-        """What is wrong with a user (U…) or user group (S…) that the configuration names, as Slack said when it was
-        asked last; None if nothing is, or it was not asked yet.
-        """
+        """What is wrong with a user (U…) or user group (S…), by Slack's last answer; None if nothing is, or it was not asked."""
         key = ("group" if entry.startswith("S") else "user", entry)
         if (code := self._refused.get(key)) is not None:
             return f"Slack says {code}"
@@ -198,9 +195,7 @@ class People:
         return None if kept.value else "no members"
 
     def forget(self, fact: Fact, name: str) -> None:
-        """What is kept of one of them is out of date. Whether a user group that was ever asked about is enabled is looked at
-        now, and told if it has changed.
-        """
+        """Drops a fact that is out of date. If it is a user group itself, which may be disabled now, asks for it at once."""
         if fact != "group itself":
             self._kept.pop((fact, name), None)
             return
@@ -210,7 +205,7 @@ class People:
             self._asked(key, lambda: self._group(name))
 
     def forget_all(self) -> None:
-        """What is kept of any of them may be out of date."""
+        """Drops all facts, since any of them may be out of date."""
         self._kept.clear()
         for kind, name in tuple(self._refused):
             if kind == "group":
@@ -228,7 +223,7 @@ class People:
         stands_in = not fresh and kept is not None and not isinstance(kept.value, SlackRefusedError)
         try:
             async with asyncio.timeout(_PATIENCE if stands_in else None):
-                # Shielded: one that gives up waiting must not end it for the others.
+                # Shielded: a caller that gives up must not cancel it for the others.
                 found: _T = await asyncio.shield(self._asked(key, fetch))
         except (SlackError, TimeoutError) as error:
             if kept is None or not stands_in or getattr(error, "code", None) in _FACTS:
@@ -238,7 +233,7 @@ class People:
         return found
 
     def _asked(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> asyncio.Task[_T]:
-        """The question that is under way, or a new one."""
+        """Returns the running look-up, or starts one."""
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._fetch(key, fetch), name=f"look up {key[0]} {key[1]}")
@@ -247,7 +242,7 @@ class People:
             def done(task: asyncio.Task[Any]) -> None:
                 del self._asking[key]
                 if not task.cancelled():
-                    task.exception()  # perhaps nobody waits for it any more
+                    task.exception()  # all callers may have given up
 
             asking.add_done_callback(done)
         return asking
@@ -285,31 +280,19 @@ class People:
 
     async def _everybody(self) -> tuple[Profile, ...]:
         try:
-            return tuple(await self._everybody_in(None))
+            return tuple(await self._everybody_in())
         except SlackRefusedError as error:
             if error.code != "missing_argument":
                 raise
         # The app is installed for an organization: Slack wants to know of which workspace.
         teams = await self._look_up(("teams", ""), self._teams, fresh=False)
-        found = [person for team in teams for person in await self._everybody_in(team)]
+        found = [person for team in teams for person in await self._everybody_in(team_id=team)]
         return tuple({person.id: person for person in found}.values())
 
-    async def _everybody_in(self, team: str | None) -> list[Profile]:
-        """Slack allows twenty of these calls a minute; where there are that many pages, it takes minutes."""
-        found: list[Profile] = []
-        page: dict[str, Any] = {"limit": _PAGE} | ({"team_id": team} if team else {})
-        while True:
-            try:
-                response = await ask("users.list", partial(self._web.users_list, **page))
-            except SlackBusyError as error:
-                if error.after > _LONGEST_WAIT:
-                    raise
-                await asyncio.sleep(error.after)
-                continue
-            found += map(profile_of, response["members"])
-            page["cursor"] = (response.get("response_metadata") or {}).get("next_cursor")
-            if not page["cursor"]:
-                return found
+    async def _everybody_in(self, **team: str) -> list[Profile]:
+        """Slack allows twenty of these calls a minute: with that many pages, this takes minutes."""
+        pages = _pages("users.list", self._web.users_list, longest_wait=_LONGEST_WAIT, **team)
+        return [profile_of(user) async for page in pages for user in page["members"]]
 
     async def _present(self, user: str) -> bool:
         response = await ask("users.getPresence", lambda: self._web.users_getPresence(user=user))
@@ -322,16 +305,8 @@ class People:
         return not any(found.get(each) for each in (*closed, "is_pending_ext_shared"))
 
     async def _members(self, channel: str) -> frozenset[str]:
-        found: set[str] = set()
-        cursor: str | None = None
-        while True:
-            page: dict[str, Any] = {"limit": _PAGE} | ({"cursor": cursor} if cursor else {})
-            call = partial(self._web.conversations_members, channel=channel, **page)
-            response = await ask("conversations.members", call)
-            found.update(response["members"])
-            cursor = (response.get("response_metadata") or {}).get("next_cursor")
-            if not cursor:
-                return frozenset(found)
+        pages = _pages("conversations.members", self._web.conversations_members, channel=channel)
+        return frozenset([user async for page in pages for user in page["members"]])
 
     async def _group(self, group: str) -> frozenset[str]:
         method = "usergroups.users.list"
@@ -357,22 +332,36 @@ class People:
         return tuple(str(team["id"]) for team in response["teams"])
 
 
+async def _pages(
+    method: str, call: Callable[..., Awaitable[AsyncSlackResponse]], longest_wait: float = 0, **arguments: str
+) -> AsyncIterator[AsyncSlackResponse]:
+    """The pages of a list. If Slack is busy, waits as long as it asks for, unless that is more than `longest_wait` seconds."""
+    page: dict[str, Any] = {"limit": _PAGE, **arguments}
+    while True:
+        try:
+            response = await ask(method, partial(call, **page))
+        except SlackBusyError as error:
+            if error.after > longest_wait:
+                raise
+            await asyncio.sleep(error.after)
+            continue
+        yield response
+        page["cursor"] = (response.get("response_metadata") or {}).get("next_cursor")
+        if not page["cursor"]:
+            return
+
+
 def profile_of(user: dict[str, Any]) -> Profile:
     """A person from users.info's `user` (pure)."""
-    shown = user.get("profile") or {}
+    shown, grid = user.get("profile") or {}, user.get("enterprise_user") or {}
+    names = (shown.get("display_name"), shown.get("real_name"), user.get("real_name"))
     return Profile(
         id=str(user["id"]),
         team=str(user.get("team_id") or shown.get("team") or ""),
-        enterprise=str((user.get("enterprise_user") or {}).get("enterprise_id") or ""),
-        global_id=str((user.get("enterprise_user") or {}).get("id") or ""),
+        enterprise=str(grid.get("enterprise_id") or ""),
+        global_id=str(grid.get("id") or ""),
         name=str(shown.get("display_name") or shown.get("real_name") or user.get("name") or ""),
-        names=tuple(
-            dict.fromkeys(
-                str(name)
-                for name in (shown.get("display_name"), shown.get("real_name"), user.get("real_name"))
-                if name
-            )
-        ),
+        names=tuple(dict.fromkeys(str(name) for name in names if name)),
         email=shown.get("email") or None,
         is_bot=bool(user.get("is_bot")) or user["id"] == "USLACKBOT",
         is_deleted=bool(user.get("deleted")),

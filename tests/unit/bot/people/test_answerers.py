@@ -9,9 +9,9 @@ import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
-from bot.people.answerers import check_answerers, require_answerers
+from bot.people.answerers import check_answerers, count_answerers, require_answerers
 from bot.people.directory import Installation, People, Profile
-from bot.settings.model import Settings
+from bot.settings.model import PersonalRoute, Settings
 from bot.workspace.seed import TEAM
 from tests.unit.bot.slack.kit import settings
 
@@ -119,3 +119,32 @@ async def test_few_of_very_many_are_asked_about(tmp_path: Path) -> None:
     (found,) = [each async for each in check_answerers(made, directory, Installation(TEAM))]
     assert (found.somebody, found.refused) == (True, {})
     assert directory.asked < 50
+
+
+class Accounts(Directory):
+    """U1 and U2 are full members, and accounts of one person as configured."""
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        return Profile(user, TEAM, email=f"{user}@example.com")
+
+
+@pytest.mark.parametrize(
+    ("identities", "only", "count"),
+    [
+        ({}, "", 2),
+        ({"U1": "user:ade", "U2": "user:ade"}, "", 1),
+        ({}, "U2", 1),
+        ({}, "u1@EXAMPLE.com", 1),
+        ({}, "U3", 0),
+    ],
+)
+async def test_people_who_may_answer_are_counted_once(
+    tmp_path: Path, identities: dict[str, str], only: str, count: int
+) -> None:
+    made = of_one_route(tmp_path, ["members"]).model_copy(update={"identities": identities})
+    route = made.routes[0]
+    if only:
+        route = PersonalRoute(**dict(route), only=only)
+    directory = Accounts({"U1", "U2"})
+    assert await count_answerers(route, made, directory, Installation(TEAM), 5) == count
+    assert await count_answerers(route, made, directory, Installation(TEAM), 1) == min(count, 1)
