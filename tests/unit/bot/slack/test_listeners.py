@@ -15,6 +15,7 @@ from bot.slack.payloads import Click, Spot
 from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.codec import ListPress
+from bot.views.reaction import Reaction
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
@@ -152,3 +153,20 @@ async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
     await bot.later.drain()
 
     assert (await bot.find(record)).is_open
+
+
+async def test_page_that_follows_the_acknowledgement_has_no_deadline(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines: list[float | None] = []
+
+    async def run(text: str, person: Person, place: Place, page: int) -> Reaction:
+        deadlines.append(person.deadline)
+        return Reaction()
+
+    monkeypatch.setattr(bot.interactions._commands, "run", run)
+    person, spot = Person(TEAM, ADE, deadline=0.0), Spot(bot.store.installation)
+    click = Click(value="", person=person, place=Place(AGENTS), spot=spot)
+    await bot.interactions.press_list(ListPress("page", "stale", 2), click)
+    await bot.later.drain()
+    assert deadlines == [None]
