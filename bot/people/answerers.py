@@ -144,11 +144,8 @@ def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
         yield ("routes", index, "answerers"), route.answerers, route.channel
     for role, responder in settings.responders.items():
         if responder.kind == "people":
-            yield (
-                ("responders", role, "people"),
-                responder.answerers,
-                responder.channel or "the channel of the agent",
-            )
+            channel = responder.channel or "the channel of the agent that asks"
+            yield ("responders", role, "people"), responder.answerers, channel
 
 
 def _same_for_all_accounts(person: Profile, settings: Settings) -> str:
