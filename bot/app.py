@@ -55,7 +55,9 @@ from bot.oncall.pages import Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.quorum import Quorum
 from bot.oncall.roster import Policies, Roster
-from bot.people import AccessControl, People
+from bot.people import answerers
+from bot.people.access import AccessControl
+from bot.people.directory import People
 from bot.producers.inbox import Inbox, Item
 from bot.producers.producers import Producers
 from bot.producers.questions import Questions
@@ -509,7 +511,7 @@ class Bot:
         self.pages = Pages(self.store, self.incidents, self.messages.in_flight, clock)
         self.roster = Roster(settings, self.people, self.store, clock, self._on_call_changed)
         self.policies = Policies(settings, self.roster, self.index.get, clock)
-        self.access = AccessControl(self.people, settings, self._paged)
+        self.access = AccessControl(people=self.people, settings=settings, paged=self._paged)
         self.page_view = PageView(
             incidents=self.incidents,
             pages=self.pages,
@@ -526,7 +528,9 @@ class Bot:
             outside_pagers(settings), settings.secrets.by_variable, self.telemetry, acting=self.store.acting
         )
         self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
-        self.quorum = Quorum(access=self.access, router=self.router, ledger=self.ledger, clock=clock)
+        self.quorum = Quorum(
+            settings=settings, people=self.people, router=self.router, ledger=self.ledger, clock=clock
+        )
         self.pager = Pager(
             incidents=self.incidents,
             pages=self.pages,
@@ -820,7 +824,6 @@ class Bot:
         self.slack: SlackApp = SlackApp(
             settings=self.settings,
             web=self.web,
-            access=self.access,
             handlers=handlers,
             backfill=self.backfill,
             later=self.later,
@@ -1053,7 +1056,7 @@ class Bot:
             health.Check("slack app", lambda: self.slack.other_bots),
             health.Check("slack connection", lambda: _SPARE if self.slack.is_spare else None),
             health.Check("slack history", lambda: self.backfill.trouble),
-            health.Check("answerers", lambda: "; ".join(self.access.troubles()) or None),
+            health.Check("answerers", lambda: answerers.troubles(self.settings, self.people)),
             health.Check("log", log_trouble),
             health.Check("events to be recorded", self.ledger_outage.overdue),
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),

@@ -37,14 +37,9 @@ from bot.errors import (
 from bot.http import NETWORK, HttpClient, clean, json_body, words
 from bot.oncall import feeds
 from bot.oncall.calendars import NoFeed, Shift, at, next_change, users_at
-from bot.people import (
-    MEMBERS,
-    Installation,
-    People,
-    check_answerers,
-    count_answerers,
-    lists_of_answerers,
-)
+from bot.people.access import MEMBERS
+from bot.people.answerers import check_answerers, count_answerers
+from bot.people.directory import Installation, People, Profile
 from bot.producers.dialects import (
     NoHandshake,
     NoSubscription,
@@ -542,14 +537,13 @@ async def _places_and_people(
         if known[name].ok:
             yield known[name]._replace(subject=dotted(place))
     usable = {name for name, found in known.items() if found.ok}
-    for place, answerers, channel in lists_of_answerers(settings):
-        if channel in usable and usable.isdisjoint(answerers) and MEMBERS in answerers:
-            somebody, problems = await check_answerers((MEMBERS,), channel, people, home)
-            if not somebody:
-                fix = "invite people to the channel, or name users (U…) or user groups (S…)"
-                yield _located(settings, wrong(dotted(place), "; ".join(problems), fix), MEMBERS, [place])
-    async for found in _quorums(settings, people, home):
-        yield found
+    async for each in check_answerers(settings, people, home):
+        if not each.somebody and MEMBERS in each.answerers and each.channel in usable:
+            text = each.refused.get(MEMBERS, each.nobody)
+            fix = "invite people to the channel, or name users (U…) or user groups (S…)"
+            yield _located(settings, wrong(dotted(each.place), text, fix), MEMBERS, [each.place])
+    async for result in _quorums(settings, people, home):
+        yield result
 
 
 async def _quorums(settings: Settings, people: People, home: Installation) -> AsyncIterator[CheckResult]:
@@ -560,9 +554,7 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
             continue
         place: Place = ("routes", index, "approvals")
         try:
-            may = await _patiently(
-                partial(count_answerers, route.answerers, route.channel, people, home, most)
-            )
+            may = await _patiently(partial(count_answerers, route, settings, people, home, most))
         except SlackError:
             continue  # that Slack cannot be reached is told already
         if may < most:
@@ -574,13 +566,14 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
 
 
 async def _ask_about(bot: AsyncWebClient, people: People, name: str) -> Mapping[str, Any]:
-    if name[0] == "S":
-        try:
+    if name[0] in "CG":
+        return (await _call(bot, "conversations.info", {"channel": name})).body
+    try:
+        if name[0] == "S":
             return {"ok": True, "users": await _patiently(partial(people.group, name))}
-        except SlackError as error:
-            return _why(error)
-    method, argument = ("conversations.info", "channel") if name[0] in "CG" else ("users.info", "user")
-    return (await _call(bot, method, {argument: name})).body
+        return {"ok": True, "profile": await _patiently(partial(people.profile, name))}
+    except SlackError as error:
+        return _why(error)
 
 
 def _judge(subject: str, name: str, answer: Mapping[str, Any]) -> CheckResult:
@@ -728,12 +721,11 @@ def _channel(subject: str, channel_id: str, answer: Mapping[str, Any]) -> CheckR
 
 
 def _person(subject: str, user_id: str, answer: Mapping[str, Any]) -> CheckResult:
-    user = answer["user"]
-    profile = user.get("profile") or {}
-    name = f"{user_id} ({profile.get('real_name') or user.get('real_name') or user.get('name', '?')})"
-    if user.get("deleted"):
+    profile: Profile = answer["profile"]
+    name = f"{user_id} ({profile.names[-1] if profile.names else profile.name})"
+    if profile.is_deleted:
         return wrong(subject, f"{name} is deactivated", "choose someone else in clarify.toml")
-    if user.get("is_bot"):
+    if profile.is_bot:
         return wrong(subject, f"{name} is a bot", "choose a person in clarify.toml")
     return right(subject, f"{name} is there")
 

@@ -31,7 +31,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.roster import Roster
-from bot.people import AccessControl, Person
+from bot.people.access import AccessControl, Person
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Place, Sent, Unknown, failure

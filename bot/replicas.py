@@ -21,7 +21,7 @@ from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
-from bot.people import Fact, People
+from bot.people.directory import Fact, People
 from bot.producers.inbox import Inbox
 from bot.producers.producers import Producers
 from bot.storage.store import Store, until_stored

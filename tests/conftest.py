@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 from httpx._transports import default as _default
 
-from bot import people
+from bot.people import access
 from bot.storage import postgres
 from bot.storage.lease import Terms
 from core.router import Router
@@ -139,5 +139,5 @@ def _storage_threads() -> list[threading.Thread]:
 @pytest.fixture(autouse=True)
 def _a_busy_machine_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does nothing for two seconds is no Slack that does not answer, and nobody who holds a ledger."""
-    monkeypatch.setattr(people, "LOOK_UPS", PATIENT)
+    monkeypatch.setattr(access, "LOOK_UPS", PATIENT)
     monkeypatch.setattr(Router.__init__, "__defaults__", (PATIENT,))  # the ledger's lock

@@ -18,13 +18,14 @@ from bot.commands.grammar import Board, Change, Command, Digest, Help, Hint, Lis
 from bot.commands.lists import Access, Lists
 from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
-from bot.oncall.roster import OnDuty, Roster
-from bot.people import Person, Reaction, explained, within_budget
+from bot.oncall.roster import Roster
+from bot.people.access import Person, in_time
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
 from bot.views.lists import choice_of, said
+from bot.views.reaction import Reaction, explained
 from bot.views.render import Renderer
 from core import answers
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
@@ -299,14 +300,14 @@ class OnCallTurns:
 
     async def _change(self, command: OnCall, policy: str, person: Person) -> str:
         user = command.user or person.user
-        if not await self._access.control.full_member(user):
+        if not await self._access.control.full_member(user, person.deadline):
             who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
             return f"{who}: only active, full members of this workspace can be. Nothing was changed."
         since, now = self._since(command, policy), self._clock.now()
         if since is not None and not now < since <= now + _AHEAD:
             wrong = "is over" if since <= now else "is more than a year ahead"
             return f"{inert.date(since)} {wrong}. Nothing was changed."
-        until = await self._until(command, policy, since or now)
+        until = await self._until(command, policy, since or now, person.deadline)
         await self._roster.hand(policy, user, until, person.user, since=since)
         begins = "" if since is None else f" from {inert.date(since)}"
         told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"
@@ -319,19 +320,16 @@ class OnCallTurns:
         """From when on; None: from now on. Of an hour that comes twice it is the first one."""
         return command.since and command.since.replace(tzinfo=self._zones[policy]).astimezone(UTC)
 
-    async def _until(self, command: OnCall, policy: str, since: datetime) -> datetime:
+    async def _until(self, command: OnCall, policy: str, since: datetime, deadline: float | None) -> datetime:
         """As asked for; else the end of the present turn, or eight hours from now."""
         now = self._clock.now()
         if command.span is not None:
             return since + command.span
-        ends = (await self._who(policy)).until
+        ends = (await in_time(deadline, self._roster.who(policy))).until
         return ends if ends is not None and ends > now else now + _TURN
 
-    async def _who(self, policy: str) -> OnDuty:
-        return await within_budget(self._roster.who(policy))
-
     async def _line(self, policy: str) -> str:
-        turn = await self._who(policy)
+        turn = await self._roster.who(policy)
         who = ", ".join(inert.mention(user) for user in turn.users)
         source = f" ({inert.escape(inert.line(turn.source))})" if turn.source else ""
         until = f", until {inert.date(turn.until)}" if turn.until else ""
@@ -344,7 +342,7 @@ class OnCallTurns:
         here = {route.on_call for route in self._routes if route.channel == place.channel} - {None}
         if len(here) == 1:
             return here.pop()
-        on_call = {name: await within_budget(self._roster.on_call(name)) for name in self._names}
+        on_call = {name: await in_time(person.deadline, self._roster.on_call(name)) for name in self._names}
         theirs = [name for name, users in on_call.items() if person.user in users]
         return theirs[0] if len(theirs) == 1 else None
 

@@ -22,7 +22,8 @@ from bot.delivery.messages import Fresh, Messages
 from bot.delivery.messenger import Picture, Pictures
 from bot.errors import SlackError, SlackRefusedError, StorageUnavailable
 from bot.intake.notices import content
-from bot.people import People, Person
+from bot.people.access import Person
+from bot.people.directory import People
 from bot.routing import Audience, audience_of
 from bot.settings.model import DigestSettings
 from bot.slackapi import Gateway, Place

@@ -14,7 +14,7 @@ from math import inf
 from bot.commands.grammar import Board, List
 from bot.delivery.messages import Permalinks
 from bot.oncall.roster import Roster
-from bot.people import AccessControl, Person, Refusal, within_budget
+from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import RouteSettings, Settings
 from bot.slackapi import Place
@@ -97,7 +97,7 @@ class Access:
         named = self._settings.on_call_named(policy).named_users
         if person.user in named or await self._is_on_call(person, policy):
             return None
-        if person.user in await within_budget(self._roster.crew(policy)):
+        if person.user in await in_time(person.deadline, self._roster.crew(policy)):
             return None
         refused: Refusal | None = None
         for route in self._settings.routes:
@@ -120,7 +120,7 @@ class Access:
         return None if await self._is_on_call(person, route.on_call) else refused
 
     async def _is_on_call(self, person: Person, policy: str) -> bool:
-        return person.user in await within_budget(self._roster.on_call(policy))
+        return person.user in await in_time(person.deadline, self._roster.on_call(policy))
 
 
 class Lists:

@@ -17,13 +17,14 @@ from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.roster import Policies, Roster
-from bot.people import AccessControl, Person, Reaction, Refusal, explained, within_budget
+from bot.people.access import AccessControl, Person, Refusal, in_time
 from bot.routing import Audience, Audiences, audience_of
 from bot.settings.model import Settings
 from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.codec import HAND_BLOCK, PagePress
 from bot.views.forms import full_view, hand_modal, message_modal
+from bot.views.reaction import Reaction, explained
 from bot.views.render import Renderer
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
@@ -65,15 +66,7 @@ class Admission:
         self._incidents = incidents
         self._roster = roster
         self._index = index
-        self._access = access
-
-    async def is_member(self, user: str) -> bool:
-        """Whether this is an active, full member, who could take it.
-
-        Raises:
-            SlackError: Slack does not tell now.
-        """
-        return await self._access.full_member(user)
+        self.access = access
 
     async def filter(
         self, incidents: Sequence[Incident], person: Person
@@ -105,15 +98,17 @@ class Admission:
         named: tuple[str, ...] = ()
         if policy is not None:
             named = policy.named_users
-            if person.user in named or person.user in await within_budget(self._roster.on_call(policy.name)):
+            if person.user in named:
                 return None
-            if policy.group is not None and person.user in await within_budget(
-                self._roster.members(policy.group, policy.listed)
+            if person.user in await in_time(person.deadline, self._roster.on_call(policy.name)):
+                return None
+            if policy.group is not None and person.user in await in_time(
+                person.deadline, self._roster.members(policy.group, policy.listed)
             ):
                 return None
         audience = self._audience(incident)
         channel = self._audiences.route_of(audience).channel
-        refused = await self._access.refusal(person, channel, audience)
+        refused = await self.access.refusal(person, channel, audience)
         return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
 
     def _audience(self, incident: Incident) -> Audience:
@@ -201,7 +196,7 @@ class PageActions:
         if user == person.user:
             return Reaction(errors={HAND_BLOCK: YOURSELF}, recorded=False)
         try:
-            if not await self._admission.is_member(user):
+            if not await self._admission.access.full_member(user, person.deadline):
                 return Reaction(errors={HAND_BLOCK: NOT_A_MEMBER}, recorded=False)
             incidents, refused = await self._admitted(press, person)
             return refused or await self._hand(incidents, user, person)

@@ -33,7 +33,7 @@ from bot.oncall.calendars import (
     in_pagerduty,
     users_at,
 )
-from bot.people import UNKNOWN_USER, People, Profile, Reason, outsider
+from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, outsider
 from bot.settings.environment import read_environment
 from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
 from bot.storage.store import Store
@@ -63,7 +63,7 @@ _MOST_BYTES = 20 * 1024 * 1024
 _MOST_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _PAGE, _MOST_PAGES = 100, 20
-_BARRED: Mapping[Reason, str] = {
+_BARRED: Mapping[OutsiderReason, str] = {
     "deactivated": "their account in Slack is deactivated",
     "bot": "a bot {who}",
     "external": "someone from another company {who}; add them to `people` to page them",

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import structlog
 
 from bot.errors import SlackError
-from bot.people import AccessControl
+from bot.people.answerers import count_answerers
+from bot.people.directory import People
 from bot.routing import audience_of
+from bot.settings.model import Settings
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
 from core.index import Summary
@@ -27,16 +30,17 @@ class _Look(NamedTuple):
     accepted: int
 
 
+@dataclass(kw_only=True, eq=False)
 class Quorum:
     """Counts the people who may answer, when an action is asked, after each accept, and at the start."""
 
-    def __init__(self, *, access: AccessControl, router: Router, ledger: Ledger, clock: Clock) -> None:
-        self._access = access
-        self._router = router
-        self._ledger = ledger
-        self._clock = clock
-        self._queue: asyncio.Queue[_Look] = asyncio.Queue()
-        self._known: dict[str, _Look] = {}
+    settings: Settings
+    people: People
+    router: Router
+    ledger: Ledger
+    clock: Clock
+    _queue: asyncio.Queue[_Look] = field(default_factory=asyncio.Queue, init=False)
+    _known: dict[str, _Look] = field(default_factory=dict, init=False)
 
     def record_changed(self, seen: Summary) -> None:
         """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
@@ -54,14 +58,16 @@ class Quorum:
             look = await self._queue.get()
             if self._known.get(look.clarification) == look and not await self._looked(look):
                 self._queue.put_nowait(look)
-                await self._clock.sleep(_AGAIN)
+                await self.clock.sleep(_AGAIN)
 
     async def _looked(self, look: _Look) -> bool:
         """Whether it is known how many may answer, and written down; if not, it is to be tried again."""
         try:
-            record = await self._ledger.find(look.clarification, look.issue)
-            may = await self._access.how_many(audience_of(record), record.asked.needed)
-            await self._router.too_few(record.id, may)
+            record = await self.ledger.find(look.clarification, look.issue)
+            route = self.settings.route_for(*audience_of(record))
+            home, needed = await self.people.installation(), record.asked.needed
+            may = await count_answerers(route, self.settings, self.people, home, needed)
+            await self.router.too_few(record.id, may)
         except (SlackError, LockTimeout, LedgerUnwritable) as error:
             _log.warning("cannot count possible approvers yet", id=look.clarification, reason=str(error))
             return False

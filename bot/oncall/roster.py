@@ -21,7 +21,7 @@ from bot.oncall.calendars import next_change, users_at
 from bot.oncall.feeds import TOO_OLD, Copies, why_nobody
 from bot.oncall.incidents import Incident, OpenIncident, moment
 from bot.oncall.pages import Destination
-from bot.people import NO_GROUP, UNKNOWN_USER, People, Reason, outsider
+from bot.people.directory import NO_GROUP, UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Sweep
@@ -96,7 +96,7 @@ class Roster:
         self._clock = clock
         self._on_change = on_change
         self._patience = patience
-        self._barred: dict[str, Reason | None] = {}  # why they may not be paged, as last known
+        self._barred: dict[str, OutsiderReason | None] = {}  # why they may not be paged, as last known
         self._groups: dict[str, tuple[str, ...]] = {}
         self._silent_since: datetime | None = None
 
@@ -218,7 +218,7 @@ class Roster:
         asked = tuple(users)
         return await self.pageable(asked, asked)
 
-    async def _why_barred(self, user: str) -> Reason | None:
+    async def _why_barred(self, user: str) -> OutsiderReason | None:
         try:
             async with self._limit():
                 profile, home = await self._people.profile(user), await self._people.installation()

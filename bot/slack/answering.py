@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +23,8 @@ from bot.commands.commands import Commands
 from bot.delivery.memory import SlackMemory
 from bot.delivery.messages import Messages
 from bot.errors import BadPress, SlackError, StorageUnavailable
-from bot.people import AccessControl, People, Person, Reaction, explained, without_budget
+from bot.people.access import AccessControl, Person
+from bot.people.directory import People
 from bot.routing import Audiences, audience_of
 from bot.slack import mrkdwn
 from bot.slack.binding import AnyPress, Binding
@@ -36,6 +38,7 @@ from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
+from bot.views.reaction import Reaction, explained
 from bot.views.render import Renderer
 from core import answers
 from core.approvals import check_seen
@@ -432,10 +435,11 @@ class Interactions:
 
         What changes something has been done when this returns.
         """
-        work = self._commands.run(request.text, request.person, request.place)
-        if self._commands.is_change(request.text):
-            return await work
-        task = asyncio.create_task(without_budget(work), name="read for a command")
+        text, person, place = request.text, request.person, request.place
+        if self._commands.is_change(text):
+            return await self._commands.run(text, person, place)
+        work = self._commands.run(text, replace(person, deadline=None), place)
+        task = asyncio.create_task(work, name="read for a command")
         done, _ = await asyncio.wait({task}, timeout=_SOON)
         if done:
             return task.result()
@@ -448,8 +452,9 @@ class Interactions:
             return await self._commands.take(press.arg, click.person)
         if self._commands.is_change(press.arg):  # that is no list: it would be acknowledged before it is done
             return Reaction(phrases.UNREADABLE_PRESS)
-        work = self._commands.run(press.arg, click.person, click.place, press.number)
-        task = asyncio.create_task(without_budget(work), name="turn a page")
+        person = replace(click.person, deadline=None)
+        work = self._commands.run(press.arg, person, click.place, press.number)
+        task = asyncio.create_task(work, name="turn a page")
         self._later.run(self._follow(click, task, replace=True), "show a page")
         return Reaction()
 

@@ -32,7 +32,7 @@ from bot.errors import (
     SlackUnreachableError,
     StorageUnavailable,
 )
-from bot.people import AccessControl, lookup_budget
+from bot.people.answerers import require_answerers
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
 from bot.slack.listeners import Handlers, register
@@ -65,7 +65,6 @@ class SlackApp:
         *,
         settings: Settings,
         web: AsyncWebClient,
-        access: AccessControl,
         handlers: Handlers,
         backfill: Backfill,
         later: Background,
@@ -78,7 +77,7 @@ class SlackApp:
         rng: random.Random,
     ) -> None:
         self._web = web
-        self._access = access
+        self._settings = settings
         self._handlers = handlers
         self._backfill = backfill
         self._later = later
@@ -153,7 +152,7 @@ class SlackApp:
         while True:
             try:
                 response = await self._handlers.people.me()
-                await self._access.check()
+                await require_answerers(self._settings, self._handlers.people)
                 break
             except SlackUnreachableError as error:
                 _log.warning("Slack does not respond", reason=str(error))
@@ -236,8 +235,7 @@ class SlackApp:
         self._passed()
         if request.body.get("type") != "event_callback":
             async with self._acts.turn():
-                with lookup_budget():
-                    return await self._bolt.async_dispatch(request)
+                return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:
             self.schedule_catch_up()

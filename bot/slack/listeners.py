@@ -18,7 +18,8 @@ from slack_bolt.async_app import AsyncAck, AsyncApp
 from bot.errors import BadPress
 from bot.home import HomeTabs
 from bot.oncall.actions import PageActions
-from bot.people import Fact, People, Reaction
+from bot.people.access import lookup_deadline
+from bot.people.directory import Fact, People
 from bot.slack.answering import Answering, Interactions
 from bot.slack.binding import AnyPress
 from bot.slack.conversation import Conversation
@@ -47,6 +48,7 @@ from bot.views.codec import (
     PagePress,
     Press,
 )
+from bot.views.reaction import Reaction
 
 COMMAND = "/clarify"
 USE_AS_ANSWER = "clarify.use_as_answer"
@@ -106,7 +108,7 @@ def _buttons(
     """The controls of cards, modals, lists and pages: one that is unreadable or not ours decides nothing."""
 
     async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
-        click = click_of(body)
+        click = click_of(body, lookup_deadline())
         try:
             packed = unpack(click.value)
         except BadPress as error:
@@ -131,7 +133,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
         await ack()
 
     async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
-        click = click_of(body)
+        click = click_of(body, lookup_deadline())
         user = click.person.user
         try:
             press = HomePress.unpack(click.value)
@@ -165,7 +167,7 @@ def _modal(
     """A submitted modal. Errors are shown in the form, so that the person can send it again or copy the text."""
 
     async def submitted(ack: AsyncAck, body: dict[str, Any]) -> None:
-        sent = submission_of(body)
+        sent = submission_of(body, lookup_deadline())
         try:
             press = unpack(sent.value)
         except BadPress as error:
@@ -191,7 +193,7 @@ def _command(app: AsyncApp, to: Handlers) -> None:
     """`/clarify`."""
 
     async def command(ack: AsyncAck, body: dict[str, Any]) -> None:
-        reaction = await to.interactions.run_command(command_of(body))
+        reaction = await to.interactions.run_command(command_of(body, lookup_deadline()))
         if reaction is None:
             await ack()
         else:
@@ -204,7 +206,7 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
     """The message shortcut “Use as answer”."""
 
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
-        chosen = shortcut_of(body)
+        chosen = shortcut_of(body, lookup_deadline())
         reaction = await to.typed.take_as_answer(chosen)
         if not reaction.recorded and not await to.interactions.tell_in_time(chosen, reaction):
             raise Unacknowledged("nobody could be told that a message was not taken as an answer")

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
-from bot.people import Person
+from bot.people.access import Person
 from bot.slack import mrkdwn
 from bot.slackapi import Place
 from bot.views.codec import unseal
@@ -96,7 +96,7 @@ class Submission:
         return ""
 
 
-def click_of(body: Json) -> Click:
+def click_of(body: Json, deadline: float) -> Click:
     """A block_actions payload, whatever its control carries."""
     action = _object((body.get("actions") or [{}])[0])
     chosen = _object(action.get("selected_option"))
@@ -108,7 +108,7 @@ def click_of(body: Json) -> Click:
     in_modal = surface == "modal"
     return Click(
         value=value,
-        person=_person(body),
+        person=_person(body, deadline),
         place=_origin(view).place if in_modal else _place(body),
         spot=_spot(body, installation) if surface == "message" else Spot(installation),
         trigger=str(body.get("trigger_id") or ""),
@@ -119,24 +119,24 @@ def click_of(body: Json) -> Click:
     )
 
 
-def command_of(body: Json) -> Request:
+def command_of(body: Json, deadline: float) -> Request:
     """A slash command."""
     return Request(
         text=str(body.get("text") or ""),
-        person=Person(str(body.get("team_id") or ""), str(body.get("user_id") or "")),
+        person=Person(str(body.get("team_id") or ""), str(body.get("user_id") or ""), deadline),
         place=Place(str(body.get("channel_id") or "")),
         response_url=str(body.get("response_url") or ""),
     )
 
 
-def shortcut_of(body: Json) -> Request:
+def shortcut_of(body: Json, deadline: float) -> Request:
     """A message_action payload."""
     message = _object(body.get("message"))
     ts = str(message.get("ts") or body.get("message_ts") or "")
     channel = str(_object(body.get("channel")).get("id") or "")
     return Request(
         text=str(message.get("text") or ""),
-        person=_person(body),
+        person=_person(body, deadline),
         place=Place(channel, str(message.get("thread_ts") or ts)),
         response_url=str(body.get("response_url") or ""),
         ts=ts,
@@ -144,13 +144,13 @@ def shortcut_of(body: Json) -> Request:
     )
 
 
-def submission_of(body: Json) -> Submission:
+def submission_of(body: Json, deadline: float) -> Submission:
     """A view_submission payload."""
     view = _object(body.get("view"))
     origin = _origin(view)
     return Submission(
         value=origin.packed,
-        person=_person(body),
+        person=_person(body, deadline),
         place=origin.place,
         spot=Spot(origin.installation),
         values=_object(_object(view.get("state")).get("values")),
@@ -201,11 +201,11 @@ def name_team(body: dict[str, Any], home_team: str) -> None:
         body["team_id"] = home_team
 
 
-def _person(body: Json) -> Person:
+def _person(body: Json, deadline: float) -> Person:
     """The team is where the person is at home, which tells external people (Slack Connect)."""
     user = _object(body.get("user"))
     team = user.get("team_id") or _object(body.get("team")).get("id") or ""
-    return Person(str(team), str(user.get("id") or ""))
+    return Person(str(team), str(user.get("id") or ""), deadline)
 
 
 def _place(body: Json) -> Place:

@@ -19,13 +19,15 @@ from bot.commands.commands import Commands
 from bot.delivery.memory import SlackMemory
 from bot.delivery.messages import Messages
 from bot.errors import SlackError, StorageUnavailable
-from bot.people import People, Person, Reaction, explained
+from bot.people.access import Person
+from bot.people.directory import People
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering
 from bot.slack.payloads import MessageEvent, Request, moment
 from bot.slack.threads import Threads
 from bot.slackapi import Place
 from bot.views import phrases
+from bot.views.reaction import Reaction, explained
 from bot.views.wording import Round, round_of
 from core import answers
 from core.clarification import Aaep, Clarification

@@ -33,6 +33,7 @@ UNREADABLE_PRESS = (
     "This button is from another version of clarify-bot. Please use the question's newest card."
 )
 NO_OPEN_QUESTION = "No question is open in this thread."
+PEOPLE_UNKNOWN = "Slack did not say who you are, so nothing was recorded. Please try again in a moment."
 STORAGE_FAILED = "Your answer could not be saved, so it does not count. Please try again in a moment."
 NOT_SURE = "The database went away just then, so I don't know yet whether this was saved. The card will show it as soon as I know."
 FILE_ONLY = "A file alone is not an answer. Please write the answer in words."

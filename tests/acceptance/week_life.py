@@ -87,7 +87,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
     patch.setattr(bot.app, "Gateway", lambda *_: SlackGateway(outer, life().effect))
     patch.setattr(bot.app, "Outside", lambda *_, **__: Pagers(outer, life().effect))
     patch.setattr(bot.app, "People", lambda *_: Directory(outer))
-    patch.setattr(bot.app, "AccessControl", lambda *_: Gate(outer))
+    patch.setattr(bot.app, "AccessControl", lambda **_: Gate(outer))
     patch.setattr(
         bot.oncall.feeds,
         "HttpClient",

@@ -13,7 +13,8 @@ from yarl import URL
 
 from bot.errors import PagerError, SlackRefusedError, SlackUnreachableError
 from bot.http import HttpClient, HttpStream
-from bot.people import Installation, Person, Profile, Refusal
+from bot.people.access import Person, Refusal
+from bot.people.directory import Installation, Profile
 from bot.routing import Audience
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
 from core.clarification import Decider
@@ -193,7 +194,7 @@ class Pagers:
 
 
 class Directory:
-    """`bot.people.People`, without what it remembers."""
+    """`bot.people.directory.People`, without what it remembers."""
 
     bot_user = ""
 
@@ -280,7 +281,7 @@ class Gate:
             f"user:slack/{person.team}/{person.user}", "slack", person.team, person.user, is_known=several
         )
 
-    async def full_member(self, user: str) -> bool:
+    async def full_member(self, user: str, deadline: float | None) -> bool:
         return self._outer.is_active(user)
 
     async def trouble_with(self, named: str) -> str | None:

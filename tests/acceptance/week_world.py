@@ -12,10 +12,11 @@ from typing import Any, cast
 
 import pytest
 
-from bot.people import Person, Reaction
+from bot.people.access import Person
 from bot.settings.load import parse_settings, prepare_folders
 from bot.slackapi import Place
 from bot.views.codec import PagePress, PageVerb, Press, Verb
+from bot.views.reaction import Reaction
 from core.answers import from_text
 from core.approvals import version_of
 from core.clarification import Clarification, Decider, NotOpen

@@ -25,7 +25,7 @@ import bot.cli.running
 import bot.cli.waiting
 import bot.demo.stage
 import bot.http
-import bot.people
+import bot.people.access
 import bot.responders
 import bot.web.clarifications
 import bot.web.health
@@ -40,7 +40,7 @@ import tests.kit.processes
 from bot.views.render import Renderer
 
 # As `tests.conftest` has it in its own process: a machine that stands still refuses nobody.
-bot.people.LOOK_UPS = 30.0
+bot.people.access.LOOK_UPS = 30.0
 core.router.Router.__init__.__defaults__ = (30.0,)
 
 Renderer()

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from bot import people
 from bot.errors import ConfigurationError
+from bot.people import access, directory
 from bot.workspace.seed import ADE, AGENTS, EVA, FOLAKE, GIO, GONE, ONCALL, OTHER_BOT_USER, PLATFORM
 from bot.workspace.state import Ephemeral, User
 from tests.kit.world import PATIENT, World, config, of_a_click, own_url_of, scene
@@ -151,7 +151,7 @@ async def test_p6_member_whom_slack_does_not_tell_about_is_nobody_who_may_answer
 async def test_start_does_not_wait_until_slack_tells_who_may_answer(
     stage: World, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.people._LONGEST_CHECK", 1.0)
+    monkeypatch.setattr("bot.people.answerers._LONGEST_CHECK", 1.0)
     stage.workspace.faults.add(method, fault, times=1000)
     begun = time.monotonic()
     async with stage.bot(config(stage.producer.url, answerers=("members", PLATFORM))):
@@ -206,12 +206,12 @@ async def test_disabled_user_group_keeps_nobody_out_whom_another_entry_admits(
 async def test_expired_answer_serves_while_slack_tells_nothing_newer(
     stage: World, method: str, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(people, "LOOK_UPS", 0.8)  # as in life
+    monkeypatch.setattr(access, "LOOK_UPS", 0.8)  # as in life
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
         assert await bot.people.group(PLATFORM) == {ONCALL, ADE}
         await bot.people.profile(ADE)
-        monkeypatch.setattr(people, "_KEEP", 0.0)  # all of it is out of date
+        monkeypatch.setattr(directory, "_KEEP", 0.0)  # all of it is out of date
         stage.workspace.faults.add(method, fault, times=100)
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
         assert stage.record()["aaep"]["response"] is True
@@ -225,7 +225,7 @@ async def test_nobody_is_refused_on_what_slack_said_long_ago(
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
         assert FOLAKE not in await bot.people.group(PLATFORM)
-        monkeypatch.setattr(people, "_KEEP", 0.0)
+        monkeypatch.setattr(directory, "_KEEP", 0.0)
         bot.people._again = 0.0
         stage.workspace.faults.add("usergroups.users.list", "429:60", times=100)
         stage.slack_waits()

@@ -173,7 +173,7 @@ async def test_p4_busy_ledger_changes_nothing_now_or_later(stage: World) -> None
 async def test_p4_slow_look_ups_take_nothing_and_say_so_in_slacks_three_seconds(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.people.LOOK_UPS", 0.8)
+    monkeypatch.setattr("bot.people.access.LOOK_UPS", 0.8)
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM, FOLAKE))):
         await ask(stage)
         await command(stage, "mine", ONCALL)

@@ -516,9 +516,20 @@ async def test_check_tells_of_a_port_that_is_taken(configure: Configure, needed:
         assert found == ([in_use] if needed else [])
 
 
-@pytest.mark.parametrize("answerers", ["", f'answerers = ["members", "{PLATFORM}"]'])
+UNKNOWN = "routes[0].answerers: S0NONE: Slack says no_such_subteam"
+NO_ONE = f"routes[0].answerers: no one can answer in {AGENTS}"
+
+
+@pytest.mark.parametrize(
+    ("answerers", "expected"),
+    [
+        ("", [NO_ONE]),
+        (f'answerers = ["members", "{PLATFORM}"]', []),
+        ('answerers = ["members", "S0NONE"]', [UNKNOWN, NO_ONE]),
+    ],
+)
 async def test_check_tells_of_a_route_that_nobody_could_answer(
-    configure: Configure, workspace: Workspace, answerers: str
+    configure: Configure, workspace: Workspace, answerers: str, expected: list[str]
 ) -> None:
     settings = configure(
         f'[[routes]]\nchannel = "{AGENTS}"\n{answerers}\n[responders.pm]\npeople = ["{AGENTS}"]'
@@ -526,10 +537,7 @@ async def test_check_tells_of_a_route_that_nobody_could_answer(
     for user in (FOLAKE, ADE, ONCALL):
         workspace.change_user(user, hidden="user_not_visible")
     found = [line.partition(";")[0] for line in await wrong(settings)]
-    nobody = [
-        f"{key}: no one can answer in {AGENTS}" for key in ("routes[0].answerers", "responders.pm.people")
-    ]
-    assert found == (nobody[1:] if answerers else nobody)
+    assert found == [*expected, f"responders.pm.people: no one can answer in {AGENTS}"]
 
 
 async def test_check_of_an_org_wide_installation(configure: Configure, workspace: Workspace) -> None:

@@ -28,7 +28,7 @@ from bot.home import (
     publish,
 )
 from bot.oncall.roster import OnDuty, Roster
-from bot.people import AccessControl, Person, Refusal
+from bot.people.access import AccessControl, Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown

@@ -11,7 +11,7 @@ from bot.commands.grammar import List
 from bot.commands.lists import Access, Lists
 from bot.delivery.messages import Permalinks
 from bot.oncall.roster import Roster
-from bot.people import AccessControl, Person, Refusal
+from bot.people.access import AccessControl, Person, Refusal
 from bot.settings.model import RouteSettings
 from bot.slackapi import Place
 from bot.views.blockkit import Draft

@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from bot.errors import SlackRefusedError, SlackUnreachableError
-from bot.people import Installation, Profile
+from bot.people.directory import Installation, Profile
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK

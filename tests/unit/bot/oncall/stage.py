@@ -23,7 +23,7 @@ from bot.oncall.pager import Pager
 from bot.oncall.pages import Destination, Pages
 from bot.oncall.pageview import PageView
 from bot.oncall.roster import Policies, Roster
-from bot.people import Person, Refusal
+from bot.people.access import Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
@@ -111,7 +111,7 @@ class Gate:
             raise self.error
         return None if person.user in self.answerers else Refusal("you are not listed", ("members",))
 
-    async def full_member(self, user: str) -> bool:
+    async def full_member(self, user: str, deadline: float | None) -> bool:
         if self.error is not None:
             raise self.error
         return user not in self.guests

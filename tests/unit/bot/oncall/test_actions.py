@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bot.errors import SlackUnreachableError
-from bot.people import Person
+from bot.people.access import Person
 from bot.views.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
 from core.clarification import Clarification, Holder
 from tests.unit.bot.judges import judge_view, shown

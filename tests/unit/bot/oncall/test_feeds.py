@@ -21,7 +21,7 @@ from bot.http import HttpClient, HttpStream
 from bot.oncall import calendars, feeds
 from bot.oncall.calendars import NoFeed, Shift
 from bot.oncall.feeds import Copies, Feeds, Matching
-from bot.people import People
+from bot.people.directory import People
 from bot.settings.model import OnCallSettings, Settings
 from bot.storage.store import Store
 from bot.workspace import Workspace
@@ -372,7 +372,7 @@ async def test_guest_whom_the_file_lists_by_hand_is_found(
 async def test_everybody_is_asked_for_in_pages_and_once(
     tmp_path: Path, workspace: Workspace, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.people._PAGE", 3)
+    monkeypatch.setattr("bot.people.directory._PAGE", 3)
     workspace.faults.add("users.list", "429:0", times=1)
     last = "U0ZZZ"
     newcomer(workspace, last, "Zoe Last")

@@ -18,7 +18,7 @@ from bot.oncall.feeds import Copy, origin
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
-from bot.people import People
+from bot.people.directory import People
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.workspace import Workspace

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from bot.people import Person, Reaction
+from bot.people.access import Person
 from bot.slack.payloads import Spot, Submission
 from bot.slackapi import Place
 from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
 from bot.views.lists import rollup
+from bot.views.reaction import Reaction
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
 from tests.unit.bot.slack.conftest import Start

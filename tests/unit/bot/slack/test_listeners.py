@@ -10,10 +10,12 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.oncall.roster import OnDuty
-from bot.people import PEOPLE_UNKNOWN, Person
+from bot.people.access import Person
 from bot.slack.payloads import Click, Spot
 from bot.slackapi import Place
+from bot.views import phrases
 from bot.views.codec import ListPress
+from bot.views.reaction import Reaction
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
@@ -99,7 +101,7 @@ async def test_who_is_on_call_may_change_what_others_answer(start: Start) -> Non
 async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.people.LOOK_UPS", 0.2)
+    monkeypatch.setattr("bot.people.access.LOOK_UPS", 0.2)
 
     class Slow(Crew):
         async def who(self, policy_name: str) -> OnDuty:
@@ -109,7 +111,7 @@ async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
     slow = Slow()
     bot = await start(more=ON_CALL, roster=slow)
 
-    assert PEOPLE_UNKNOWN in await command(bot, "oncall take 2h", ADE)
+    assert phrases.PEOPLE_UNKNOWN in await command(bot, "oncall take 2h", ADE)
     assert not slow.handed
 
 
@@ -151,3 +153,20 @@ async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
     await bot.later.drain()
 
     assert (await bot.find(record)).is_open
+
+
+async def test_page_that_follows_the_acknowledgement_has_no_deadline(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadlines: list[float | None] = []
+
+    async def run(text: str, person: Person, place: Place, page: int) -> Reaction:
+        deadlines.append(person.deadline)
+        return Reaction()
+
+    monkeypatch.setattr(bot.interactions._commands, "run", run)
+    person, spot = Person(TEAM, ADE, deadline=0.0), Spot(bot.store.installation)
+    click = Click(value="", person=person, place=Place(AGENTS), spot=spot)
+    await bot.interactions.press_list(ListPress("page", "stale", 2), click)
+    await bot.later.drain()
+    assert deadlines == [None]

@@ -1,0 +1,342 @@
+"""Decides who may answer, and under which name an answer goes to an agent.
+
+`may_answer` decides from facts about a person (pure); `AccessControl` looks these facts up for the configured routes.
+Slack waits three seconds for an acknowledgement, so a `Person` who acts carries the `deadline` of all look-ups of that
+interaction: with the time that a ledger's lock needs it stays below those three seconds. If Slack answers too late,
+nothing is recorded, and the person is told so.
+
+`answerers` of a route: "members" are the full members of this workspace who are in the channel; U… is that
+person, also a guest; S… are the members of that user group. Guests, external people, bots and deactivated
+users are refused unless their id, or a group that they are in, is listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
+
+from bot.errors import SlackError, SlackRefusedError, SlackUnreachableError
+from bot.people.directory import UNKNOWN_USER, Installation, OutsiderReason, People, Profile, outsider
+from bot.routing import Audience
+from bot.settings.model import PersonalRoute, RouteSettings, Settings
+from core.clarification import Decider
+
+_T = TypeVar("_T")
+Reason = OutsiderReason | Literal["not in the channel", "not listed", "asked of another"]
+MEMBERS = "members"
+LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
+_LOOK_UP_TO_ASK = 2.0  # seconds that an agent's question waits for
+_MOST_SEEING = 100  # Slack is asked of each, and takes about as many such calls a minute
+_LONGEST_NAME = 256  # of `decided_by` (AAEP, clarification.reply)
+_WHY: Mapping[Reason, str] = {
+    "deactivated": "your account is deactivated",
+    "bot": "bots cannot answer",
+    "external": "you are not a member of this workspace",
+    "guest": "you are a guest in this workspace",
+    "not in the channel": "you are not in the channel",
+    "not listed": "you are not an answerer for this agent",
+    "asked of another": "this question is for someone else",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person in Slack, by what does not change: their home team and their user id.
+
+    `deadline`: until when look-ups may take that this person waits for, by `time.monotonic`; None: as long as they take.
+    """
+
+    team: str
+    user: str
+    deadline: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a person may not answer, and who may (as configured)."""
+
+    why: str
+    answerers: Sequence[str]
+
+
+def lookup_deadline() -> float:
+    """The deadline of all look-ups of an interaction that begins now."""
+    return time.monotonic() + LOOK_UPS
+
+
+async def in_time(deadline: float | None, look_up: Awaitable[_T]) -> _T:
+    """A look-up's result, if it comes before the deadline. What is known already comes after it, too.
+
+    Raises:
+        SlackUnreachableError: it did not. The look-up itself goes on where it is shared (`People`).
+    """
+    try:
+        async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+            return await look_up
+    except TimeoutError:
+        raise SlackUnreachableError("Slack did not say in time who someone is") from None
+
+
+def may_answer(
+    person: Profile,
+    answerers: Sequence[str],
+    *,
+    channel_members: AbstractSet[str],
+    groups: Mapping[str, AbstractSet[str]],
+    home: Installation,
+) -> Reason | None:
+    """Why `person` may not answer, by a route's `answerers`; None if they may.
+
+    `channel_members` are the user ids in the question's channel, needed for "members" only; `groups` those in each listed
+    user group. `home`: where the app is installed.
+    """
+    if person.id in answerers or any(person.id in groups.get(entry, frozenset()) for entry in answerers):
+        return None
+    if (reason := outsider(person, home)) is not None:
+        return reason
+    if MEMBERS not in answerers:
+        return "not listed"
+    return None if person.id in channel_members else "not in the channel"
+
+
+@dataclass(slots=True)
+class _Facts:
+    """What is known so far about a person who wants to answer."""
+
+    profile: Profile
+    members: frozenset[str] = frozenset()
+    groups: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True, eq=False)
+class AccessControl:
+    """Checks people against the routes. Raises SlackError if Slack does not say who someone is, or not before the
+    deadline: then no one is let in and no one is refused.
+
+    `paged`: the users that the open page of an escalated clarification was sent to: they may answer it, as long as
+    they are people who may be paged.
+    """
+
+    people: People
+    settings: Settings
+    paged: Callable[[str], frozenset[str]]
+
+    async def refusal(
+        self, person: Person, channel: str, audience: Audience, clarification: str | None = None
+    ) -> Refusal | None:
+        """Why `person` may not answer a question of this audience in `channel`; None if they may."""
+        route = self.settings.route_for(*audience)
+        if clarification is not None and await self.may_as_paged(person, clarification, route):
+            return None
+        where = channel if channel == self.settings.slack.fallback_channel else route.channel
+        return await in_time(person.deadline, self._refusal(person, route, where))
+
+    async def may_as_paged(self, person: Person, clarification: str, route: RouteSettings) -> bool:
+        """Whether `person` was paged about a clarification of this route, and still may be: as one of those whom the policy
+        lists by hand, or as a full member of our workspace.
+        """
+        if person.user not in self.paged(clarification):
+            return False
+        if route.on_call is not None and person.user in self.settings.on_call_named(route.on_call).listed:
+            return True
+        return await in_time(person.deadline, self._is_full_member(person))
+
+    async def _is_full_member(self, person: Person) -> bool:
+        """A refusal on kept facts is checked once more on fresh ones."""
+        home, theirs = await self.people.installation(), Profile(person.user, person.team)
+        return (
+            outsider(await self._described(theirs, fresh=False), home) is None
+            or outsider(await self._described(theirs, fresh=True), home) is None
+        )
+
+    async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
+        """Why `person` may not answer where `route` goes; None if they may."""
+        return await in_time(person.deadline, self._refusal(person, route, route.channel))
+
+    async def sees(self, person: Person, audience: Audience) -> bool:
+        """Whether `person` is in the channel where questions of this audience are shown."""
+        try:
+            channel = self.settings.route_for(*audience).channel
+            members = await in_time(person.deadline, self.people.members(channel))
+        except SlackRefusedError:
+            return False  # the channel is gone, or the bot is not in it
+        return person.user in members
+
+    async def full_member(self, user: str, deadline: float | None) -> bool:
+        """Whether this is an active, full member of our workspace."""
+        try:
+            profile, home = await in_time(
+                deadline, asyncio.gather(self.people.profile(user, fresh=True), self.people.installation())
+            )
+        except SlackRefusedError:
+            return False
+        return outsider(profile, home) is None
+
+    async def seen_from(self, channel: str, others: Iterable[str]) -> frozenset[str]:
+        """The channels that everybody in `channel` may read: itself, and the public ones of `others` if only full members of
+        our workspace are in it, at most `_MOST_SEEING`.
+        """
+        open_ = [
+            each for each in others if each != channel and each[0] in "CG" and await self._is_public(each)
+        ]
+        if open_ and await self._has_outsiders(channel):
+            open_ = []
+        return frozenset({channel, *open_})
+
+    async def _is_public(self, channel: str) -> bool:
+        try:
+            return await self.people.is_public(channel)
+        except SlackRefusedError:
+            return False  # it is gone, or private and without us
+
+    async def _has_outsiders(self, channel: str) -> bool:
+        """Whether a channel may have guests or external people in it; yes if Slack does not describe all of its members."""
+        try:
+            members, home = await self.people.members(channel, fresh=True), await self.people.installation()
+            if len(members) > _MOST_SEEING:
+                return True
+            for user in sorted(members):
+                if outsider(await self.people.profile(user), home) in {"guest", "external"}:
+                    return True
+        except SlackRefusedError:
+            return True
+        return False
+
+    async def decider(self, person: Person, *, several: bool = False) -> Decider:
+        """Who decides, in Slack. If `several` people have to, Slack must say who this is, so that they can be told apart."""
+        profile = await self._profile(person) if several else None
+        return Decider(
+            await self.decided_by(person),
+            "slack",
+            person.team,
+            person.user,
+            is_known=several,
+            global_id=(profile and profile.global_id) or None,
+        )
+
+    async def decided_by(self, person: Person) -> str:
+        """The name that an agent is told: stable, and not one that its owner can change at will.
+
+        The configured table comes first; then, by mode, `user:{e-mail}` or `user:slack/{team}/{user}`. The latter, which
+        always fits, also replaces an e-mail address that is missing or too long.
+        """
+        if named := self.settings.identities.get(person.user):
+            return named
+        if self.settings.slack.identity == "email":
+            email = await self._email(person)
+            if email and len(by_email := f"user:{email}") <= _LONGEST_NAME:
+                return by_email
+        return f"user:slack/{person.team}/{person.user}"
+
+    async def _email(self, person: Person) -> str | None:
+        try:
+            return (await self._profile(person)).email
+        except SlackRefusedError:
+            return None  # Slack tells us nothing of, for example, some external people
+
+    async def _profile(self, person: Person) -> Profile:
+        return await in_time(person.deadline, self.people.profile(person.user))
+
+    async def trouble_with(self, named: str) -> str | None:
+        """Why a person whom a question names cannot answer it; None if they can, or if Slack does not answer now."""
+        if "@" in named:
+            return None  # whose address it is turns out when they answer
+        try:
+            person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, self.people.profile(named))
+        except SlackRefusedError as error:
+            unknown = "`to` must be a person in this workspace; Slack has no user with this ID."
+            # People of other organizations are not visible; they may answer where they are listed.
+            return unknown if error.code == "user_not_found" else None
+        except SlackUnreachableError:
+            return None
+        deactivated = "`to` must be a person who can answer; this account is deactivated."
+        return deactivated if person.is_deleted else None
+
+    async def _is(self, person: Person, named: str) -> bool:
+        """Whether this Slack user id or e-mail address is the person's."""
+        if "@" not in named:
+            return person.user == named
+        email = await self._email(person)
+        return email is not None and email.casefold() == named.casefold()
+
+    async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> Refusal | None:
+        """A refusal on kept facts is checked once more on fresh ones."""
+        if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
+            return Refusal(_WHY["asked of another"], route.mentioned)
+        if person.user in route.answerer_users:
+            return None
+        if await self._decide(person, route, channel, fresh=False) is None:
+            return None
+        reason = await self._decide(person, route, channel, fresh=True)
+        return None if reason is None else Refusal(_WHY[reason], route.answerers)
+
+    async def _decide(
+        self, person: Person, route: RouteSettings, channel: str, *, fresh: bool
+    ) -> Reason | None:
+        """As `may_answer`. The first entry that is known to admit decides: one that Slack does not return keeps no one out
+        whom another admits.
+
+        Raises:
+            SlackError: no entry admits, and one of them is not known.
+        """
+        home = await self.people.installation()
+        facts = _Facts(Profile(person.user, person.team))
+        look_ups = [self._learn_group(facts, group, fresh=fresh) for group in route.answerer_groups]
+        look_ups.append(self._learn_membership(facts, home, route, channel, fresh=fresh))
+        tasks = [asyncio.ensure_future(each) for each in look_ups]
+        unknown: SlackError | None = None
+        reason: Reason | None = "not listed"
+        try:
+            for each in asyncio.as_completed(tasks):
+                try:
+                    await each
+                except SlackError as error:
+                    unknown = error
+                reason = may_answer(
+                    facts.profile,
+                    route.answerers,
+                    channel_members=facts.members,
+                    groups=facts.groups,
+                    home=home,
+                )
+                if reason is None:
+                    return None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if unknown is not None:
+            raise unknown
+        return reason
+
+    async def _learn_group(self, facts: _Facts, group: str, *, fresh: bool) -> None:
+        try:
+            facts.groups[group] = await self.people.group(group, fresh=fresh)
+        except SlackRefusedError:
+            facts.groups[group] = frozenset()  # it admits nobody: `answerers.troubles`
+
+    async def _learn_membership(
+        self, facts: _Facts, home: Installation, route: RouteSettings, channel: str, *, fresh: bool
+    ) -> None:
+        # Slack need not describe people of other workspaces to us, and only full members need the channel's list.
+        if facts.profile.team not in {home.team, ""} and not home.enterprise:
+            return
+        if MEMBERS in route.answerers:
+            facts.profile, facts.members = await asyncio.gather(
+                self._described(facts.profile, fresh=fresh), self.people.members(channel, fresh=fresh)
+            )
+        else:
+            facts.profile = await self._described(facts.profile, fresh=fresh)
+
+    async def _described(self, person: Profile, *, fresh: bool) -> Profile:
+        """As Slack describes them; a person whom it hides is a stranger."""
+        try:
+            return await self.people.profile(person.id, fresh=fresh)
+        except SlackRefusedError as error:
+            if error.code not in UNKNOWN_USER:
+                raise
+            return replace(person, is_stranger=True)

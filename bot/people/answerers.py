@@ -1,0 +1,175 @@
+"""Checks the lists of answerers: could anybody on them answer, how many people, and what is wrong with their entries?
+
+`check_answerers` is the check for the start and for `clarify check`; `troubles` is the one for /readyz, which asks nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from bot.errors import ConfigurationError, SlackRefusedError, SlackUnreachableError
+from bot.people.access import MEMBERS
+from bot.people.directory import CHANNEL_GONE, UNKNOWN_USER, Installation, People, Profile, outsider
+from bot.settings.model import PersonalRoute, RouteSettings, Settings
+from bot.settings.problems import Place, dotted
+
+_MOST_ASKED = 30
+_LONGEST_CHECK = 5.0  # seconds: people wait for the start to end
+_log = logging.getLogger("clarify.slack")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedAnswerers:
+    """The result of the check of one list of answerers.
+
+    `somebody`: whether somebody could answer; an entry that Slack does not return now counts, since a click asks again.
+    `refused`: the entries that Slack refuses to return, with the problem in words; others may make up for them.
+    """
+
+    place: Place
+    answerers: tuple[str, ...]
+    channel: str
+    somebody: bool
+    refused: Mapping[str, str]
+
+    @property
+    def nobody(self) -> str:
+        """The problem in words if nobody could answer, and Slack refused no entry."""
+        return (
+            f"no one can answer in {self.channel}; expected a full member of the workspace in the channel, "
+            "a user ID (U…), or a user group (S…) with members"
+        )
+
+
+async def check_answerers(
+    settings: Settings, people: People, home: Installation
+) -> AsyncIterator[CheckedAnswerers]:
+    """Asks Slack about every list of answerers in the configuration. `home`: where the app is installed."""
+    for place, answerers, channel in _lists(settings):
+        refused: dict[str, str] = {}
+        somebody = False
+        for entry in answerers:
+            try:
+                somebody = await _somebody_behind(entry, channel, people, home) or somebody
+            except SlackUnreachableError as error:
+                _log.warning("%s: cannot check for answerers yet: %s", _what(entry, channel), error)
+                somebody = True
+            except SlackRefusedError as error:
+                if entry == MEMBERS and error.code in CHANNEL_GONE:
+                    # One channel that went away must not keep all others waiting: its cards go to the fallback channel.
+                    somebody = True
+                refused[entry] = f"{_what(entry, channel)}: Slack says {error.code or 'no'}"
+        yield CheckedAnswerers(
+            place=place, answerers=answerers, channel=channel, somebody=somebody, refused=refused
+        )
+
+
+async def require_answerers(settings: Settings, people: People) -> None:
+    """Checks for the start that somebody could answer by each list, as far as Slack answers within five seconds.
+
+    Raises:
+        ConfigurationError: nobody could, by one of them.
+    """
+    problems: list[str] = []
+    home = await people.installation()
+    try:
+        async with asyncio.timeout(_LONGEST_CHECK):
+            async for found in check_answerers(settings, people, home):
+                wrong = [f"{dotted(found.place)}: {each}" for each in found.refused.values()]
+                if not found.somebody:
+                    problems += wrong or [f"{dotted(found.place)}: {found.nobody}"]
+                    continue
+                for each in wrong:
+                    _log.warning("%s", each)
+    except TimeoutError:
+        _log.warning("could not check all answerers in time")
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def troubles(settings: Settings, people: People) -> str | None:
+    """What is wrong with the users and user groups on the lists, by Slack's last answers; None if nothing is."""
+    found = (
+        f"{dotted(place)}: {entry} ({trouble})"
+        for place, answerers, _ in _lists(settings)
+        for entry in answerers
+        if entry != MEMBERS and (trouble := people.trouble_with(entry)) is not None
+    )
+    return "; ".join(found) or None
+
+
+async def count_answerers(
+    route: RouteSettings, settings: Settings, people: People, home: Installation, most: int
+) -> int:
+    """How many different people may answer where `route` goes, counted up to `most`. All accounts of one person count
+    once. An entry that Slack refuses to return counts as nobody.
+
+    Raises:
+        SlackUnreachableError: Slack does not answer now.
+    """
+    found: set[str] = set()
+
+    async def add(users: Iterable[str], *, listed: bool) -> None:
+        for user in users:
+            if len(found) >= most:
+                return
+            try:
+                person = await people.profile(user)
+            except SlackRefusedError:
+                continue
+            if person.is_deleted or person.is_bot or not (listed or outsider(person, home) is None):
+                continue
+            if not isinstance(route, PersonalRoute) or person.goes_by(route.only):
+                found.add(_same_for_all_accounts(person, settings))
+
+    for entry in route.answerers:
+        try:
+            if entry == MEMBERS:
+                await add(sorted(await people.members(route.channel)), listed=False)
+            else:
+                await add(await people.group(entry) if entry.startswith("S") else (entry,), listed=True)
+        except SlackRefusedError as error:
+            _log.warning("%s: Slack says %s", _what(entry, route.channel), error.code)
+    return len(found)
+
+
+def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
+    """Every list of who may answer: its place, its entries, its channel. Without a channel of its own it has only users and
+    groups, who need none.
+    """
+    for index, route in enumerate(settings.routes):
+        yield ("routes", index, "answerers"), route.answerers, route.channel
+    for role, responder in settings.responders.items():
+        if responder.kind == "people":
+            channel = responder.channel or "the channel of the agent that asks"
+            yield ("responders", role, "people"), responder.answerers, channel
+
+
+def _same_for_all_accounts(person: Profile, settings: Settings) -> str:
+    by_email = settings.slack.identity == "email" and person.email
+    return settings.identities.get(person.id) or by_email or person.global_id or person.id
+
+
+async def _somebody_behind(entry: str, channel: str, people: People, home: Installation) -> bool:
+    if entry.startswith("S"):
+        return bool(await people.group(entry))
+    if entry != MEMBERS:
+        return not (await people.profile(entry)).is_deleted
+    members = sorted(await people.members(channel))
+    for user in members[:_MOST_ASKED]:
+        try:
+            if outsider(await people.profile(user), home) is None:
+                return True
+        except SlackRefusedError as error:
+            if error.code not in UNKNOWN_USER:
+                raise
+    return len(members) > _MOST_ASKED  # a channel with very many others is believed to have one
+
+
+def _what(entry: str, channel: str) -> str:
+    if entry == MEMBERS:
+        return f"the members of {channel}"
+    return f"the user group {entry}" if entry.startswith("S") else f"the user {entry}"

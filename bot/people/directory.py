@@ -1,0 +1,370 @@
+"""Looks up who people in Slack are, who is in a channel and who is in a user group.
+
+`People` asks Slack and keeps what it says for a few minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from bot.errors import SlackError, SlackRefusedError
+from bot.slackapi import SlackBusyError, ask
+
+_T = TypeVar("_T")
+Fact = Literal["user", "channel", "group", "group itself"]
+"""Who a person is, who is in a channel, who is in a user group, whether that group is enabled."""
+OutsiderReason = Literal["deactivated", "bot", "external", "guest"]
+# users.info errors for people that Slack hides from us, such as some of other companies (Slack Connect).
+UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
+NO_GROUP = frozenset({"no_such_subteam", "subteam_not_found", "subteam_disabled"})
+CHANNEL_GONE = frozenset({"channel_not_found", "not_in_channel", "is_archived", "fetch_members_failed"})
+_FACTS = UNKNOWN_USER | NO_GROUP | CHANNEL_GONE
+_KEEP = 300.0
+_KEEP_EVERYBODY = 3600.0
+_LONGEST_WAIT = 120.0
+_AGAIN = 10.0
+_MOST_KEPT = 20_000
+_PAGE = 1000
+# Seconds that Slack has while an older fact can serve: a click has less than one for all look-ups.
+_PATIENCE = 0.3
+_log = logging.getLogger("clarify.slack")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What Slack says about a person (users.info). `team` is their home workspace, `enterprise` the organization
+    (Enterprise Grid) that it belongs to, and `global_id` their id in all of its workspaces; each is empty if Slack does not
+    say. Slack shows `name`; `names` are the display name and the real names.
+    """
+
+    id: str
+    team: str
+    enterprise: str = ""
+    global_id: str = ""
+    name: str = ""
+    names: tuple[str, ...] = ()
+    email: str | None = None
+    is_bot: bool = False
+    is_deleted: bool = False
+    is_guest: bool = False
+    is_stranger: bool = False
+
+    def goes_by(self, named: str) -> bool:
+        """Whether this Slack user id or e-mail address is this person's."""
+        return self.id == named or (self.email is not None and self.email.casefold() == named.casefold())
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Where the app is installed: a workspace (T…), in an Enterprise Grid organization (E…) if it names one; or, with
+    the organization's id in both, all of its workspaces.
+    """
+
+    team: str
+    enterprise: str = ""
+
+    @classmethod
+    def of(cls, me: Mapping[str, Any]) -> Installation:
+        """Reads the answer of auth.test, which names an organization in place of the workspace if the app has all of it."""
+        team, enterprise = str(me.get("team_id") or ""), str(me.get("enterprise_id") or "")
+        return cls(team, enterprise or (team if team.startswith("E") else ""))
+
+    @property
+    def is_organization(self) -> bool:
+        return bool(self.enterprise) and self.team == self.enterprise
+
+
+def outsider(person: Profile, home: Installation) -> OutsiderReason | None:
+    """Why a person may neither answer nor be paged unless they are listed; None for an active, full member."""
+    if person.is_deleted:
+        return "deactivated"
+    if person.is_bot:
+        return "bot"
+    colleague = bool(home.enterprise) and person.enterprise == home.enterprise
+    if not colleague and (person.team not in {home.team, ""} or person.is_stranger):
+        return "external"
+    return "guest" if person.is_guest else None
+
+
+@dataclass(slots=True)
+class _Kept:
+    """`value` is a SlackRefusedError if Slack says that there is no such person or group."""
+
+    value: Any
+    at: float
+
+
+class People:
+    """Asks Slack who people are, who is in a channel and in a user group, and keeps the answers for five minutes.
+
+    Every method raises SlackRefusedError or SlackUnreachableError if Slack does not answer. `fresh` asks again before a
+    person is refused on a kept fact, at most once per fact in `again` seconds: `usergroups.users.list` is tier 2 (about
+    20 calls a minute). That a person or group does not exist is a fact, too. While Slack returns nothing newer, a fact
+    that is out of date still serves, except for a refusal. `seconds` is a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        web: AsyncWebClient,
+        *,
+        again: float = _AGAIN,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._web = web
+        self._again = again
+        self._seconds = seconds
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
+        self._refused: dict[tuple[str, str], str] = {}  # Slack's last error, by fact
+        self._names: dict[str, str] = {}
+        self._groups: set[str] = set()  # asked about at least once: those of the configuration
+        self._me: AsyncSlackResponse | None = None
+
+    async def me(self) -> AsyncSlackResponse:
+        """Returns what auth.test says about us; asks Slack until it answers once."""
+        if self._me is None:
+            self._me = await ask("auth.test", self._web.auth_test)
+        return self._me
+
+    @property
+    def bot_user(self) -> str:
+        """Our own user id, empty until `me` is known."""
+        return self._mine("user_id")
+
+    @property
+    def team(self) -> str:
+        """Our home workspace, empty until `me` is known."""
+        return self._mine("team_id")
+
+    def _mine(self, name: str) -> str:
+        return str(self._me.get(name) or "") if self._me is not None else ""
+
+    async def installation(self) -> Installation:
+        me = (await self.me()).data
+        return Installation.of(me if isinstance(me, dict) else {})
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        return await self._look_up(("user", user), lambda: self._profile(user), fresh=fresh)
+
+    async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
+        return await self._look_up(("channel", channel), lambda: self._members(channel), fresh=fresh)
+
+    async def group(self, group: str, *, fresh: bool = False) -> frozenset[str]:
+        self._groups.add(group)
+        return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
+
+    async def by_email(self, email: str) -> Profile:
+        """The active person with an e-mail address; needs the scope users:read.email."""
+        return await self._look_up(("email", email), lambda: self._by_email(email), fresh=False)
+
+    async def everybody(self) -> tuple[Profile, ...]:
+        """All people, bots and deactivated accounts of the workspace, at most an hour old."""
+        return await self._look_up(("everybody", ""), self._everybody, fresh=False, keep=_KEEP_EVERYBODY)
+
+    async def is_public(self, channel: str) -> bool:
+        """Whether every full member of our workspace may read this channel, and no other workspace shares it."""
+        return await self._look_up(("openness", channel), lambda: self._public(channel), fresh=True)
+
+    async def present(self, user: str) -> bool:
+        """Whether a person is active in Slack now."""
+        return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
+
+    def known_name(self, user: str) -> str | None:
+        """Returns the last name that Slack returned for a person, without asking."""
+        return self._names.get(user) or None
+
+    def trouble_with(self, entry: str) -> str | None:
+        """What is wrong with a user (U…) or user group (S…), by Slack's last answer; None if nothing is, or it was not asked."""
+        key = ("group" if entry.startswith("S") else "user", entry)
+        if (code := self._refused.get(key)) is not None:
+            return f"Slack says {code}"
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if isinstance(kept.value, Profile):
+            return "deactivated" if kept.value.is_deleted else None
+        return None if kept.value else "no members"
+
+    def forget(self, fact: Fact, name: str) -> None:
+        """Drops a fact that is out of date. If it is a user group itself, which may be disabled now, asks for it at once."""
+        if fact != "group itself":
+            self._kept.pop((fact, name), None)
+            return
+        key = ("group", name)
+        self._kept.pop(key, None)
+        if name in self._groups:
+            self._asked(key, lambda: self._group(name))
+
+    def forget_all(self) -> None:
+        """Drops all facts, since any of them may be out of date."""
+        self._kept.clear()
+        for kind, name in tuple(self._refused):
+            if kind == "group":
+                self.forget("group itself", name)
+
+    async def _look_up(
+        self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]], *, fresh: bool, keep: float = _KEEP
+    ) -> _T:
+        kept = self._kept.get(key)
+        if kept is not None and self._seconds() - kept.at < (self._again if fresh else keep):
+            if isinstance(kept.value, SlackRefusedError):
+                raise SlackRefusedError(str(kept.value), code=kept.value.code)
+            value: _T = kept.value
+            return value
+        stands_in = not fresh and kept is not None and not isinstance(kept.value, SlackRefusedError)
+        try:
+            async with asyncio.timeout(_PATIENCE if stands_in else None):
+                # Shielded: a caller that gives up must not cancel it for the others.
+                found: _T = await asyncio.shield(self._asked(key, fetch))
+        except (SlackError, TimeoutError) as error:
+            if kept is None or not stands_in or getattr(error, "code", None) in _FACTS:
+                raise
+            _log.debug("using the last known value, Slack did not return it: %s", key)
+            found = kept.value
+        return found
+
+    def _asked(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> asyncio.Task[_T]:
+        """Returns the running look-up, or starts one."""
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = asyncio.create_task(self._fetch(key, fetch), name=f"look up {key[0]} {key[1]}")
+            self._asking[key] = asking
+
+            def done(task: asyncio.Task[Any]) -> None:
+                del self._asking[key]
+                if not task.cancelled():
+                    task.exception()  # all callers may have given up
+
+            asking.add_done_callback(done)
+        return asking
+
+    async def _fetch(self, key: tuple[str, str], fetch: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            value = await fetch()
+        except SlackRefusedError as error:
+            if self._refused.get(key) != error.code:
+                _log.warning("Slack does not return the %s %s: %s", *key, error.code)
+            self._refused[key] = error.code or "no"
+            if error.code in UNKNOWN_USER | NO_GROUP:
+                self._keep_fact(key, error)
+            raise
+        if self._refused.pop(key, None) is not None:
+            _log.info("Slack returns the %s %s again", *key)
+        self._keep_fact(key, value)
+        return value
+
+    def _keep_fact(self, key: tuple[str, str], value: object) -> None:
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+            self._names.clear()
+        if isinstance(value, Profile):
+            self._names[value.id] = value.name
+        self._kept[key] = _Kept(value, self._seconds())
+
+    async def _profile(self, user: str) -> Profile:
+        response = await ask("users.info", lambda: self._web.users_info(user=user))
+        return profile_of(response["user"])
+
+    async def _by_email(self, email: str) -> Profile:
+        response = await ask("users.lookupByEmail", lambda: self._web.users_lookupByEmail(email=email))
+        return profile_of(response["user"])
+
+    async def _everybody(self) -> tuple[Profile, ...]:
+        try:
+            return tuple(await self._everybody_in())
+        except SlackRefusedError as error:
+            if error.code != "missing_argument":
+                raise
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        teams = await self._look_up(("teams", ""), self._teams, fresh=False)
+        found = [person for team in teams for person in await self._everybody_in(team_id=team)]
+        return tuple({person.id: person for person in found}.values())
+
+    async def _everybody_in(self, **team: str) -> list[Profile]:
+        """Slack allows twenty of these calls a minute: with that many pages, this takes minutes."""
+        pages = _pages("users.list", self._web.users_list, longest_wait=_LONGEST_WAIT, **team)
+        return [profile_of(user) async for page in pages for user in page["members"]]
+
+    async def _present(self, user: str) -> bool:
+        response = await ask("users.getPresence", lambda: self._web.users_getPresence(user=user))
+        return bool(response["presence"] == "active")
+
+    async def _public(self, channel: str) -> bool:
+        call = partial(self._web.conversations_info, channel=channel)
+        found = (await ask("conversations.info", call))["channel"]
+        closed = ("is_private", "is_im", "is_mpim", "is_shared", "is_ext_shared", "is_org_shared")
+        return not any(found.get(each) for each in (*closed, "is_pending_ext_shared"))
+
+    async def _members(self, channel: str) -> frozenset[str]:
+        pages = _pages("conversations.members", self._web.conversations_members, channel=channel)
+        return frozenset([user async for page in pages for user in page["members"]])
+
+    async def _group(self, group: str) -> frozenset[str]:
+        method = "usergroups.users.list"
+        try:
+            response = await ask(method, lambda: self._web.usergroups_users_list(usergroup=group))
+            return frozenset(response["users"])
+        except SlackRefusedError as error:
+            if error.code != "missing_argument":
+                raise
+        # The app is installed for an organization: Slack wants to know of which workspace.
+        for team in await self._look_up(("teams", ""), self._teams, fresh=False):
+            call = partial(self._web.usergroups_users_list, usergroup=group, team_id=team)
+            try:
+                return frozenset((await ask(method, call))["users"])
+            except SlackRefusedError as error:
+                if error.code not in NO_GROUP:
+                    raise
+        raise SlackRefusedError(f"{method}: no_such_subteam", code="no_such_subteam")
+
+    async def _teams(self) -> tuple[str, ...]:
+        """The workspaces of the organization that the app may work in."""
+        response = await ask("auth.teams.list", lambda: self._web.auth_teams_list(limit=_PAGE))
+        return tuple(str(team["id"]) for team in response["teams"])
+
+
+async def _pages(
+    method: str, call: Callable[..., Awaitable[AsyncSlackResponse]], longest_wait: float = 0, **arguments: str
+) -> AsyncIterator[AsyncSlackResponse]:
+    """The pages of a list. If Slack is busy, waits as long as it asks for, unless that is more than `longest_wait` seconds."""
+    page: dict[str, Any] = {"limit": _PAGE, **arguments}
+    while True:
+        try:
+            response = await ask(method, partial(call, **page))
+        except SlackBusyError as error:
+            if error.after > longest_wait:
+                raise
+            await asyncio.sleep(error.after)
+            continue
+        yield response
+        page["cursor"] = (response.get("response_metadata") or {}).get("next_cursor")
+        if not page["cursor"]:
+            return
+
+
+def profile_of(user: dict[str, Any]) -> Profile:
+    """A person from users.info's `user` (pure)."""
+    shown, grid = user.get("profile") or {}, user.get("enterprise_user") or {}
+    names = (shown.get("display_name"), shown.get("real_name"), user.get("real_name"))
+    return Profile(
+        id=str(user["id"]),
+        team=str(user.get("team_id") or shown.get("team") or ""),
+        enterprise=str(grid.get("enterprise_id") or ""),
+        global_id=str(grid.get("id") or ""),
+        name=str(shown.get("display_name") or shown.get("real_name") or user.get("name") or ""),
+        names=tuple(dict.fromkeys(str(name) for name in names if name)),
+        email=shown.get("email") or None,
+        is_bot=bool(user.get("is_bot")) or user["id"] == "USLACKBOT",
+        is_deleted=bool(user.get("deleted")),
+        is_guest=bool(user.get("is_restricted") or user.get("is_ultra_restricted")),
+        is_stranger=bool(user.get("is_stranger")),
+    )

@@ -1,0 +1,172 @@
+"""Whether somebody may answer, under which name, and until when one interaction may look that up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.errors import SlackUnreachableError
+from bot.people.access import LOOK_UPS, AccessControl, Person, Reason, in_time, may_answer
+from bot.people.directory import Installation, People, Profile
+from bot.routing import Audience
+from bot.workspace.seed import ADE, AGENTS, GIO, TEAM
+from core.ledger import LOCK_TIMEOUT
+from tests.unit.bot.slack.kit import settings
+
+MEMBER = Profile("U1", TEAM, "ade")
+GUEST = replace(MEMBER, is_guest=True)
+OUTSIDER = replace(MEMBER, team="T2")
+STRANGER = replace(MEMBER, is_stranger=True)
+DEACTIVATED = replace(MEMBER, is_deleted=True)
+NOT_IN: Reason = "not in the channel"
+
+
+@pytest.mark.parametrize(
+    ("person", "answerers", "in_channel", "in_group", "decision"),
+    [
+        (MEMBER, ["members"], True, False, None),
+        (MEMBER, ["members"], False, False, NOT_IN),
+        (GUEST, ["members"], True, False, "guest"),
+        (OUTSIDER, ["members"], True, False, "external"),
+        (STRANGER, ["members"], True, False, "external"),
+        (DEACTIVATED, ["members"], True, False, "deactivated"),
+        (MEMBER, ["U1"], False, False, None),
+        (OUTSIDER, ["U1"], False, False, None),
+        (MEMBER, ["U2"], True, False, "not listed"),
+        (MEMBER, ["S1"], False, True, None),
+        (MEMBER, ["S1"], True, False, "not listed"),
+        (MEMBER, ["U2", "S1", "members"], True, False, None),
+        (MEMBER, [], True, True, "not listed"),
+    ],
+)
+def test_may_answer_by_who_and_list(
+    person: Profile, answerers: list[str], in_channel: bool, in_group: bool, decision: Reason | None
+) -> None:
+    members = {"U1"} if in_channel else {"U9"}
+    groups = {"S1": frozenset({"U1"} if in_group else {"U9"})}
+    assert (
+        may_answer(person, answerers, channel_members=members, groups=groups, home=Installation(TEAM))
+        == decision
+    )
+
+
+@pytest.mark.parametrize(
+    ("person", "home", "decision"),
+    [
+        (replace(OUTSIDER, enterprise="E1"), Installation(TEAM, "E1"), None),
+        (replace(OUTSIDER, enterprise="E1", is_guest=True), Installation(TEAM, "E1"), "guest"),
+        (replace(OUTSIDER, enterprise="E2"), Installation(TEAM, "E1"), "external"),
+        (OUTSIDER, Installation(TEAM, "E1"), "external"),
+        (replace(MEMBER, enterprise="E1"), Installation("E1", "E1"), None),
+    ],
+)
+def test_members_of_one_organization_are_at_home_in_all_its_workspaces(
+    person: Profile, home: Installation, decision: Reason | None
+) -> None:
+    assert may_answer(person, ["members"], channel_members={"U1"}, groups={}, home=home) == decision
+
+
+SLACK = f"user:slack/{TEAM}/{ADE}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "email", "table", "expected"),
+    [
+        ("slack_id", None, {ADE: "user:ade"}, "user:ade"),
+        ("slack_id", None, {GIO: "user:folake"}, SLACK),
+        ("email", "ade@example.com", {}, "user:ade@example.com"),
+        ("email", None, {}, SLACK),
+        ("email", "a" * 251 + "@b", {}, SLACK),
+        ("email", "a" * 249 + "@b", {}, "user:" + "a" * 249 + "@b"),
+    ],
+)
+async def test_decided_by(
+    tmp_path: Path, mode: str, email: str | None, table: dict[str, str], expected: str
+) -> None:
+    class Told(People):
+        async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+            return Profile(user, TEAM, email=email)
+
+    made = settings(tmp_path)
+    made = made.model_copy(
+        update={"slack": made.slack.model_copy(update={"identity": mode}), "identities": table}
+    )
+    access = AccessControl(people=Told(AsyncWebClient()), settings=made, paged=lambda _: frozenset())
+    found = await access.decided_by(Person(TEAM, ADE))
+    assert found == expected
+    assert len(found) <= 256
+
+
+async def soon() -> str:
+    return "known"
+
+
+async def late() -> str:
+    await asyncio.sleep(30)
+    return "too late"
+
+
+def test_look_ups_and_the_lock_leave_something_of_the_three_seconds() -> None:
+    assert LOOK_UPS + LOCK_TIMEOUT <= 2.8
+
+
+async def test_look_ups_of_one_interaction_share_one_deadline() -> None:
+    deadline = time.monotonic() + 0.05
+    assert await in_time(deadline, soon()) == "known"
+    with pytest.raises(SlackUnreachableError):
+        await in_time(deadline, late())
+    with pytest.raises(SlackUnreachableError):
+        await asyncio.wait_for(in_time(deadline, late()), 60)
+    assert await in_time(deadline, soon()) == "known"  # what is known already costs nothing
+
+
+async def test_without_a_deadline_a_look_up_takes_as_long_as_it_takes() -> None:
+    assert await in_time(None, asyncio.sleep(0.01, "known")) == "known"
+    with pytest.raises(SlackUnreachableError):
+        await in_time(time.monotonic(), asyncio.sleep(0.01))
+
+
+class Silent(People):
+    """Never says anything, but who we are."""
+
+    def __init__(self) -> None:
+        super().__init__(AsyncWebClient())
+
+    async def installation(self) -> Installation:
+        return Installation(TEAM)
+
+    async def profile(self, user: str, *, fresh: bool = False) -> Profile:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def members(self, channel: str, *, fresh: bool = False) -> frozenset[str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "question", ["refusal", "refusal_on", "sees", "as_paged", "full_member", "decider", "decided_by"]
+)
+async def test_no_question_about_a_person_outlasts_their_deadline(tmp_path: Path, question: str) -> None:
+    made = settings(tmp_path)
+    made = made.model_copy(update={"slack": made.slack.model_copy(update={"identity": "email"})})
+    access = AccessControl(people=Silent(), settings=made, paged=lambda _: frozenset({ADE}))
+    person, audience = Person(TEAM, ADE, time.monotonic() + 0.01), Audience("planner")
+    route = made.route_for(*audience)
+    asked: dict[str, Callable[[], Awaitable[object]]] = {
+        "refusal": lambda: access.refusal(person, AGENTS, audience),
+        "refusal_on": lambda: access.refusal_on(person, route),
+        "sees": lambda: access.sees(person, audience),
+        "as_paged": lambda: access.may_as_paged(person, "CLR-42-001", route),
+        "full_member": lambda: access.full_member(ADE, person.deadline),
+        "decider": lambda: access.decider(person, several=True),
+        "decided_by": lambda: access.decided_by(person),
+    }
+    with pytest.raises(SlackUnreachableError, match="in time"):
+        await asyncio.wait_for(asked[question](), 60)

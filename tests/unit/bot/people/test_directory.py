@@ -1,0 +1,146 @@
+"""What Slack says of people, and how long it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from slack_sdk.web.async_client import AsyncWebClient
+
+from bot.people import directory
+from bot.people.directory import People
+from bot.workspace import Workspace
+from bot.workspace.seed import (
+    ADE,
+    AGENTS,
+    BOT_TOKEN,
+    EVA,
+    EXTERNAL_TEAM,
+    GIO,
+    GONE,
+    ONCALL,
+    OTHER_BOT_USER,
+    PLATFORM,
+    TEAM,
+)
+from tests.kit.until import until
+
+
+class Seconds:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def web(ws: Workspace) -> AsyncWebClient:
+    return AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[])
+
+
+@pytest.fixture
+def seconds() -> Seconds:
+    return Seconds()
+
+
+@pytest.fixture
+def people(web: AsyncWebClient, seconds: Seconds) -> People:
+    return People(web, seconds=seconds)
+
+
+def count(ws: Workspace, method: str) -> int:
+    return sum(call.method == method for call in ws.calls)
+
+
+@pytest.mark.parametrize(
+    ("user", "team", "flags"),
+    [
+        (ADE, TEAM, {}),
+        (GIO, TEAM, {"is_guest": True}),
+        (EVA, EXTERNAL_TEAM, {"is_stranger": True}),
+        (GONE, TEAM, {"is_deleted": True}),
+        (OTHER_BOT_USER, TEAM, {"is_bot": True}),
+    ],
+)
+async def test_profile_of_each_kind(people: People, user: str, team: str, flags: dict[str, bool]) -> None:
+    found = await people.profile(user)
+
+    assert (found.id, found.team) == (user, team)
+    kinds = ("is_guest", "is_stranger", "is_deleted", "is_bot")
+    assert {kind: True for kind in kinds if getattr(found, kind)} == flags
+
+
+async def test_profile_is_kept_for_a_while(people: People, seconds: Seconds, ws: Workspace) -> None:
+    first = await people.profile(ADE)
+    seconds.now = 299
+    assert await people.profile(ADE) is first
+    assert people.known_name(ADE) == "ade"
+    seconds.now = 301
+    assert await people.profile(ADE) == first
+    assert count(ws, "users.info") == 2
+
+
+async def test_fresh_is_asked_again_but_not_at_once(people: People, seconds: Seconds, ws: Workspace) -> None:
+    await people.group(PLATFORM)
+    seconds.now = 9
+    await people.group(PLATFORM, fresh=True)
+    assert count(ws, "usergroups.users.list") == 1
+    seconds.now = 11
+    await people.group(PLATFORM, fresh=True)
+    assert count(ws, "usergroups.users.list") == 2
+
+
+async def test_what_is_forgotten_is_asked_again(people: People, ws: Workspace) -> None:
+    await people.members(AGENTS)
+    await people.profile(ADE)
+    await people.group(PLATFORM)
+    people.forget("channel", AGENTS)
+    people.forget("user", ADE)
+    people.forget("group", PLATFORM)
+    assert ADE in await people.members(AGENTS)
+    assert (await people.profile(ADE)).id == ADE
+    assert await people.group(PLATFORM) == {ONCALL, ADE}
+    assert count(ws, "conversations.members") == count(ws, "users.info") == 2
+
+
+async def test_name_is_known_although_more_of_a_person_may_have_changed(
+    people: People, ws: Workspace
+) -> None:
+    assert people.known_name(ADE) is None
+    await people.profile(ADE)
+    people.forget_all()
+    assert people.known_name(ADE) == "ade"
+    ws.change_user(ADE, name="adebayo")
+    await people.profile(ADE)
+    assert people.known_name(ADE) == "adebayo"
+
+
+async def test_disabled_user_group_is_looked_at_again_whenever_it_may_be_enabled(
+    people: People, ws: Workspace
+) -> None:
+    people.forget("group itself", PLATFORM)
+    people.forget_all()
+    assert await people.group(PLATFORM)
+    people.forget_all()
+    ws.disable_group(PLATFORM)
+    people.forget("group itself", PLATFORM)
+    await until(lambda: people.trouble_with(PLATFORM) == "Slack says no_such_subteam")
+    ws.disable_group(PLATFORM, undo=True)
+    people.forget_all()
+    await until(lambda: people.trouble_with(PLATFORM) is None)
+    assert count(ws, "usergroups.users.list") == 3
+
+
+async def test_members_are_read_in_pages(
+    people: People, ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_PAGE", 2)
+    assert await people.members(AGENTS) == set(ws.channel(AGENTS).members)
+    assert count(ws, "conversations.members") > 2
+
+
+async def test_many_at_once_ask_once(people: People, ws: Workspace) -> None:
+    found = await asyncio.gather(*(people.profile(ADE) for _ in range(20)))
+    assert len({each.id for each in found}) == 1
+    assert count(ws, "users.info") == 1
