@@ -3,7 +3,8 @@
 
 Order of the start (promise P10): producers and delivery at once; then, before new clicks are accepted, what was missed:
 events of producers, replies in threads, timers that ran out. Clicks wait for this ten seconds at most; the rest is done
-while clicks come in. No question expires before its thread was read, or minutes have passed.
+while clicks come in. Posts of unknown outcome are looked up meanwhile: only clicks on those wait for it. No question expires
+before its thread was read, or minutes have passed.
 """
 
 from __future__ import annotations
@@ -67,13 +68,14 @@ from bot.settings.model import Settings
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
 from bot.slack.app import SlackApp
-from bot.slack.backfill import PATIENCE, Backfill, Unread
+from bot.slack.backfill import Backfill
 from bot.slack.binding import Binding
 from bot.slack.conversation import Conversation
 from bot.slack.listeners import Handlers
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slack.typed import TypedMessages
+from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store, until_stored
 from bot.telemetry import Telemetry
@@ -790,6 +792,7 @@ class Bot:
             renderer=self.renderer,
             index=self.index,
             audiences=self.audiences,
+            unread=self.unread,
             clock=self.clock,
             refresh=self._refresh,
         )
@@ -811,6 +814,7 @@ class Bot:
         self.backfill = Backfill(
             web=self.web,
             memory=self.memory,
+            messages=self.messages,
             threads=self.threads,
             unread=self.unread,
             pulse=self.pulse,
@@ -864,6 +868,7 @@ class Bot:
             memory=self.memory,
             messages=self.messages,
             people=self.people,
+            unread=self.unread,
             clock=self.clock,
         )
         return Handlers(
@@ -888,6 +893,8 @@ class Bot:
             conversation=Conversation(
                 typed=typed,
                 memory=self.memory,
+                messages=self.messages,
+                unread=self.unread,
                 delivery=self.delivery,
                 gateway=self.gateway,
                 clock=self.clock,
@@ -931,6 +938,7 @@ class Bot:
                 lists=lists,
                 access=access,
                 clock=clock,
+                hear=self.unread.hear,
                 to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
             ),
             turns=OnCallTurns(
@@ -987,16 +995,25 @@ class Bot:
         """What producers and people said while we were away."""
         await self.producers.first_contact(_CONTACT)
         await self.intake.drained()
-        # Posts of unknown outcome are looked up first: people may have replied to them.
-        await self.messages.in_flight.settled()
         self.slack.look_back()
         await self.backfill.caught_up()
+
+    async def _read_located(self) -> None:
+        """Posts of unknown outcome are looked up, and people may have replied to them. Clicks on them wait for that, and
+        as long as others waited for what was missed.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.backfill.run_located(), name="threads of posts in doubt")
+            await self._introduced.wait()
+            await self.clock.sleep(_CATCH_UP)
+            self.unread.hold_clicks_no_longer()
 
     async def _run_monitor(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._begin_posting(), name="posting")
             group.create_task(self._miss_nothing(), name="what was missed")
+            group.create_task(self._read_located(), name="posts in doubt")
             group.create_task(self._run_timers(), name="timers")
 
     async def _run_timers(self) -> None:

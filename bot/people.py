@@ -26,7 +26,13 @@ from typing import Any, Literal, TypeVar
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from bot.errors import ConfigurationError, SlackError, SlackRefusedError, SlackUnreachableError
+from bot.errors import (
+    ConfigurationError,
+    RepliesUnread,
+    SlackError,
+    SlackRefusedError,
+    SlackUnreachableError,
+)
 from bot.routing import Audience
 from bot.settings.model import PersonalRoute, RouteSettings, Settings
 from bot.settings.problems import Place, dotted
@@ -63,6 +69,7 @@ _SAID: tuple[tuple[type[Exception], str, bool], ...] = (
     (LedgerInDoubt, phrases.NOT_SURE, True),
     (LedgersAway, phrases.LEDGERS_AWAY, False),
     (LockTimeout, phrases.BUSY, False),
+    (RepliesUnread, phrases.REPLIES_UNREAD, False),
     (SlackError, PEOPLE_UNKNOWN, False),
 )
 _FACTS = UNKNOWN_USER | NO_GROUP | _CHANNEL_GONE
@@ -147,7 +154,7 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text, recorded = phrases.STORAGE_FAILED, False
     if not recorded:
         _log.warning("nothing recorded for %s: %s", clarification_id, error)
-    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))
+    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout | RepliesUnread))
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +235,7 @@ async def within_budget(look_up: Awaitable[_T]) -> _T:
         async with asyncio.timeout(max(0.0, budget.left)):
             return await look_up
     except TimeoutError:
-        raise SlackUnreachableError("Slack did not say in time who someone is") from None
+        raise SlackUnreachableError("Slack did not answer in time") from None
     finally:
         budget.left -= time.monotonic() - begun
 
