@@ -137,10 +137,9 @@ class Conversation:
                 await self._unread.hear_thread(begun_by.key)
         except StorageUnavailable as error:
             _log.warning("cannot tell whether a thread was read: %s", error)
-        finally:
-            for message in sorted(self._held.pop(thread), key=lambda each: float(each.ts)):
-                self._in_work.discard(message.key)
-                self._enqueue(message)
+        for message in sorted(self._held.pop(thread), key=lambda each: float(each.ts)):
+            self._in_work.discard(message.key)
+            self._enqueue(message)
 
     def _enqueue(self, message: MessageEvent) -> None:
         if message.key in self._in_work:

@@ -221,8 +221,11 @@ async def test_direct_message_of_before_the_page_is_no_answer(built: Start) -> N
     assert (await bot.find(second)).is_open
 
 
-async def test_p10_thread_of_a_post_in_doubt_is_read_whole_and_leaves_the_mark(built: Start) -> None:
-    """Its channel's other threads were read meanwhile, up to a mark that is newer than the reply to this post."""
+@pytest.mark.parametrize("ahead", [2 * backfill.MARGIN, -60.0])
+async def test_p10_thread_of_a_post_in_doubt_is_read_whole_and_leaves_the_mark(
+    built: Start, ahead: float
+) -> None:
+    """Also where its channel's other threads were read up to a mark that is newer than the reply to this post."""
     bot = await built()
     record = await bot.open()
     about = (record.id, record.round, record.asked.producer, SESSION)
@@ -232,7 +235,7 @@ async def test_p10_thread_of_a_post_in_doubt_is_read_whole_and_leaves_the_mark(b
     message = bot.renderer.card(record)
     posted = await bot.web.chat_postMessage(channel=AGENTS, text=message.text, blocks=message.blocks)
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=str(posted["ts"]))
-    mark = f"{bot.clock.now().timestamp() + 2 * backfill.MARGIN:.6f}"
+    mark = f"{bot.clock.now().timestamp() + ahead:.6f}"
     await bot.memory.set_watermark(AGENTS, mark)
     await bot.backfill.expect()
     assert bot.unread.until(record.id) is not None
