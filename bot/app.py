@@ -999,8 +999,8 @@ class Bot:
         await self.backfill.caught_up()
 
     async def _read_located(self) -> None:
-        """Posts of unknown outcome are looked up, and people may have replied to them. Clicks on them wait for that, and
-        as long as others waited for what was missed.
+        """Read what people replied to posts of unknown outcome while we were away. Clicks on those wait for this, as long
+        as all clicks wait for what was missed at most.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self.backfill.run_located(), name="threads of posts in doubt")

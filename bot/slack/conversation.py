@@ -80,10 +80,11 @@ class Conversation:
         self._unkept.discard(message.key)
         if not fresh:
             return False
-        if message.missed or not message.thread_ts or not self._unread.is_in_doubt:
-            self._enqueue(message)
-        else:
+        waits = message.thread in self._held or (message.thread_ts and self._unread.is_in_doubt)
+        if waits and not message.missed:
             self._hold(message)
+        else:
+            self._enqueue(message)
         return True
 
     async def channel_renamed(self, old: str, new: str) -> None:

@@ -49,7 +49,7 @@ class Unread:
         self._doubtful.update(posts)
 
     def locate(self, post: str, root: Root) -> None:
-        """A post in doubt began, or belongs to, this thread, which is to be read."""
+        """A post in doubt is in this thread, which is to be read."""
         self._located[root] = post
 
     def read(self, threads: Iterable[Root | str]) -> None:
