@@ -3,7 +3,8 @@
 
 Order of the start (promise P10): producers and delivery at once; then, before new clicks are accepted, what was missed:
 events of producers, replies in threads, timers that ran out. Clicks wait for this ten seconds at most; the rest is done
-while clicks come in. No question expires before its thread was read, or minutes have passed.
+while clicks come in. Posts of unknown outcome are looked up meanwhile: only clicks on those wait for it. No question expires
+before its thread was read, or minutes have passed.
 """
 
 from __future__ import annotations
@@ -69,13 +70,14 @@ from bot.settings.model import Settings
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
 from bot.slack.app import SlackApp
-from bot.slack.backfill import PATIENCE, Backfill, Unread
+from bot.slack.backfill import Backfill
 from bot.slack.binding import Binding
 from bot.slack.conversation import Conversation
 from bot.slack.listeners import Handlers
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slack.typed import TypedMessages
+from bot.slack.unread import PATIENCE, Unread
 from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
 from bot.storage.store import Store, until_stored
 from bot.telemetry import Telemetry
@@ -794,6 +796,7 @@ class Bot:
             renderer=self.renderer,
             index=self.index,
             audiences=self.audiences,
+            unread=self.unread,
             clock=self.clock,
             refresh=self._refresh,
         )
@@ -815,6 +818,7 @@ class Bot:
         self.backfill = Backfill(
             web=self.web,
             memory=self.memory,
+            messages=self.messages,
             threads=self.threads,
             unread=self.unread,
             pulse=self.pulse,
@@ -867,6 +871,7 @@ class Bot:
             memory=self.memory,
             messages=self.messages,
             people=self.people,
+            unread=self.unread,
             clock=self.clock,
         )
         return Handlers(
@@ -891,6 +896,8 @@ class Bot:
             conversation=Conversation(
                 typed=typed,
                 memory=self.memory,
+                messages=self.messages,
+                unread=self.unread,
                 delivery=self.delivery,
                 gateway=self.gateway,
                 clock=self.clock,
@@ -934,6 +941,7 @@ class Bot:
                 lists=lists,
                 access=access,
                 clock=clock,
+                hear=self.unread.hear,
                 to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
             ),
             turns=OnCallTurns(
@@ -990,16 +998,25 @@ class Bot:
         """What producers and people said while we were away."""
         await self.producers.first_contact(_CONTACT)
         await self.intake.drained()
-        # Posts of unknown outcome are looked up first: people may have replied to them.
-        await self.messages.in_flight.settled()
         self.slack.look_back()
         await self.backfill.caught_up()
+
+    async def _read_located(self) -> None:
+        """Read what people replied to posts of unknown outcome while we were away. Clicks on those wait for this, as long
+        as all clicks wait for what was missed at most.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.backfill.run_located(), name="threads of posts in doubt")
+            await self._introduced.wait()
+            await self.clock.sleep(_CATCH_UP)
+            self.unread.hold_clicks_no_longer()
 
     async def _run_monitor(self) -> None:
         """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._begin_posting(), name="posting")
             group.create_task(self._miss_nothing(), name="what was missed")
+            group.create_task(self._read_located(), name="posts in doubt")
             group.create_task(self._run_timers(), name="timers")
 
     async def _run_timers(self) -> None:

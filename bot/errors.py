@@ -13,7 +13,8 @@
     ├── BackupError             a backup cannot be made, or is none that can be restored
     ├── SlackError              Slack cannot be used
     │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
-    │   └── SlackRefusedError       Slack said no, and would say so again
+    │   ├── SlackRefusedError       Slack said no, and would say so again
+    │   └── RepliesUnread           replies written while the bot was down are still being read
     ├── PagerError              a pager outside Slack did not take a page
     ├── RenderError             a template gave something that Slack would not take
     ├── BadPress                a control carries a payload that is not ours, or of another release
@@ -103,6 +104,10 @@ class SlackRefusedError(SlackError):
     def __init__(self, message: str | None = None, *, code: str | None = None) -> None:
         self.code = code
         super().__init__(message)
+
+
+class RepliesUnread(SlackError):
+    """Replies that were written while the bot was down have not been read yet."""
 
 
 class PagerError(ClarifyBotError):

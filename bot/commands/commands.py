@@ -124,8 +124,9 @@ class Commands:
 class Changes:
     """Commands that change a clarification: answer, resolve, escalate, abandon, take. The router decides.
 
-    `to_plain`: what a person typed in Slack, as plain text. All methods raise what `Router.answer` raises, and
-    SlackError where Slack does not tell who somebody is; nothing was changed then.
+    `to_plain`: what a person typed in Slack, as plain text. `hear`: returns when earlier replies to a question are known.
+    All methods raise what `Router.answer` raises, and SlackError where Slack does not tell who somebody is, or what
+    was replied before; nothing was changed then.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Changes:
         lists: Lists,
         access: Access,
         clock: Clock,
+        hear: Callable[[str, float | None], Awaitable[None]],
         to_plain: Callable[[str], str],
     ) -> None:
         self._router = router
@@ -143,6 +145,7 @@ class Changes:
         self._lists = lists
         self._access = access
         self._clock = clock
+        self._hear = hear
         self._to_plain = to_plain
 
     async def apply(self, command: Change, person: Person) -> Draft:
@@ -172,6 +175,7 @@ class Changes:
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
         if (refusal := await self._access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
+        await self._hear(record.id, person.deadline)
         by = await self._access.control.decider(person, several=record.asked.needed > 1)
         text, name, now = self._to_plain(command.words), _clean(record.id, 40), self._clock.now()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
@@ -129,6 +130,12 @@ class InFlight:
             else:
                 raise StorageUnavailable("Another bot is posting there and has not stored the place yet.")
 
+    async def ended(self, keys: AbstractSet[str]) -> AbstractSet[str]:
+        """Those of these messages whose outcome is known, as soon as there are any."""
+        while not (known := keys - self._channels.keys()):
+            await self._changed.wait()
+        return known
+
     async def settled(self) -> None:
         """Returns when every outcome is known."""
         while self._channels:
@@ -199,6 +206,13 @@ class Messages:
             """select * from messages
                where channel = :channel and ts is null and intent_at is not null and failed is null""",
             channel=channel,
+        )
+
+    async def begun_threads(self) -> list[Row]:
+        """The posts whose outcome is not known, and that begin a thread if they are in Slack."""
+        return await self._rows(
+            """select * from messages
+               where ts is null and intent_at is not null and failed is null and thread_ts is null"""
         )
 
     async def unfinished(self) -> list[Row]:

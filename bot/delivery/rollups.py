@@ -134,17 +134,18 @@ class RollupThreads:
     async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
         """The clarifications that the roll-up card at a place holds now; None if there is no roll-up card."""
         row = await self._messages.landed_at(channel, ts)
-        return await self._held(row) if row is not None and row.kind == "rollup" else None
+        return await self.held_by(row) if row is not None and row.kind == "rollup" else None
 
     async def open_rollups(self) -> list[RollupPlace]:
         """The roll-up cards that may still change."""
         return [
-            RollupPlace(row.channel, row.ts, await self._held(row))
+            RollupPlace(row.channel, row.ts, await self.held_by(row))
             for row in await self._messages.rollups()
             if row.channel is not None and row.ts is not None
         ]
 
-    async def _held(self, row: Row) -> tuple[str, ...]:
+    async def held_by(self, row: Row) -> tuple[str, ...]:
+        """The clarifications that a roll-up card holds now."""
         rounds = {each.id: each.round for each in self._rollups.open_in(rolled_up(row))}
         cards = await self._messages.cards_of(rounds)
         begun = {(card.clarification, card.round) for card in cards if card.ts or card.intent_at}

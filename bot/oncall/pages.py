@@ -366,6 +366,16 @@ class Pages:
         )
         return found is not None
 
+    async def clarifications_of(self, key: str) -> tuple[str, ...]:
+        """The clarifications of the page that has this message."""
+        rows = await self._store.read(
+            """select distinct i.clarification from page_sendings s
+               join page_items p on p.page = s.page join incidents i on i.id = p.incident
+               where s.message = :key and i.clarification is not null""",
+            key=key,
+        )
+        return tuple(row["clarification"] for row in rows)
+
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
         """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
         an answer.

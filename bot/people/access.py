@@ -78,7 +78,7 @@ async def in_time(deadline: float | None, look_up: Awaitable[_T]) -> _T:
         async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
             return await look_up
     except TimeoutError:
-        raise SlackUnreachableError("Slack did not say in time who someone is") from None
+        raise SlackUnreachableError("Slack did not answer in time") from None
 
 
 def may_answer(

@@ -31,6 +31,7 @@ from bot.slack.binding import AnyPress, Binding
 from bot.slack.payloads import Click, Request, Spot, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
+from bot.slack.unread import Unread
 from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
 from bot.views import phrases
 from bot.views.blockkit import nearest, pages_of
@@ -88,6 +89,7 @@ class Answering:
         renderer: Renderer,
         index: Index,
         audiences: Audiences,
+        unread: Unread,
         clock: Clock,
         refresh: Callable[[str], None],
     ) -> None:
@@ -100,6 +102,7 @@ class Answering:
         self._renderer = renderer
         self._index = index
         self._audiences = audiences
+        self._unread = unread
         self._clock = clock
         self._refresh = refresh
 
@@ -138,6 +141,7 @@ class Answering:
 
         person, place, now = sent.person, sent.place, self._clock.now()
         try:
+            await self._unread.hear(press.clarification, person.deadline)
             reaction = await self.answer(
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
             )
@@ -240,10 +244,12 @@ class Answering:
     async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
         match press.verb:
             case "yes" | "no" | "choice" | "select" | "accept" | "reject":
+                await self._unread.hear(press.clarification, person.deadline)
                 reaction = await self._answer_by_press(press, person, place)
             case "take" | "letgo":
                 reaction = await self._own(press, person, place)
             case "which":
+                await self._unread.hear(press.clarification, person.deadline)
                 reaction = await self._answer_with_kept_text(press, person, place)
             case "answer" | "review":
                 reaction = await self._open(press, person, place)

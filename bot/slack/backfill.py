@@ -6,6 +6,9 @@ costs least calls: few open threads of a channel are asked for one by one; many 
 history, whose roots show `latest_reply`. A thread's root can be older than the watermark, so what the history does
 not show is asked for as well. Source: docs.slack.dev, conversations.history and conversations.replies.
 
+A post whose outcome was not known at the start may have begun a thread as well. Clicks do not wait until all of those are
+looked up: once the place of one is known, its thread is read first, and whole.
+
 Slack may let an app read once a minute only (`HistoryAllowance`): what was read is handled at once, and nothing is read
 twice. Meanwhile the end of a question whose thread is `Unread` waits, for minutes at most.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -24,10 +27,12 @@ from typing import Any
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Messages
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageUnavailable
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
-from bot.slack.threads import Asked, Root, Threads
+from bot.slack.threads import Root, Threads
+from bot.slack.unread import Unread
 from bot.slackapi import Call, Pulse, SlackBusyError, ask
 from core.clock import Clock, backoff
 
@@ -38,7 +43,6 @@ MARGIN = 300.0
 _PAGE = 500
 _LONGEST_WAIT = 60.0
 _FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between looks that failed
-PATIENCE = timedelta(minutes=5)
 LIMITED = (
     "Slack seems to allow this app one history call a minute, as for apps sold outside its Marketplace: "
     "replies written while the bot was away may be found minutes late"
@@ -46,45 +50,6 @@ LIMITED = (
 _MINUTE = timedelta(minutes=1)
 _LONG = 20.0  # seconds
 _HARDLY_ANY, _MANY = 2, 4  # calls within a minute
-
-
-class Unread:
-    """The questions that may not expire yet, because their threads have not been read.
-
-    `expect` what is to be read, then say what was `read`; `until` tells how long a question waits. `released` is called
-    when questions need not wait any more.
-    """
-
-    def __init__(self, clock: Clock, released: Callable[[], None], patience: timedelta = PATIENCE) -> None:
-        self._clock = clock
-        self._released = released
-        self._patience = patience
-        self._threads: dict[str, set[Root]] = {}
-        self._until: dict[str, datetime] = {}
-
-    def expect(self, asked: Asked) -> None:
-        """These threads are to be read. The patience with a question that waits already is not renewed."""
-        until = self._clock.now() + self._patience
-        for root, clarifications in asked.items():
-            for each in clarifications:
-                self._threads.setdefault(each, set()).add(root)
-                self._until.setdefault(each, until)
-
-    def read(self, roots: Iterable[Root]) -> None:
-        """These threads have been read and handled, or cannot be read."""
-        gone = set(roots)
-        for threads in self._threads.values():
-            threads.difference_update(gone)
-        known = [each for each, threads in self._threads.items() if not threads]
-        for each in known:
-            del self._threads[each], self._until[each]
-        if known:
-            self._released()
-
-    def until(self, clarification: str) -> datetime | None:
-        """When its end need not wait any longer; None: it need not wait."""
-        until = self._until.get(clarification)
-        return until if until is not None and until > self._clock.now() else None
 
 
 class HistoryAllowance:
@@ -132,7 +97,8 @@ class _Channel:
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 
-    `schedule_catch_up` whenever something may have been missed; `run` looks in the background until all was found.
+    `schedule_catch_up` whenever something may have been missed; `run` looks in the background until all was found, and
+    `run_located` notices where posts in doubt are.
 
     `look` reads until nothing is left, also what is scheduled meanwhile.
     """
@@ -142,6 +108,7 @@ class Backfill:
         *,
         web: AsyncWebClient,
         memory: SlackMemory,
+        messages: Messages,
         threads: Threads,
         unread: Unread,
         pulse: Pulse,
@@ -150,6 +117,7 @@ class Backfill:
     ) -> None:
         self._web = web
         self._memory = memory
+        self._messages = messages
         self._threads = threads
         self._unread = unread
         self._allowance = HistoryAllowance()
@@ -159,6 +127,8 @@ class Backfill:
         self._scheduled = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._again = False  # what is being read may have been read too early: all of it is read once more
+        self._in_doubt: set[str] = set()  # the keys of posts that may have begun threads
+        self._located: set[Root] = set()  # the threads of those that did
         self._channels: dict[str, _Channel] = {}
 
     @property
@@ -173,6 +143,9 @@ class Backfill:
             StorageUnavailable: what is open in Slack is not known.
         """
         self._unread.expect(await self._threads.open())
+        in_doubt = await self._threads.in_doubt()
+        self._unread.doubt(in_doubt)
+        self._in_doubt.update(in_doubt)
 
     def schedule_catch_up(self) -> None:
         """Something may have been missed until now."""
@@ -183,6 +156,25 @@ class Backfill:
     async def caught_up(self) -> None:
         """Returns when no catch-up is scheduled."""
         await self._caught_up.wait()
+
+    async def run_located(self) -> None:
+        """Have the threads read that posts in doubt began, each as soon as its place is known. Returns when all are."""
+        while self._in_doubt:
+            for key in await self._messages.in_flight.ended(self._in_doubt):
+                try:
+                    row = await self._messages.get(key)
+                except StorageUnavailable as error:
+                    _log.warning("looking for missed messages later: %s", error)
+                    await self._clock.sleep(_FIRST_LOOK)
+                    break
+                self._in_doubt.discard(key)
+                if row is None or row.channel is None or row.ts is None:
+                    self._unread.read([key])
+                    continue
+                root = Root(row.channel, row.thread_ts or row.ts)
+                self._unread.locate(key, root)
+                self._located.add(root)
+                self._scheduled.set()
 
     async def run(self) -> None:
         """Look whenever a catch-up is scheduled. What cannot be stored or handled is tried again, ever later."""
@@ -231,11 +223,12 @@ class Backfill:
         Raises:
             StorageUnavailable: what was found could not be kept; called again, it goes on from there.
         """
-        self._again = True
         found = 0
-        while self._again or self._channels:
+        while self._again or self._located or self._channels:
             if self._again:
                 await self._begin()
+            if self._located:
+                await self._begin_located()
             if self._channels:
                 found += await self._next()
         return found
@@ -251,10 +244,22 @@ class Backfill:
         for place, root in enumerate(asked):
             mark = marks[root.channel]
             # Replies may have been on their way when the mark was set; taken ones are known by their ts.
-            fresh = _Channel(mark, max(0.0, float(mark) - MARGIN), now, mark)
-            channel = self._channels.setdefault(root.channel, fresh)
-            channel.order[root] = place
-            channel.prepared = False
+            self._add(root, place, _Channel(mark, max(0.0, float(mark) - MARGIN), now, mark))
+
+    async def _begin_located(self) -> None:
+        """The threads of posts whose places are known by now are to be read from their beginning: someone may be waiting."""
+        for root in list(self._located):
+            mark = await self._memory.watermark(root.channel) or "0"
+            self._located.discard(root)
+            # It begins at the mark, which therefore stays: the channel's other threads are not read for this one.
+            self._add(root, -1, _Channel(mark, float(root.ts), float(mark), mark))
+
+    def _add(self, root: Root, place: int, fresh: _Channel) -> None:
+        """A thread is to be read; its channel is `fresh` unless some of its threads are to be read already."""
+        channel = self._channels.setdefault(root.channel, fresh)
+        channel.since = min(channel.since, fresh.since)
+        channel.order[root] = place
+        channel.prepared = False
 
     async def _next(self) -> int:
         """Read the most urgent thread; returns how many replies were new."""

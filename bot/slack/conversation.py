@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SlackMemory
+from bot.delivery.messages import Messages
 from bot.errors import StorageUnavailable
 from bot.slack.payloads import KINDS, MessageEvent
 from bot.slack.socket import Background
 from bot.slack.typed import TypedMessages, TypedResponse
+from bot.slack.unread import Unread
 from bot.slackapi import Gateway
 from bot.views import phrases
 from core.clock import Clock
@@ -35,6 +37,8 @@ class Conversation:
         *,
         typed: TypedMessages,
         memory: SlackMemory,
+        messages: Messages,
+        unread: Unread,
         delivery: Delivery,
         gateway: Gateway,
         clock: Clock,
@@ -43,6 +47,8 @@ class Conversation:
     ) -> None:
         self._typed = typed
         self._memory = memory
+        self._messages = messages
+        self._unread = unread
         self._delivery = delivery
         self._gateway = gateway
         self._clock = clock
@@ -50,6 +56,7 @@ class Conversation:
         self._catch_up = catch_up
         self._waiting: dict[Thread, deque[MessageEvent]] = defaultdict(deque)
         self._busy: dict[Thread, asyncio.Event] = {}  # set when its messages are handled
+        self._held: dict[Thread, list[MessageEvent]] = {}  # live ones, behind those that were missed
         self._in_work: set[str] = set()
         self._resumed: set[str] = set()
         self._left: set[str] = set()
@@ -73,7 +80,11 @@ class Conversation:
         self._unkept.discard(message.key)
         if not fresh:
             return False
-        self._enqueue(message)
+        waits = message.thread in self._held or (message.thread_ts and self._unread.is_in_doubt)
+        if waits and not message.missed:
+            self._hold(message)
+        else:
+            self._enqueue(message)
         return True
 
     async def channel_renamed(self, old: str, new: str) -> None:
@@ -109,6 +120,27 @@ class Conversation:
         for ended in [self._busy.get(each) for each in (self._busy if threads is None else threads)]:
             if ended is not None:
                 await ended.wait()
+
+    def _hold(self, message: MessageEvent) -> None:
+        """Have it handled once its thread was read, if the place of the thread's first message was in doubt: replies that
+        were missed come before it.
+        """
+        self._in_work.add(message.key)
+        held = self._held.setdefault(message.thread, [])
+        held.append(message)
+        if len(held) == 1:
+            self._later.run(self._release(message.thread), "replies behind missed ones")
+
+    async def _release(self, thread: Thread) -> None:
+        try:
+            begun_by = await self._messages.landed_at(*thread)
+            if begun_by is not None:
+                await self._unread.hear_thread(begun_by.key)
+        except StorageUnavailable as error:
+            _log.warning("cannot tell whether a thread was read: %s", error)
+        for message in sorted(self._held.pop(thread), key=lambda each: float(each.ts)):
+            self._in_work.discard(message.key)
+            self._enqueue(message)
 
     def _enqueue(self, message: MessageEvent) -> None:
         if message.key in self._in_work:

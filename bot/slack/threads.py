@@ -16,7 +16,7 @@ from bot.routing import Audiences, Thread
 from bot.slack.payloads import MessageEvent
 from core.clarification import Clarification, parse_id
 from core.errors import NotFound
-from core.index import Index, urgency
+from core.index import Index, Session, urgency
 from core.ledger import Ledger
 from core.records import parse
 
@@ -63,11 +63,8 @@ class Threads:
         """The threads in which somebody may have answered, each with the open questions that it is about; those whose
         time runs out first come first, none last.
         """
-        known = [each for each in self._index if each.is_open]
-        ends = {each.id: urgency(each) for each in known}
-        waiting: dict[tuple[str, str], set[str]] = {}
-        for each in known:
-            waiting.setdefault(self._audiences.thread(each), set()).add(each.id)
+        ends = {each.id: urgency(each) for each in self._index if each.is_open}
+        waiting = self._waiting()
         asked: dict[Root, set[str]] = {}
 
         def add(channel: str, ts: str, about: Collection[str]) -> None:
@@ -85,6 +82,31 @@ class Threads:
             return not about, min((ends[each] for each in about if each in ends), default=(inf, inf)), root
 
         return {root: frozenset(asked[root]) for root in sorted(asked, key=order)}
+
+    async def in_doubt(self) -> Mapping[str, frozenset[str]]:
+        """The posts of unknown outcome that may have begun threads, by their keys, each with the open questions that
+        such a thread is about.
+        """
+        waiting = self._waiting()
+        found: dict[str, frozenset[str]] = {}
+        for row in await self._messages.begun_threads():
+            about: Collection[str]
+            if row.kind == "page":
+                about = await self._pages.clarifications_of(row.key)
+            elif row.kind == "rollup":
+                about = await self._rollups.held_by(row)
+            else:
+                about = waiting.get((row.producer or "", row.session_id or ""), ())
+            found[row.key] = frozenset(about)
+        return found
+
+    def _waiting(self) -> Mapping[Session, Collection[str]]:
+        """The open questions, by the session in whose thread they are shown."""
+        found: dict[Session, set[str]] = {}
+        for each in self._index:
+            if each.is_open:
+                found.setdefault(self._audiences.thread(each), set()).add(each.id)
+        return found
 
     async def asked_in(self, channel: str, ts: str) -> list[Clarification]:
         """The questions of a thread: asked in it, or those of the page or roll-up card that begins it.

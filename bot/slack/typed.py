@@ -25,6 +25,7 @@ from bot.slack import mrkdwn
 from bot.slack.answering import Answering
 from bot.slack.payloads import MessageEvent, Request, moment
 from bot.slack.threads import Threads
+from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.reaction import Reaction, explained
@@ -89,6 +90,7 @@ class TypedMessages:
         memory: SlackMemory,
         messages: Messages,
         people: People,
+        unread: Unread,
         clock: Clock,
     ) -> None:
         self._answering = answering
@@ -97,6 +99,7 @@ class TypedMessages:
         self._memory = memory
         self._messages = messages
         self._people = people
+        self._unread = unread
         self._clock = clock
 
     async def take(self, message: MessageEvent) -> TypedResponse:
@@ -145,6 +148,7 @@ class TypedMessages:
                 return await self._which(waiting, text, request.person, place, request.ts)
             if not waiting:
                 return Reaction(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
+            await self._unread.hear(waiting[0].id, request.person.deadline)
             return await self._answered(waiting[0], text, request.person, place, self._clock.now())
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "of that id")

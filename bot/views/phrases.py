@@ -36,6 +36,10 @@ NO_OPEN_QUESTION = "No question is open in this thread."
 PEOPLE_UNKNOWN = "Slack did not say who you are, so nothing was recorded. Please try again in a moment."
 STORAGE_FAILED = "Your answer could not be saved, so it does not count. Please try again in a moment."
 NOT_SURE = "The database went away just then, so I don't know yet whether this was saved. The card will show it as soon as I know."
+REPLIES_UNREAD = (
+    "I just started and am still checking whether someone answered this question before. "
+    "Nothing was changed. Please click again in a few seconds."
+)
 FILE_ONLY = "A file alone is not an answer. Please write the answer in words."
 NOT_KEPT = (
     "Your reply could not be saved, so it does not count yet. I'll read it again as soon as the storage works; "

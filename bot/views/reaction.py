@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bot.errors import SlackError
+from bot.errors import RepliesUnread, SlackError
 from bot.views import inert, phrases
 from core.clarification import ArgumentsChanged, Clarification, NotOpen, Superseded
 from core.errors import (
@@ -28,6 +28,7 @@ _FIXED: tuple[tuple[type[Exception], str, bool], ...] = (
     (LedgerInDoubt, phrases.NOT_SURE, True),
     (LedgersAway, phrases.LEDGERS_AWAY, False),
     (LockTimeout, phrases.BUSY, False),
+    (RepliesUnread, phrases.REPLIES_UNREAD, False),
     (SlackError, phrases.PEOPLE_UNKNOWN, False),
 )
 _log = logging.getLogger("clarify.slack")
@@ -70,4 +71,4 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text, recorded = phrases.STORAGE_FAILED, False
     if not recorded:
         _log.warning("nothing recorded for %s: %s", clarification_id, error)
-    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout))
+    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout | RepliesUnread))

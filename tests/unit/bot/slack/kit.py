@@ -18,8 +18,8 @@ from bot import app
 from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
-from bot.slack.backfill import Unread
 from bot.slack.socket import SlackSocket, Timing
+from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.storage.store import Store
 from bot.views.render import Message
@@ -217,6 +217,11 @@ class Bot(app.Bot):
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
         self.index.put(summarize(record))
+
+    async def look_back(self) -> int:
+        """Have missed messages looked for; how many were new."""
+        self.backfill.schedule_catch_up()
+        return await self.backfill.look()
 
     async def _shown(self, record: Clarification, ts: str) -> None:
         await self.store.run(

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bot.people.access import Person
+from bot.people.access import Person, lookup_deadline
+from bot.slack.listeners import USE_AS_ANSWER
 from bot.slack.payloads import Spot, Submission
 from bot.slackapi import Place
 from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
@@ -31,6 +32,30 @@ async def test_modal_while_the_ledger_is_locked_keeps_what_was_typed(bot: Bot) -
 
     assert "try again" in outcome.errors["answer.freetext"]
     assert (await bot.find(record)).is_open
+    assert (await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})).ok
+    assert (await bot.find(record)).asked.response == "blue"
+
+
+async def test_p10_answers_elsewhere_than_on_the_card_wait_for_replies_that_are_unread(
+    bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place of a card became known, and its thread is yet to be read."""
+    record, ts = await bot.asked(kinds=("freetext",))
+    note = await bot.ws.post(ADE, AGENTS, "note: blue", thread_ts=ts)
+    await open_answer(bot, ADE, ts)
+    bot.unread.doubt({"card:1": frozenset({record.id})})
+    monkeypatch.setattr("bot.people.access.LOOK_UPS", 0.05)
+
+    outcome = await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})
+    assert "still checking" in outcome.errors["answer.freetext"]
+    assert (await bot.ws.shortcut(ADE, USE_AS_ANSWER, note.ts, AGENTS)).ok
+    await bot.ws.wait_for(lambda: [words for words in bot.told(ADE) if "still checking" in words])
+    which = Press("which", record.id, record.round, "kept")
+    reaction = await bot.answering.press(which, Person(TEAM, ADE, lookup_deadline()), Place(AGENTS, ts))
+    assert "still checking" in reaction.text
+
+    assert (await bot.find(record)).is_open
+    bot.unread.read(["card:1"])
     assert (await bot.ws.submit_view(ADE, {"answer.freetext": "blue"})).ok
     assert (await bot.find(record)).asked.response == "blue"
 

@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from bot.delivery.messages import Fresh
 from bot.slack import backfill
 from bot.slack.backfill import HistoryAllowance
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO
 from core.clarification import Clarification, Decider
 from tests.unit.bot.slack.conftest import Start
-from tests.unit.bot.slack.kit import Bot
+from tests.unit.bot.slack.kit import AGENT, SESSION, Bot
 from tests.unit.bot.slack.test_typed import Paging, dm, escalated
 
 
@@ -24,7 +25,7 @@ async def test_first_of_several_missed_replies_wins(built: Start) -> None:
     for user, text in ((GIO, "yes"), (ADE, "note: hm"), (FOLAKE, "no"), (ADE, "yes")):
         await bot.ws.post(user, AGENTS, text, thread_ts=ts)
 
-    assert await bot.backfill.look() == 4
+    assert await bot.look_back() == 4
 
     found = await bot.find(record)
     assert found.asked.response is False
@@ -39,8 +40,8 @@ async def test_reply_that_was_heard_is_not_taken_again(bot: Bot) -> None:
     await bot.ws.post(ADE, AGENTS, "unreadable", thread_ts=ts)
     await bot.ws.wait_for(lambda: bot.told(ADE))
 
-    assert await bot.backfill.look() == 0
-    assert await bot.backfill.look() == 0
+    assert await bot.look_back() == 0
+    assert await bot.look_back() == 0
 
     assert len(bot.told(ADE)) == 1
     assert (await bot.find(record)).is_open
@@ -51,12 +52,12 @@ async def test_reply_older_than_the_question_is_no_answer(built: Start) -> None:
     bot = await built()
     first, ts = await bot.asked(question="First?")
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-    await bot.backfill.look()
+    await bot.look_back()
     await bot.ws.post(FOLAKE, AGENTS, "no", thread_ts=ts)
     second = await bot.open(question="Second?")
     await bot.card(second, thread_ts=ts)
 
-    assert await bot.backfill.look() == 1
+    assert await bot.look_back() == 1
 
     assert not (await bot.find(first)).is_open
     assert (await bot.find(second)).is_open
@@ -70,7 +71,7 @@ async def test_reply_in_time_counts_although_found_after_the_expiry(built: Start
     while datetime.now(UTC).timestamp() < float(message.ts) + 0.35:
         await bot.clock.sleep(0.05)
 
-    await bot.backfill.look()
+    await bot.look_back()
 
     assert (await bot.find(record)).asked.response is True
 
@@ -81,12 +82,12 @@ async def test_many_threads_are_asked_for_only_where_something_moved(
     bot = await built()
     monkeypatch.setattr(backfill, "FEW", 3)
     cards = [await bot.asked(session_id=f"sess_{n}", question=f"Q{n}?") for n in range(6)]
-    await bot.backfill.look()
+    await bot.look_back()
     bot.ws.calls.clear()
     record, ts = cards[2]
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
 
-    assert await bot.backfill.look() == 1
+    assert await bot.look_back() == 1
 
     assert (await bot.find(record)).asked.response is True
     assert asked_for(bot, "conversations.history") == 1
@@ -104,7 +105,7 @@ async def test_long_thread_is_read_on_where_slack_says_to_wait(
     bot.ws.faults.add(
         "conversations.replies", "429:0.01", times=9
     )  # more refusals than a call is repeated elsewhere
-    assert await bot.backfill.look() == 4
+    assert await bot.look_back() == 4
     assert (await bot.find(record)).asked.response is True
     read = [c.args.get("cursor") for c in bot.ws.calls if c.method == "conversations.replies" and not c.fault]
     assert len(read) == len(set(read))  # no page twice
@@ -117,7 +118,7 @@ async def test_p10_mark_does_not_pass_what_was_read_first(built: Start) -> None:
     _, second = await bot.asked(session_id="sess_2")
     begun = datetime.now(UTC).timestamp()
     bot.ws.faults.add("conversations.replies", "429:0.5", times=1)
-    reading = asyncio.create_task(bot.backfill.look())
+    reading = asyncio.create_task(bot.look_back())
     await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
     await bot.ws.post(ADE, AGENTS, "note: later", thread_ts=second)
     await reading
@@ -133,7 +134,7 @@ async def test_p10_questions_wait_until_their_thread_was_read(built: Start) -> N
     other, _ = await bot.asked(session_id="sess_2", question="Other?")
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
     bot.ws.faults.add("conversations.replies", "429:0.3", times=1)
-    reading = asyncio.create_task(bot.backfill.look())
+    reading = asyncio.create_task(bot.look_back())
     await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
     assert bot.unread.until(record.id) is not None
     assert bot.unread.until(other.id) is not None
@@ -165,7 +166,7 @@ async def test_trouble_that_passes_is_waited_for(built: Start, fault: str) -> No
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
     bot.ws.faults.add("conversations.replies", fault, times=1)
 
-    await bot.backfill.look()
+    await bot.look_back()
 
     assert (await bot.find(record)).asked.response is True
 
@@ -176,9 +177,9 @@ async def test_channel_that_cannot_be_read_is_left_for_the_next_time(built: Star
     await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
     bot.ws.faults.add("conversations.replies", "refuse:not_in_channel", times=1)
 
-    assert await bot.backfill.look() == 0
+    assert await bot.look_back() == 0
     assert await bot.memory.watermark(AGENTS) is None
-    assert await bot.backfill.look() == 1
+    assert await bot.look_back() == 1
 
     assert (await bot.find(record)).asked.response is True
     assert await bot.memory.watermark(AGENTS) is not None
@@ -200,8 +201,8 @@ async def test_answer_to_a_page_written_while_down_counts(built: Start, in_threa
     record, page = await paged(bot, paging)
     await bot.ws.post(ADE, paging.channel, "yes", thread_ts=page if in_thread else None)
 
-    assert await bot.backfill.look() == 1
-    assert await bot.backfill.look() == 0
+    assert await bot.look_back() == 1
+    assert await bot.look_back() == 0
 
     assert (await bot.find(record)).asked.response is True
     assert "is answered" in bot.ws.direct(ADE)[-1].text
@@ -215,6 +216,38 @@ async def test_direct_message_of_before_the_page_is_no_answer(built: Start) -> N
     await bot.router.abandon(first.id, Decider("user:os/ade@home", "shell"))
     second, _ = await paged(bot, paging, question="Second?", session_id="other")
 
-    await bot.backfill.look()
+    await bot.look_back()
 
     assert (await bot.find(second)).is_open
+
+
+@pytest.mark.parametrize("ahead", [2 * backfill.MARGIN, -60.0])
+async def test_p10_thread_of_a_post_in_doubt_is_read_whole_and_leaves_the_mark(
+    built: Start, ahead: float
+) -> None:
+    """Also where its channel's other threads were read up to a mark that is newer than the reply to this post."""
+    bot = await built()
+    record = await bot.open()
+    about = (record.id, record.round, record.asked.producer, SESSION)
+    card = Fresh("card:1", "card", AGENTS, *about, asker=AGENT)
+    (row,) = await bot.messages.want([card])
+    await bot.messages.intend(row, AGENTS, None, bot.clock.now().timestamp(), opens_thread=True)
+    message = bot.renderer.card(record)
+    posted = await bot.web.chat_postMessage(channel=AGENTS, text=message.text, blocks=message.blocks)
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=str(posted["ts"]))
+    mark = f"{bot.clock.now().timestamp() + ahead:.6f}"
+    await bot.memory.set_watermark(AGENTS, mark)
+    await bot.backfill.expect()
+    assert bot.unread.until(record.id) is not None
+    begun = await bot.messages.get(row.key)
+    assert begun is not None
+
+    await bot.messages.adopt(begun, str(posted["ts"]), "adopted")
+    await bot.backfill.run_located()
+    assert bot.unread.until(record.id) is not None
+    assert await bot.backfill.look() == 1
+
+    assert bot.unread.until(record.id) is None
+    assert not bot.unread.is_in_doubt
+    assert (await bot.find(record)).asked.response is True
+    assert await bot.memory.watermark(AGENTS) == mark

@@ -1,0 +1,112 @@
+"""Knows which questions may have been answered in threads that the bot has not read yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from bot.errors import RepliesUnread, SlackUnreachableError
+from bot.people.access import in_time
+from bot.slack.threads import Asked, Root
+from core.clock import Clock
+
+PATIENCE = timedelta(minutes=5)
+
+
+class Unread:
+    """The questions that may not expire yet, because their threads have not been read.
+
+    `expect` what is to be read, then say what was `read`; `until` tells how long a question waits. `released` is called
+    when questions need not wait any more.
+
+    A post whose place is not known yet may have begun a thread. It is kept by its key (`doubt`) until its place is
+    known (`locate`) and its thread was read. Clicks on its questions wait for that, and live replies in its thread:
+    someone may have answered there before.
+    """
+
+    def __init__(self, clock: Clock, released: Callable[[], None], patience: timedelta = PATIENCE) -> None:
+        self._clock = clock
+        self._released = released
+        self._patience = patience
+        self._threads: dict[str, set[Root | str]] = {}
+        self._until: dict[str, datetime] = {}
+        self._doubtful: set[str] = set()
+        self._located: dict[Root, str] = {}
+        self._changed = asyncio.Event()
+
+    def expect(self, asked: Asked | Mapping[str, frozenset[str]]) -> None:
+        """These threads are to be read. The patience with a question that waits already is not renewed."""
+        until = self._clock.now() + self._patience
+        for thread, clarifications in asked.items():
+            for each in clarifications:
+                self._threads.setdefault(each, set()).add(thread)
+                self._until.setdefault(each, until)
+
+    def doubt(self, posts: Mapping[str, frozenset[str]]) -> None:
+        """These posts may have begun threads; each with the questions that those would be about."""
+        self.expect(posts)
+        self._doubtful.update(posts)
+
+    def locate(self, post: str, root: Root) -> None:
+        """A post in doubt is in this thread, which is to be read."""
+        self._located[root] = post
+
+    def read(self, threads: Iterable[Root | str]) -> None:
+        """These threads have been read and handled, or cannot be read; or there is none, of a post by its key."""
+        gone = set(threads)
+        gone |= {self._located.pop(each) for each in gone & self._located.keys() if isinstance(each, Root)}
+        if gone & self._doubtful:
+            self._doubtful -= gone
+            self._tell_waiting()
+        for unread in self._threads.values():
+            unread.difference_update(gone)
+        known = [each for each, unread in self._threads.items() if not unread]
+        for each in known:
+            del self._threads[each], self._until[each]
+        if known:
+            self._released()
+
+    def until(self, clarification: str) -> datetime | None:
+        """When its end need not wait any longer; None: it need not wait."""
+        until = self._until.get(clarification)
+        return until if until is not None and until > self._clock.now() else None
+
+    def hold_clicks_no_longer(self) -> None:
+        """What is still in doubt is found too late for people to wait for it."""
+        self._doubtful.clear()
+        self._tell_waiting()
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether anything waits for the place or the thread of a post."""
+        return bool(self._doubtful)
+
+    async def hear(self, clarification: str, deadline: float | None) -> None:
+        """Wait until the replies to a question's posts in doubt are read, before a click may decide it. `deadline`: as of the
+        look-ups of who clicked.
+
+        Raises:
+            RepliesUnread: that takes longer than a click can wait.
+        """
+        if not self._is_in_doubt(clarification):
+            return
+        try:
+            await in_time(deadline, self._heard(lambda: not self._is_in_doubt(clarification)))
+        except SlackUnreachableError as error:
+            raise RepliesUnread from error
+
+    async def hear_thread(self, post: str) -> None:
+        """Wait until the thread of a post was read, where the post was in doubt."""
+        await self._heard(lambda: post not in self._doubtful)
+
+    def _is_in_doubt(self, clarification: str) -> bool:
+        return not self._doubtful.isdisjoint(self._threads.get(clarification, ()))
+
+    async def _heard(self, is_read: Callable[[], bool]) -> None:
+        while not is_read():
+            await self._changed.wait()
+
+    def _tell_waiting(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
