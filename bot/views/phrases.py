@@ -38,7 +38,7 @@ STORAGE_FAILED = "Your answer could not be saved, so it does not count. Please t
 NOT_SURE = "The database went away just then, so I don't know yet whether this was saved. The card will show it as soon as I know."
 REPLIES_UNREAD = (
     "I just started and am still checking whether someone answered this question before. "
-    "Nothing was changed. Please click again in a few seconds."
+    "Nothing was changed. Please try again in a few seconds."
 )
 FILE_ONLY = "A file alone is not an answer. Please write the answer in words."
 NOT_KEPT = (

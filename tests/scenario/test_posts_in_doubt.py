@@ -95,7 +95,7 @@ async def test_p10_click_on_a_card_in_doubt_is_told_to_try_again_and_then_taken(
             card = await left_in_doubt(stage)
         stage.workspace.faults.add("conversations.replies", "refuse:internal_error", ALWAYS)
         async with stage.bot() as bot:
-            monkeypatch.setattr("bot.people.LOOK_UPS", 0.2)
+            monkeypatch.setattr("bot.people.access.LOOK_UPS", 0.2)
             assert (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok
             await stage.whisper(FOLAKE, "still checking whether someone answered")
             assert stage.record()["status"] == "pending"
