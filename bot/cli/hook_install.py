@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_FOLDERS = {"claude-code": (".claude", "CLAUDE_CONFIG_DIR"), "codex": (".codex", "CODEX_HOME")}
+from bot.cli.mcp import FOLDERS, home_of
+
 _SETTINGS = {"claude-code": "settings.json", "codex": "hooks.json"}
 _AFTERWARDS = {
     "claude-code": ("PostToolUse", "PostToolUseFailure", "SessionEnd"),
@@ -26,7 +27,7 @@ _TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust th
 def install(arguments: Any) -> int:
     """Show the change, and make it unless `--dry-run`. Returns the exit code."""
     agent = arguments.agent
-    folder = Path.cwd() / _FOLDERS[agent][0] if arguments.project else home_of(agent)
+    folder = Path.cwd() / FOLDERS[agent][0] if arguments.project else home_of(agent)
     file = folder / _SETTINGS[agent]
     before = file.read_text(encoding="utf-8") if file.exists() else ""
     settings = _read(before)
@@ -48,12 +49,6 @@ def install(arguments: Any) -> int:
     if arguments.agent == "codex":
         print(_TRUST)
     return 0
-
-
-def home_of(agent: str) -> Path:
-    """Where a coding agent keeps its user's settings; its own variable moves that."""
-    name, variable = _FOLDERS[agent]
-    return Path(os.environ.get(variable) or Path.home() / name)
 
 
 def _read(text: str) -> dict[str, Any] | None:

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bot.cli.hook_install import home_of
-
 NAME = "clarify"
+FOLDERS = {"claude-code": (".claude", "CLAUDE_CONFIG_DIR"), "codex": (".codex", "CODEX_HOME")}
 _VARIABLES = ("CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER")
 _LONGEST_CALL = 120  # seconds: a call takes 60 at most
 
@@ -126,6 +125,12 @@ def codex(url: str | None, home: Path) -> list[Part]:
         "default_tools_approval_mode": "approve",
     }
     return [Part(home / "config.toml", _toml(table), lambda text: _with_table(text, table))]
+
+
+def home_of(client: str) -> Path:
+    """The folder in which a coding agent keeps its user's settings; its own variable moves that."""
+    name, variable = FOLDERS[client]
+    return Path(os.environ.get(variable) or Path.home() / name)
 
 
 def parts(client: str, url: str | None) -> list[Part]:

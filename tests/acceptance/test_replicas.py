@@ -276,13 +276,17 @@ async def test_takeover_without_the_database_is_begun_anew_once_it_is_back(
         wire.close()
 
 
-async def test_shell_works_on_the_same_database(stage: World, replicas: Replicas) -> None:
+async def test_shell_works_on_the_same_database(
+    stage: World, replicas: Replicas, postgres_server: Server
+) -> None:
     env = dict(os.environ) | environment(stage.workspace) | stage.environ
+    empty = {"CLARIFY_DATABASE_URL": postgres_server.new(empty=True)}
 
     async def shell(*words: str) -> Said:
         return await command(stage.file, *words, env=env)
 
-    assert "its tables will be created or upgraded" in (await shell("check")).out
+    before = await command(stage.file, "check", env=env | empty)
+    assert "its tables will be created or upgraded" in before.out
     bot = await replicas.add()
     await takes_clicks(bot)
     await stage.ask("rpl_1", question="Which port?", accepted_response_kinds=["freetext"])

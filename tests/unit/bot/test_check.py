@@ -516,7 +516,7 @@ async def test_check_tells_of_a_port_that_is_taken(configure: Configure, needed:
         assert found == ([in_use] if needed else [])
 
 
-UNKNOWN = "routes[0].answerers: S0NONE: Slack says no_such_subteam"
+NO_GROUP = "routes[0].answerers: S0NONE: Slack says no_such_subteam"
 NO_ONE = f"routes[0].answerers: no one can answer in {AGENTS}"
 
 
@@ -525,7 +525,7 @@ NO_ONE = f"routes[0].answerers: no one can answer in {AGENTS}"
     [
         ("", [NO_ONE]),
         (f'answerers = ["members", "{PLATFORM}"]', []),
-        ('answerers = ["members", "S0NONE"]', [UNKNOWN, NO_ONE]),
+        ('answerers = ["members", "S0NONE"]', [NO_GROUP, NO_ONE]),
     ],
 )
 async def test_check_tells_of_a_route_that_nobody_could_answer(
