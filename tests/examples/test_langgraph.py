@@ -73,10 +73,10 @@ async def test_what_nodes_interrupt_for_is_asked_at_once(stage: World) -> None:
     await press(stage, await stage.card("Which region?"), "eu")
     await answer(stage, await stage.card("Which name?"), Your_answer="Ada")
     await answer(stage, await stage.card("Drop the table"), Your_decision="Reject", Reason="not today")
-    await answer(stage, await stage.card("How many?"), A_number="1")
+    await answer(stage, await stage.card("How many?"), Number="1")
     await stage.until(lambda: sum("How many?" in each.text for each in stage.cards()) == 2)
     second = next(each for each in reversed(stage.cards()) if "How many?" in each.text)
-    await answer(stage, second, A_number="2")
+    await answer(stage, second, Number="2")
     assert await running == {"region": "eu", "name": "Ada", "dropped": False, "again": [1, 2]}
     threads = {each.thread_ts or each.ts for each in stage.cards()}
     assert len(threads) == 1  # one session
