@@ -164,7 +164,7 @@ class HttpClient:
             yield HttpStream(response.status, response.headers, functools.partial(_next_of, response.content))
 
     def _fail_with_its_connection(self, response: aiohttp.ClientResponse) -> None:
-        """After a chunk that breaks HTTP, aiohttp closes the connection, but lets whoever reads wait without end."""
+        """Fails the body when its connection closes: after a malformed chunk, aiohttp would leave its reader waiting forever."""
         if response.connection is None or response.connection.protocol is None:
             return  # all has come
         closed = response.connection.protocol.closed

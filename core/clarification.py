@@ -119,8 +119,8 @@ class AnsweredBy(Record):
 
 
 class Holder(Record):
-    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team. Without our `seal` another program
-    says so.
+    """Who took a clarification, or was handed it, at `at`: a Slack user id and its team. Without our `seal`, another
+    program wrote it.
     """
 
     user: str

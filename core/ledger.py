@@ -211,7 +211,7 @@ class Ledger(Protocol):
         """Whether a record's answer is by whom it names; False: another program put a person's name there."""
 
     async def is_held(self, record: Clarification) -> bool:
-        """Whether somebody claimed it, or was handed it, through us; False also where only another program says so."""
+        """Whether we wrote who has claimed it, or was offered it; False if nobody has, or only another program says so."""
 
     async def is_as_asked(self, record: Clarification) -> bool | None:
         """Whether what a record asks, where a reply to it is owed, and what was decided is what we wrote; None: that cannot

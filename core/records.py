@@ -538,12 +538,11 @@ class Seals:
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
 
     def is_held(self, record: Clarification) -> bool:
-        """Whether it was claimed, or handed to somebody, here: another program may say so of anybody, and whoever is said to
-        have a question is the only one who hears of it.
+        """Whether we wrote who has claimed it, or was offered it. Another program could name anyone, and then only that person
+        would be reminded or paged.
         """
         name, holder = _holder(record)
-        key = (self._key or self._read()) if self._signs else None
-        if holder is None or key is None:
+        if holder is None or not self._signs or (key := self._key or self._read()) is None:
             return False
         return hmac.compare_digest(holder.seal or "", _holder_seal(key, record, name, holder))
 

@@ -125,8 +125,8 @@ class Changes:
     """Commands that change a clarification: answer, resolve, escalate, abandon, take. The router decides.
 
     `to_plain`: what a person typed in Slack, as plain text. `hear`: returns when earlier replies to a question are known.
-    All methods raise what `Router.answer` raises, and SlackError where Slack does not tell who somebody is, or what
-    was replied before; nothing was changed then.
+    All methods raise what `Router.answer` raises, SlackError if Slack does not say who someone is, and RepliesUnread if
+    earlier replies are still being read; nothing was changed then.
     """
 
     def __init__(

@@ -152,7 +152,7 @@ class Nudges:
             await self._notify(fresh)
 
     async def _owner(self, record: Clarification) -> str:
-        """Who alone is reminded; nobody where they have left meanwhile, or where only another program names them."""
+        """Who alone is reminded; empty if nobody is, if they have left, or if only another program names them."""
         owner = owner_of(record) if await self._ledger.is_held(record) else ""
         return owner if owner and await self._active([owner]) else ""
 

@@ -134,7 +134,7 @@ class Escalations:
             _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
             return None
         if not await self._ledger.is_held(record):
-            _log.warning("another program claims a question for somebody; pages go on", id=summary.id)
+            _log.warning("another program claimed a question for someone; paging continues", id=summary.id)
             return None
         # The same person as the log knows, who does not have it any more as it knows: was it taken again?
         return news or again(record, each, self._clock.now())

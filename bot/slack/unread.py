@@ -83,8 +83,8 @@ class Unread:
         return bool(self._doubtful)
 
     async def hear(self, clarification: str, deadline: float | None) -> None:
-        """Wait until the replies to a question's posts in doubt are read, before a click may decide it. `deadline`: as of the
-        look-ups of who clicked.
+        """Wait until the replies to a question's posts in doubt are read, before a click may decide it. `deadline`: see
+        `Person`.
 
         Raises:
             RepliesUnread: that takes longer than a click can wait.
