@@ -30,6 +30,7 @@ from bot.commands.digests import Digests, WeeklyDigest
 from bot.commands.lists import Access, Lists
 from bot.delivery.delivery import Delivery
 from bot.delivery.desired import DesiredState
+from bot.delivery.duplicates import DuplicateCleanup
 from bot.delivery.erasing import Erasing
 from bot.delivery.memory import SlackMemory
 from bot.delivery.messages import Messages, Permalinks
@@ -37,7 +38,6 @@ from bot.delivery.messenger import Messenger, Pictures
 from bot.delivery.nudges import Nudges
 from bot.delivery.replies import Replies
 from bot.delivery.rollups import Rollups, RollupThreads
-from bot.delivery.twins import Twins
 from bot.errors import LeaseLost, StorageUnavailable
 from bot.github import GithubSync
 from bot.home import Gathering, HomeTabs, KeptAccess, Viewers, publish
@@ -71,14 +71,14 @@ from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
 from bot.slack.app import SlackApp
 from bot.slack.backfill import Backfill
-from bot.slack.binding import Binding
+from bot.slack.control_origin import OriginCheck
 from bot.slack.conversation import Conversation
 from bot.slack.listeners import Handlers
 from bot.slack.socket import Background
 from bot.slack.threads import Threads
 from bot.slack.typed import TypedMessages
 from bot.slack.unread import PATIENCE, Unread
-from bot.slackapi import Gateway, Place, Pulse, SlackClient, ask, permalink
+from bot.slackapi import Availability, Gateway, Place, SlackClient, ask, permalink
 from bot.storage.store import Store, until_stored
 from bot.telemetry import Telemetry
 from bot.views.card import shows_whole
@@ -87,7 +87,7 @@ from bot.webhooks import Webhooks, endpoints_of
 from core.agents import StatusFile
 from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
-from core.clock import Clock, SystemClock, Turns, within
+from core.clock import Clock, ConcurrencyLimit, SystemClock, within
 from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.hub import Hub
@@ -373,7 +373,7 @@ class Bot:
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What one bot alone does beside that."""
-        yield "twins", self.twins.run()
+        yield "duplicates", self.duplicates.run()
         yield "nudges", self.nudges.run()
         yield "quorum", self.quorum.run()
         yield "paging", self.pager.run()
@@ -457,7 +457,7 @@ class Bot:
         """The parts that all others need: ledgers and their router, Slack's Web API, metrics."""
         settings, store, clock = self.settings, self.store, self.clock
         self.telemetry = Telemetry(clock)
-        self.acts = Turns(clock, _ACTS_AT_ONCE, _CROWD)
+        self.acts = ConcurrencyLimit(clock, _ACTS_AT_ONCE, _CROWD)
         self.index = Index()
         self.router = Router(
             self.ledger,
@@ -480,8 +480,8 @@ class Bot:
             alarm=settings.monitor.alarm,
         )
         self.unread = Unread(clock, released=self.monitoring.release)
-        self.pulse = Pulse(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
-        self.web = SlackClient(settings, self.pulse, self.telemetry, store.acting)
+        self.availability = Availability(clock, back=lambda: self.delivery.lanes.slack_is_back())  # noqa: PLW0108 - built later
+        self.web = SlackClient(settings, self.availability, self.telemetry, store.acting)
         self.gateway = Gateway(self.web, store.installation, self.telemetry)
         self.people = People(self.web)
         self.renderer = Renderer(store.installation)
@@ -613,7 +613,7 @@ class Bot:
             lanes=self.messenger.lanes,
             clock=clock,
         )
-        self.twins = Twins(
+        self.duplicates = DuplicateCleanup(
             messages=self.messages, gateway=self.gateway, lanes=self.messenger.lanes, clock=clock
         )
         self.nudges = Nudges(
@@ -821,7 +821,7 @@ class Bot:
             messages=self.messages,
             threads=self.threads,
             unread=self.unread,
-            pulse=self.pulse,
+            availability=self.availability,
             conversation=handlers.conversation,
             clock=self.clock,
         )
@@ -831,7 +831,7 @@ class Bot:
             handlers=handlers,
             backfill=self.backfill,
             later=self.later,
-            pulse=self.pulse,
+            availability=self.availability,
             acts=self.acts,
             counted=self._note_connections,
             passed=self.monitoring.trigger,
@@ -844,7 +844,7 @@ class Bot:
             store=self.store,
             inbox=self.inbox,
             delivery=self.delivery,
-            twins=self.twins,
+            duplicates=self.duplicates,
             incidents=self.incidents,
             pages=self.pages,
             home=self.home,
@@ -879,7 +879,7 @@ class Bot:
             interactions=Interactions(
                 answering=self.answering,
                 commands=commands,
-                binding=Binding(
+                binding=OriginCheck(
                     installation=self.store.installation,
                     messages=self.messages,
                     incidents=self.incidents,

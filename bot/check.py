@@ -312,7 +312,7 @@ def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Ite
         yield wrong(_LEDGERS, f"{text} after it was decided", fix)
         return
     is_sealed = sealed_by_now or record.asked.question_seal is not None
-    if is_sealed and is_unsettled(record) and seals.is_as_asked(record) is False:
+    if is_sealed and is_unsettled(record) and seals.verify_question(record) is False:
         fix = "restore what the agent asked; otherwise it is closed without a reply to the agent"
         yield wrong(_LEDGERS, text, fix)
 

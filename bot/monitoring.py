@@ -321,9 +321,9 @@ class LedgerWatch:
         """Take in one record that another process may have written; False: look again later. `before`: the digest that was
         known when it was read.
         """
-        if is_unsettled(record) and not await self._ledger.is_as_asked(record):
+        if is_unsettled(record) and not await self._ledger.verify_question(record):
             return not self._acts() or await self.adopt(record.id)
-        forged = before is not None and not await self._ledger.vouches(record)
+        forged = before is not None and not await self._ledger.verify_answer(record)
         summary, known = summarize(record), self._index.get(record.id, record.issue_number)
         now = known.digest if known is not None else None
         if now != before:  # we changed it since it was read
@@ -394,10 +394,10 @@ class LedgerWatch:
         if await self._ledger.is_tampered(record):
             await self._notify(partial(self._notices.records_tampered, issue, [clarification], []))
             return
-        if is_unsettled(record) and await self._ledger.is_as_asked(record) is False:
+        if is_unsettled(record) and await self._ledger.verify_question(record) is False:
             await self._notify(partial(self._notices.question_changed, record))
             return
-        claim = claim_of(record, vouched=await self._ledger.vouches(record))
+        claim = claim_of(record, vouched=await self._ledger.verify_answer(record))
         if claim is not None and claim.consents:
             await self._notify(partial(self._notices.consent_refused, record, claim.by))
 

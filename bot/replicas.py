@@ -16,7 +16,7 @@ from typing import cast
 import structlog
 
 from bot.delivery.delivery import Delivery
-from bot.delivery.twins import Twins
+from bot.delivery.duplicates import DuplicateCleanup
 from bot.errors import StorageUnavailable
 from bot.home import HomeTabs
 from bot.oncall.incidents import Incidents
@@ -47,7 +47,7 @@ class Replicas:
         store: Store,
         inbox: Inbox,
         delivery: Delivery,
-        twins: Twins,
+        duplicates: DuplicateCleanup,
         incidents: Incidents,
         pages: Pages,
         home: HomeTabs,
@@ -61,7 +61,7 @@ class Replicas:
         self._store = store
         self._inbox = inbox
         self._delivery = delivery
-        self._twins = twins
+        self._duplicates = duplicates
         self._incidents = incidents
         self._pages = pages
         self._home = home
@@ -94,7 +94,7 @@ class Replicas:
             try:
                 others = await self._store.others()
                 if others - known and self._store.leads:
-                    await self._twins.watch_again()
+                    await self._duplicates.watch_again()
             except StorageUnavailable as error:
                 _log.warning("cannot tell which other replicas are alive", reason=str(error))
             else:

@@ -452,7 +452,7 @@ class Gateway:
 _LEAST = 1.0  # seconds between two tries of one party, whatever comes back
 
 
-class Pulse:
+class Availability:
     """Knows whether Slack can be reached: `failed` when it could not, `answered` when it did; `rest` between two tries.
 
     Whatever proves that Slack is back ends the waiting of everybody who rests. `back` is called then, too.
@@ -498,7 +498,7 @@ _LEADERS = frozenset({"chat.postMessage", "chat.update", "chat.delete", "views.p
 
 
 class SlackClient(AsyncWebClient):
-    """Tells the pulse of each call whether Slack answered.
+    """Tells the availability of each call whether Slack answered.
 
     Holds its connections open between calls, which the SDK's own does not: most of a call's time is else the handshake.
     `close` when it is not needed any more. No retry handlers: the default one repeats a dropped post, which makes two
@@ -507,7 +507,11 @@ class SlackClient(AsyncWebClient):
     """
 
     def __init__(
-        self, settings: Settings, pulse: Pulse, telemetry: Telemetry, acting: Acting = nullcontext
+        self,
+        settings: Settings,
+        availability: Availability,
+        telemetry: Telemetry,
+        acting: Acting = nullcontext,
     ) -> None:
         super().__init__(
             token=settings.secrets.bot_token.get_secret_value(),
@@ -515,7 +519,7 @@ class SlackClient(AsyncWebClient):
             timeout=_TIMEOUT,
             retry_handlers=[],
         )
-        self._pulse = pulse
+        self._availability = availability
         self._telemetry = telemetry
         self._acting = acting
         if is_loopback(url_host(settings.slack_api_url)):
@@ -547,12 +551,12 @@ class SlackClient(AsyncWebClient):
             if _status(error) == 429 or _code(error) in _LIMITED:
                 self._telemetry.rate_limited[api_method] += 1
             if _code(error) is not None and _status(error) < 500:
-                self._pulse.answered()
+                self._availability.answered()
             else:  # not Slack said no, but what stands in front of it
-                self._pulse.failed()
+                self._availability.failed()
             raise
         except BaseException:  # a connection that failed, or somebody who gave up waiting for it
-            self._pulse.failed()
+            self._availability.failed()
             raise
-        self._pulse.answered()
+        self._availability.answered()
         return response

@@ -155,38 +155,38 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
             each.cancel()
 
 
-class Turns:
+class ConcurrencyLimit:
     """Lets so many do something at once, and the others in the order in which they came.
 
     Where somebody has to wait for a turn there is a crowd, until nobody is left. Work that nobody waits for so closely
-    lets a crowd pass first (`calm`), `longest` seconds at most.
+    lets a crowd pass first (`uncrowded`), `longest` seconds at most.
     """
 
     def __init__(self, clock: Clock, at_once: int, longest: float) -> None:
         self._clock = clock
         self._longest = longest
-        self._turns = asyncio.Semaphore(at_once)
+        self._slots = asyncio.Semaphore(at_once)
         self._there = 0
         self._crowded_since = 0.0
         self._calm = asyncio.Event()
         self._calm.set()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         """Have a turn, once it comes."""
-        if self._turns.locked() and self._calm.is_set():
+        if self._slots.locked() and self._calm.is_set():
             self._crowded_since = self._clock.steady()
             self._calm.clear()
         self._there += 1
         try:
-            async with self._turns:
+            async with self._slots:
                 yield
         finally:
             self._there -= 1
             if not self._there:
                 self._calm.set()
 
-    async def calm(self) -> None:
+    async def uncrowded(self) -> None:
         """Returns when there is no crowd, or it has lasted too long to be waited for."""
         left = self._crowded_since + self._longest - self._clock.steady()
         if not self._calm.is_set() and left > 0:

@@ -262,5 +262,5 @@ def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
     good = [record for record in records if not ledger.is_tampered_now(record)]
     found.summaries += [summary for record in good if (summary := summarize(record)).needs_something]
     return len(good) < len(items) or any(
-        is_unsettled(record) and not ledger.is_as_asked_now(record) for record in good
+        is_unsettled(record) and not ledger.verify_question_now(record) for record in good
     )

@@ -207,19 +207,19 @@ class Ledger(Protocol):
             LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it is where it was.
         """
 
-    async def vouches(self, record: Clarification) -> bool:
+    async def verify_answer(self, record: Clarification) -> bool:
         """Whether a record's answer is by whom it names; False: another program put a person's name there."""
 
     async def is_held(self, record: Clarification) -> bool:
         """Whether we wrote who has claimed it, or was offered it; False if nobody has, or only another program says so."""
 
-    async def is_as_asked(self, record: Clarification) -> bool | None:
+    async def verify_question(self, record: Clarification) -> bool | None:
         """Whether what a record asks, where a reply to it is owed, and what was decided is what we wrote; None: that cannot
         be known.
         """
 
-    def is_as_asked_now(self, record: Clarification) -> bool | None:
-        """`is_as_asked`, blocking."""
+    def verify_question_now(self, record: Clarification) -> bool | None:
+        """`verify_question`, blocking."""
 
     async def is_tampered(self, record: Clarification) -> bool:
         """Whether another program changed a record after it was settled: then it is handed out to nobody."""
@@ -321,20 +321,20 @@ class FileLedger:
                 return record
         raise NotFound(clarification_id)
 
-    async def vouches(self, record: Clarification) -> bool:
-        return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.vouch, record)
+    async def verify_answer(self, record: Clarification) -> bool:
+        return not speaks_for_a_person(record) or await asyncio.to_thread(self._seals.verify_answer, record)
 
     async def is_held(self, record: Clarification) -> bool:
         return await asyncio.to_thread(self._seals.is_held, record)
 
-    async def is_as_asked(self, record: Clarification) -> bool | None:
+    async def verify_question(self, record: Clarification) -> bool | None:
         if self._seals.at_hand and not record.asked.arguments:
-            return self.is_as_asked_now(record)
-        return await asyncio.to_thread(self.is_as_asked_now, record)
+            return self.verify_question_now(record)
+        return await asyncio.to_thread(self.verify_question_now, record)
 
-    def is_as_asked_now(self, record: Clarification) -> bool | None:
-        """`is_as_asked`, blocking."""
-        return self._seals.is_as_asked(record)
+    def verify_question_now(self, record: Clarification) -> bool | None:
+        """`verify_question`, blocking."""
+        return self._seals.verify_question(record)
 
     async def is_tampered(self, record: Clarification) -> bool:
         if self._seals.is_known(record):

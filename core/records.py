@@ -221,11 +221,11 @@ class Book:
         """Every record that can be read, in the order of the file."""
         return [record for item in self._items if (record := self._parsed(item)) is not None]
 
-    def is_as_asked(self, record: Clarification) -> bool | None:
-        """`Seals.is_as_asked`, found out once for each record that was read."""
+    def verify_question(self, record: Clarification) -> bool | None:
+        """`Seals.verify_question`, found out once for each record that was read."""
         known = self._as_asked.get(id(record))
         if known is None:
-            known = self._as_asked[id(record)] = record, self.seals.is_as_asked(record)
+            known = self._as_asked[id(record)] = record, self.seals.verify_question(record)
         return known[1]
 
     def get(self, clarification_id: str) -> Clarification:
@@ -244,10 +244,10 @@ class Book:
         had changed it before.
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
-        if before is None or (self.is_as_asked(before) and self.seals.vouch(before)):
+        if before is None or (self.verify_question(before) and self.seals.verify_answer(before)):
             record = self.seals.sealed(self.seals.held(record, before))
             self.seals.know(record)
-        elif self.is_as_asked(before):
+        elif self.verify_question(before):
             record = self.seals.asked(self.seals.held(record, before))
         return self._store(record)
 
@@ -546,7 +546,7 @@ class Seals:
             return False
         return hmac.compare_digest(holder.seal or "", _holder_seal(key, record, name, holder))
 
-    def is_as_asked(self, record: Clarification) -> bool | None:
+    def verify_question(self, record: Clarification) -> bool | None:
         """Whether what it asks, and what was decided, was sealed by us; None: the key cannot be had. True where nothing
         was decided and no reply is owed to anybody.
         """
@@ -581,9 +581,9 @@ class Seals:
                 asked.direct is None if asked.question_seal is None else is_unsettled(record)
             ):
                 return False
-        return self.is_as_asked(record) is False
+        return self.verify_question(record) is False
 
-    def vouch(self, record: Clarification) -> bool:
+    def verify_answer(self, record: Clarification) -> bool:
         """Whether an answer is by whom it names: ours, or another program's that names no person."""
         if not speaks_for_a_person(record):
             return True

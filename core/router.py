@@ -131,7 +131,7 @@ class Router:
                 return Opened(record, "duplicate")
         now = self._clock.now()
         for record in records:
-            if is_follow_up(record, ask) and book.is_as_asked(record):
+            if is_follow_up(record, ask) and book.verify_question(record):
                 return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
@@ -374,13 +374,13 @@ class Router:
         def decide(book: Book, record: Clarification) -> None:
             if book.seals.is_tampered(record):
                 return  # it stays as it is, for people to look into
-            if is_unsettled(record) and not (as_asked := book.is_as_asked(record)):
+            if is_unsettled(record) and not (as_asked := book.verify_question(record)):
                 if as_asked is not None:
                     book.put(disowned(record, self._clock.now()))
                 return
-            vouched = book.seals.vouch(record)
+            vouched = book.seals.verify_answer(record)
             # Whether what was settled is ours can only be told with the key that sealed its question.
-            is_known = is_unsettled(record) or book.seals.is_as_asked(record)
+            is_known = is_unsettled(record) or book.seals.verify_question(record)
             if is_known and (claim := claim_of(record, vouched=vouched)) is not None:
                 book.put(settled_claim(claim, self._clock.now(), self._sla))
             elif is_misnamed(record, vouched=vouched):
@@ -486,7 +486,7 @@ class Router:
         Raises:
             Closed: another program changed it. LedgerUnwritable: that cannot be told.
         """
-        as_asked = book.is_as_asked(record)
+        as_asked = book.verify_question(record)
         if as_asked or not (is_unsettled(record) or book.seals.is_tampered(record)):
             return
         if as_asked is None:

@@ -122,7 +122,7 @@ class DesiredState:
 
     async def _card(self, row: Row) -> Desired | Skip:
         record = await self._record(row)
-        if record.is_open and not await self._ledger.is_as_asked(record):
+        if record.is_open and not await self._ledger.verify_question(record):
             return Skip("another program changed its question")
         if await self._ledger.is_tampered(record):
             return Skip("another program changed what was decided")
@@ -168,7 +168,7 @@ class DesiredState:
         """
         if record.asked.direct is None or record.status not in DONE or record.is_adoptable:
             return False
-        return record.asked.closed not in {"expired", CHANGED} and await self._ledger.vouches(record)
+        return record.asked.closed not in {"expired", CHANGED} and await self._ledger.verify_answer(record)
 
     async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
         """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""

@@ -31,7 +31,7 @@ from bot.settings.model import Settings
 from bot.slackapi import Gateway, Later, Never, Post, Sent, Unknown, failure
 from bot.views import inert
 from core.clarification import parse_id
-from core.clock import Clock, Turns
+from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgersAway, LedgerUnreadable, LockTimeout
 from core.escalation import NewIncident, Raise
 from core.ledger import Ledger
@@ -74,7 +74,7 @@ class Messenger:
         ledger: Ledger,
         raise_incident: Raise,
         on_outcome: OnOutcome,
-        acts: Turns,
+        acts: ConcurrencyLimit,
         clock: Clock,
         rng: random.Random,
     ) -> None:
@@ -128,7 +128,7 @@ class Messenger:
         on what is to be posted in a session's thread: its first message opens it, the others keep their order.
         """
         if not key.startswith("page:"):
-            await self._acts.calm()
+            await self._acts.uncrowded()
         async with self._turn(key):
             return await self._deliver(key)
 

@@ -18,7 +18,7 @@ from bot.producers.producers import Producers
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Tx, batches
 from core.clarification import Aaep, Clarification, ReplyState, parse_id
-from core.clock import Clock, Turns, backoff
+from core.clock import Clock, ConcurrencyLimit, backoff
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.escalation import NewIncident, Raise
 from core.index import Summary
@@ -102,7 +102,7 @@ class Replies:
         router: Router,
         ledger: Ledger,
         store: Store,
-        acts: Turns,
+        acts: ConcurrencyLimit,
         clock: Clock,
         rng: random.Random,
         raise_incident: Raise,
@@ -185,7 +185,7 @@ class Replies:
             await asyncio.gather(*late, return_exceptions=True)
 
     async def _settle(self, clarification: str) -> None:
-        await self._acts.calm()
+        await self._acts.uncrowded()
         while True:
             wait: tuple[float, str | None] | None
             try:
@@ -209,7 +209,9 @@ class Replies:
         asked, token = record.asked, record.asked.reply_token
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
-        if not ours and not (await self._ledger.is_as_asked(record) and await self._ledger.vouches(record)):
+        if not ours and not (
+            await self._ledger.verify_question(record) and await self._ledger.verify_answer(record)
+        ):
             _log.warning("another program changed a question or its answer", clarification=clarification)
             await self._on_foreign(clarification)
             return None

@@ -321,7 +321,7 @@ class Questions:
         """Whether another program wrote the answer, and nothing was decided about that yet."""
         if record.is_open or not (is_unsettled(record) or record.asked.is_consent):
             return False
-        return record.is_adoptable or not await self._ledger.vouches(record)
+        return record.is_adoptable or not await self._ledger.verify_answer(record)
 
     async def until_settled(
         self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]

@@ -27,8 +27,8 @@ from bot.people.access import AccessControl, Person
 from bot.people.directory import People
 from bot.routing import Audiences, audience_of
 from bot.slack import mrkdwn
-from bot.slack.binding import AnyPress, Binding
-from bot.slack.payloads import Click, Request, Spot, Submission, opened_from
+from bot.slack.control_origin import AnyPress, OriginCheck
+from bot.slack.payloads import Click, ControlOrigin, Request, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
@@ -356,7 +356,7 @@ class Interactions:
         *,
         answering: Answering,
         commands: Commands,
-        binding: Binding,
+        binding: OriginCheck,
         gateway: Gateway,
         web: AsyncWebClient,
         later: Background,
@@ -368,21 +368,21 @@ class Interactions:
         self._web = web
         self._later = later
 
-    async def unbound(self, press: AnyPress, spot: Spot) -> Reaction | None:
+    async def unbound(self, press: AnyPress, control: ControlOrigin) -> Reaction | None:
         """Why a press counts for nothing, on the message that it stands on; None: it counts."""
         try:
-            why = await self._binding.refusal(press, spot)
+            why = await self._binding.refusal(press, control)
         except StorageUnavailable as error:
             return explained(error, "this message")
         return None if why is None else Reaction(why)
 
-    def foreign(self, spot: Spot) -> str | None:
+    def foreign(self, control: ControlOrigin) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
-        return self._binding.elsewhere(spot)
+        return self._binding.elsewhere(control)
 
     def unbound_modal(self, sent: Submission) -> Reaction | None:
         """Why a submitted modal counts for nothing; None: it counts."""
-        why = self._binding.elsewhere(sent.spot)
+        why = self._binding.elsewhere(sent.control)
         if why is None and sent.opened_by != sent.person.user:
             why = phrases.NOT_YOUR_WINDOW
         return None if why is None else Reaction(why, recorded=False)

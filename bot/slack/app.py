@@ -39,9 +39,9 @@ from bot.slack.listeners import Handlers, register
 from bot.slack.payloads import name_team
 from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
-from bot.slackapi import Pulse, SlackBusyError
+from bot.slackapi import Availability, SlackBusyError
 from bot.views import phrases
-from core.clock import Clock, Turns
+from core.clock import Clock, ConcurrencyLimit
 
 _log = structlog.get_logger("clarify.slack")
 _bolt_log = logging.getLogger("clarify.slack")
@@ -54,7 +54,7 @@ class SlackApp:
 
     `introduce`, `look_back`, `run`, in this order; `stop` at any time.
 
-    `ready` is set when clicks are taken. `pulse`: whether Slack answers. `later` runs what follows an acknowledgement.
+    `ready` is set when clicks are taken. `availability`: whether Slack answers. `later` runs what follows an acknowledgement.
     `acts`: of people who wait for one. All at once they would all be late, and their look-ups, too.
     `passed` is called for each request from Slack, `counted` with the number of other bots' connections, `replicas` of
     this bot not among them: it tells how many others of those there are.
@@ -68,8 +68,8 @@ class SlackApp:
         handlers: Handlers,
         backfill: Backfill,
         later: Background,
-        pulse: Pulse,
-        acts: Turns,
+        availability: Availability,
+        acts: ConcurrencyLimit,
         counted: Callable[[int], Coroutine[Any, Any, None]],
         passed: Callable[[], None],
         replicas: Callable[[], int],
@@ -81,7 +81,7 @@ class SlackApp:
         self._handlers = handlers
         self._backfill = backfill
         self._later = later
-        self._pulse = pulse
+        self._availability = availability
         self._acts = acts
         self._passed = passed
         self._clock = clock
@@ -108,7 +108,7 @@ class SlackApp:
                 counted=counted,
                 replicas=replicas,
                 on_return=self.schedule_catch_up,
-                pulse=pulse,
+                availability=availability,
             )
 
     @property
@@ -159,7 +159,7 @@ class SlackApp:
                 if isinstance(error, SlackBusyError):
                     await self._clock.sleep(error.after)
                     continue
-                await self._pulse.rest(wait)
+                await self._availability.rest(wait)
                 wait = min(_LONGEST_RETRY, wait * 2)
             except SlackRefusedError as error:
                 raise ConfigurationError(
@@ -234,7 +234,7 @@ class SlackApp:
             raise Unacknowledged("it is not known yet who we are")
         self._passed()
         if request.body.get("type") != "event_callback":
-            async with self._acts.turn():
+            async with self._acts.slot():
                 return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:

@@ -33,7 +33,7 @@ from bot.slack.conversation import Conversation
 from bot.slack.payloads import missed_event
 from bot.slack.threads import Root, Threads
 from bot.slack.unread import Unread
-from bot.slackapi import Call, Pulse, SlackBusyError, ask
+from bot.slackapi import Availability, Call, SlackBusyError, ask
 from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.backfill")
@@ -111,7 +111,7 @@ class Backfill:
         messages: Messages,
         threads: Threads,
         unread: Unread,
-        pulse: Pulse,
+        availability: Availability,
         conversation: Conversation,
         clock: Clock,
     ) -> None:
@@ -121,7 +121,7 @@ class Backfill:
         self._threads = threads
         self._unread = unread
         self._allowance = HistoryAllowance()
-        self._pulse = pulse
+        self._availability = availability
         self._conversation = conversation
         self._clock = clock
         self._scheduled = asyncio.Event()
@@ -281,7 +281,7 @@ class Backfill:
             channel.failures += 1
             wait = backoff(channel.failures, first=0.5, longest=_LONGEST_WAIT)
             _log.warning("looking for missed messages in %s in %.1f s: %s", root.channel, wait, error)
-            await self._pulse.rest(wait)
+            await self._availability.rest(wait)
             return found
         channel.failures = 0
         await self._done(root.channel, channel, [root])

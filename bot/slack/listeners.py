@@ -21,7 +21,7 @@ from bot.oncall.actions import PageActions
 from bot.people.access import lookup_deadline
 from bot.people.directory import Fact, People
 from bot.slack.answering import Answering, Interactions
-from bot.slack.binding import AnyPress
+from bot.slack.control_origin import AnyPress
 from bot.slack.conversation import Conversation
 from bot.slack.payloads import (
     Click,
@@ -116,7 +116,7 @@ def _buttons(
             await ack()
             to.interactions.react(click, Reaction(phrases.UNREADABLE_PRESS))
             return
-        reaction = await to.interactions.unbound(packed, click.spot) or await press(packed, click)
+        reaction = await to.interactions.unbound(packed, click.control) or await press(packed, click)
         await to.interactions.settle(click, reaction, is_answer=isinstance(packed, Press))
         await ack()
 
@@ -142,7 +142,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
             await to.home.opened(user, shown=False)  # it is of another release: shown anew
             await ack()
             return
-        if (why := to.interactions.foreign(click.spot)) is not None:
+        if (why := to.interactions.foreign(click.control)) is not None:
             to.interactions.react(click, Reaction(why))
             await to.home.opened(user, shown=False)
         elif press.verb == "page":

@@ -28,7 +28,7 @@ _NOWHERE = Place("")
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class ControlOrigin:
     """Where a pressed control is. `installation`: whose control it is; empty: of a release whose controls
     did not say. `channel` and `ts`: its message; empty where it stands on none that we could find again: what one
     person alone was shown, a modal, a Home tab.
@@ -50,7 +50,7 @@ class Click:
     value: str
     person: Person
     place: Place
-    spot: Spot
+    control: ControlOrigin
     trigger: str = ""
     response_url: str = ""
     surface: Surface = "message"
@@ -83,7 +83,7 @@ class Submission:
     value: str
     person: Person
     place: Place
-    spot: Spot
+    control: ControlOrigin
     values: Mapping[str, Any]
     opened_by: str
 
@@ -110,7 +110,7 @@ def click_of(body: Json, deadline: float) -> Click:
         value=value,
         person=_person(body, deadline),
         place=_origin(view).place if in_modal else _place(body),
-        spot=_spot(body, installation) if surface == "message" else Spot(installation),
+        control=_control_origin(body, installation) if surface == "message" else ControlOrigin(installation),
         trigger=str(body.get("trigger_id") or ""),
         response_url=str(body.get("response_url") or ""),
         surface=surface,
@@ -152,7 +152,7 @@ def submission_of(body: Json, deadline: float) -> Submission:
         value=origin.packed,
         person=_person(body, deadline),
         place=origin.place,
-        spot=Spot(origin.installation),
+        control=ControlOrigin(origin.installation),
         values=_object(_object(view.get("state")).get("values")),
         opened_by=origin.user,
     )
@@ -221,10 +221,10 @@ def _place(body: Json) -> Place:
     return Place(_channel(body), None if thread is None else str(thread))
 
 
-def _spot(body: Json, installation: str) -> Spot:
+def _control_origin(body: Json, installation: str) -> ControlOrigin:
     container = _object(body.get("container"))
     ts = container.get("message_ts") or _object(body.get("message")).get("ts") or ""
-    return Spot(installation, _channel(body), str(ts))
+    return ControlOrigin(installation, _channel(body), str(ts))
 
 
 def _channel(body: Json) -> str:

@@ -33,7 +33,7 @@ import aiohttp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
-from bot.slackapi import NETWORK_ERRORS, Pulse, reason, retry_after
+from bot.slackapi import NETWORK_ERRORS, Availability, reason, retry_after
 from core.clock import Clock, backoff
 
 _log = logging.getLogger("clarify.slack.socket")
@@ -247,7 +247,7 @@ class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`, if Slack has a connection for us.
 
     `dispatch`: `SlackApp.dispatch`.
-    `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `pulse`
+    `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `availability`
     tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` gets the number of connections of the
     app that are not ours, each time it is known; `replicas` tells how many others are bots on the same database.
     """
@@ -261,7 +261,7 @@ class SlackSocket:
         clock: Clock,
         jitter: Callable[[], float],
         on_return: Callable[[], None] = lambda: None,
-        pulse: Pulse,
+        availability: Availability,
         counted: Callable[[int], Coroutine[Any, Any, None]],
         replicas: Callable[[], int] = lambda: 0,
         timing: Timing | None = None,
@@ -272,7 +272,7 @@ class SlackSocket:
         self._clock = clock
         self._jitter = jitter
         self._on_return = on_return
-        self._pulse = pulse
+        self._availability = availability
         self._counted = counted
         self._replicas = replicas
         self._others = 0
@@ -376,7 +376,7 @@ class SlackSocket:
                 missed = missed or not self._live
                 if not self.spare:
                     _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
-                await (self._clock.sleep(delay) if told else self._pulse.rest(delay))
+                await (self._clock.sleep(delay) if told else self._availability.rest(delay))
                 continue
             self._note_spare(is_spare=False)
             if missed:

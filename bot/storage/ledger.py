@@ -266,17 +266,17 @@ class DatabaseLedger:
 
         return await self._locking(issue, work, timeout)
 
-    async def vouches(self, record: Clarification) -> bool:
-        return not speaks_for_a_person(record) or self._seals.vouch(record)
+    async def verify_answer(self, record: Clarification) -> bool:
+        return not speaks_for_a_person(record) or self._seals.verify_answer(record)
 
     async def is_held(self, record: Clarification) -> bool:
         return self._seals.is_held(record)
 
-    async def is_as_asked(self, record: Clarification) -> bool | None:
-        return self.is_as_asked_now(record)
+    async def verify_question(self, record: Clarification) -> bool | None:
+        return self.verify_question_now(record)
 
-    def is_as_asked_now(self, record: Clarification) -> bool | None:
-        return self._seals.is_as_asked(record)
+    def verify_question_now(self, record: Clarification) -> bool | None:
+        return self._seals.verify_question(record)
 
     async def is_tampered(self, record: Clarification) -> bool:
         return await asyncio.to_thread(self.is_tampered_now, record)

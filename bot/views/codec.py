@@ -14,7 +14,7 @@ carry the packed press in `private_metadata`.
 The seal, `2|installation|packed`, says which installation posted a control. Numbers of clarifications, pages and rounds
 begin alike in every installation, and Slack hands a click to any bot on the app: without a seal, a press on somebody
 else's card would decide a question of ours. Controls of releases before the seal carry none; what they count for is
-decided by the message that they stand on (`bot.slack.binding`). Pure.
+decided by the message that they stand on (`bot.slack.control_origin`). Pure.
 """
 
 from __future__ import annotations

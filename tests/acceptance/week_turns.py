@@ -20,7 +20,7 @@ _MATCHED = 20 * MINUTE  # until it is stored while Slack is slow to tell who som
 _DARK = {"directory", "slow directory", "unreachable"}
 
 
-class Turns:
+class ConcurrencyLimit:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._plan, self._walls = facts.plan, facts.walls
@@ -157,7 +157,7 @@ def only_who_is_on_call(facts: Facts, courses: Mapping[int, Course], figures: Co
     """A page calls who is on call, all of them in their order and nobody else; or who was handed what it is about. Where
     there is nobody the next step goes.
     """
-    turns, policies = Turns(facts), {policy.name: policy for policy in POLICIES}
+    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
     for page in facts.pages:
         course = next((courses[number] for number in facts.items[page.id] if number in courses), None)
         if page.policy in policies and course is not None and page.id in course.holders:
@@ -166,7 +166,7 @@ def only_who_is_on_call(facts: Facts, courses: Mapping[int, Course], figures: Co
 
 def told_rightly(facts: Facts, figures: Counter[str]) -> Iterator[str]:
     """Who asks who is on call is told what pages go by."""
-    turns, policies = Turns(facts), {policy.name: policy for policy in POLICIES}
+    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
     for told in facts.story.told:
         policy = policies[told.policy]
         if turns.known(policy, told.at):
@@ -175,7 +175,9 @@ def told_rightly(facts: Facts, figures: Counter[str]) -> Iterator[str]:
                 yield f"{told.policy} at {told.at:.0f}: told {told.users}, not {may_be}"
 
 
-def _judged(turns: Turns, policy: Policy, page: Page, course: Course, figures: Counter[str]) -> Iterator[str]:
+def _judged(
+    turns: ConcurrencyLimit, policy: Policy, page: Page, course: Course, figures: Counter[str]
+) -> Iterator[str]:
     sendings = [each for each in course.facts.sendings[page.id] if each.via == "slack"]
     called = {each.target: each.mentions for each in sendings}
     named = {user for each in sendings for user in (each.target, *each.mentions) if user[0] == "U"}
@@ -198,7 +200,7 @@ def _judged(turns: Turns, policy: Policy, page: Page, course: Course, figures: C
 
 def nobody_was_there(facts: Facts, courses: Mapping[int, Course], figures: Counter[str]) -> Iterator[str]:
     """A first step that went nowhere had nobody to go to."""
-    turns, policies = Turns(facts), {policy.name: policy for policy in POLICIES}
+    turns, policies = ConcurrencyLimit(facts), {policy.name: policy for policy in POLICIES}
     for course in courses.values():
         policy = policies.get(course.incident.policy or "")
         for entry in course.incident.log if policy is not None else ():

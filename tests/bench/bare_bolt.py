@@ -21,7 +21,7 @@ from slack_bolt.request.async_request import AsyncBoltRequest
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.slack.socket import Envelope, Json, SlackSocket
-from bot.slackapi import Pulse
+from bot.slackapi import Availability
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
 from tests.bench.files import replace
@@ -70,7 +70,7 @@ async def _listen(kind: str, api_url: str, folder: Path, stop: asyncio.Event) ->
         dispatch=dispatch,
         clock=clock,
         jitter=lambda: 0.5,
-        pulse=Pulse(clock),
+        availability=Availability(clock),
         counted=counted,
     )
     await socket.start()

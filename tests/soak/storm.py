@@ -451,7 +451,7 @@ class Storm:
         self.exchanges: list[Exchange] = []
         self.wrong: list[str] = []
         self.taken: list[dict[str, Any]] = []
-        self.twins: dict[str, tuple[float, float]] = {}
+        self.duplicates: dict[str, tuple[float, float]] = {}
         self.seconds, self.ends = 0.0, math.inf
         self.acknowledged: dict[str, float] = {}  # the ts of people's messages → when
         self._record, workspace.context.record_ack = workspace.context.record_ack, self._note_ack  # type: ignore[method-assign]
@@ -497,8 +497,8 @@ class Storm:
                 len(cards) > 1
                 and sum(_stands(self.workspace, each) and has_controls(each) for each in cards) > 1
             ):
-                first, _ = self.twins.get(name, (now, now))
-                self.twins[name] = first, now
+                first, _ = self.duplicates.get(name, (now, now))
+                self.duplicates[name] = first, now
 
     def cards(self, token: str) -> list[Message]:
         """A question's cards that stand."""
@@ -635,7 +635,7 @@ class Storm:
                 )
         wrong += [f"a record that nobody asked for: {each}" for each in records]
         last = [0.0, *(each.at for each in self.fleet.takeovers)]
-        for name, (first, until_) in self.twins.items():
+        for name, (first, until_) in self.duplicates.items():
             began = max([each for each in last if each < until_])
             if until_ - max(first, began) > SETTLED:
                 wrong.append(f"{name} had two cards with controls for {until_ - first:.0f} s")
@@ -671,7 +671,7 @@ class Storm:
                 f" two at once {sum(len({a.user for a in e.acts}) > 1 for e in self.exchanges)},"
                 f" on one of two cards {sum(a.twin for a in acts)}"
             ),
-            f"pages {self.pages}, questions that had two cards for a while: {len(self.twins)}",
+            f"pages {self.pages}, questions that had two cards for a while: {len(self.duplicates)}",
             f"clocks: {'differ' if FAKETIME else 'are all right, as libfaketime is not installed'}",
         ]
         waits = sorted(e.shown_at - e.asked_at for e in self.exchanges if e.shown_at)

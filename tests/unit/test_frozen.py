@@ -55,7 +55,11 @@ def test_seals_of_records_are_made_as_ever() -> None:
         "question_seal": "94e91321e0c6f40d67a0a32521c54eda9464d2561ffb657135cc59bde860051a",
     }
     old = bare.model_copy(update={"aaep": bare.asked.model_copy(update=before)})
-    assert (seals.is_as_asked(old), seals.vouch(old), seals.is_tampered(old)) == (True, True, False)
+    assert (seals.verify_question(old), seals.verify_answer(old), seals.is_tampered(old)) == (
+        True,
+        True,
+        False,
+    )
 
 
 # -- what controls carry ------------------------------------------------------------------------------------------

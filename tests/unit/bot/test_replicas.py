@@ -17,7 +17,7 @@ from tests.kit.databases import Server
 from tests.kit.until import until
 
 PARTS = (
-    *("inbox", "delivery", "twins", "incidents", "pages", "home", "people", "producers"),
+    *("inbox", "delivery", "duplicates", "incidents", "pages", "home", "people", "producers"),
     *("catch_up", "forgotten", "settled"),
 )
 
@@ -46,7 +46,7 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
 
 
 class Watched:
-    """`Twins` that only count."""
+    """`DuplicateCleanup` that only count."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -65,13 +65,13 @@ async def test_bot_that_comes_may_have_led_so_what_it_left_is_watched_for_again(
     store = await Store.open(url)
     await store.lead()
     unused: dict[str, Any] = dict.fromkeys(PARTS)
-    twins: Any = Watched()
-    bot = Replicas(store=store, clock=ManualClock(), **unused | {"twins": twins})
+    duplicates: Any = Watched()
+    bot = Replicas(store=store, clock=ManualClock(), **unused | {"duplicates": duplicates})
     watching = asyncio.create_task(bot._watch_others())
     other = await Store.open(url)
     assert not await other.lead(wait=False)
     await until(lambda: bot.others == 1)
-    assert twins.times == 2
+    assert duplicates.times == 2
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await other.close()

@@ -17,13 +17,13 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.errors import NotLeading, SlackUnreachableError
 from bot.slackapi import (
     NETWORK_ERRORS,
+    Availability,
     Gateway,
     Later,
     Never,
     Outcome,
     Place,
     Post,
-    Pulse,
     Sent,
     SlackBusyError,
     SlackClient,
@@ -109,9 +109,9 @@ async def test_call_that_hangs_is_given_up(web: AsyncWebClient, ws: Workspace) -
 
 async def test_rest_lasts_as_long_as_was_said_while_nothing_changes() -> None:
     clock = ManualClock()
-    pulse = Pulse(clock)
-    resting = asyncio.create_task(pulse.rest(30))
-    pulse.answered()  # it was never away
+    availability = Availability(clock)
+    resting = asyncio.create_task(availability.rest(30))
+    availability.answered()  # it was never away
     await clock.advance(29)
     assert not resting.done()
     await clock.advance(2)
@@ -125,12 +125,12 @@ async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
         nonlocal back
         back += 1
 
-    pulse = Pulse(clock, came)
-    pulse.failed()
-    early, late = asyncio.create_task(pulse.rest(30)), asyncio.create_task(pulse.rest(600))
+    availability = Availability(clock, came)
+    availability.failed()
+    early, late = asyncio.create_task(availability.rest(30)), asyncio.create_task(availability.rest(600))
     await clock.advance(0.5)
-    pulse.answered()
-    pulse.answered()
+    availability.answered()
+    availability.answered()
     await clock.advance(0.1)
     assert not early.done()
     await clock.advance(0.5)
@@ -147,12 +147,14 @@ async def test_every_call_tells_whether_slack_answers(
     ws: Workspace, tmp_path: Path, fault: str, is_back: bool
 ) -> None:
     came: list[bool] = []
-    pulse = Pulse(ManualClock(), lambda: came.append(True))
+    availability = Availability(ManualClock(), lambda: came.append(True))
     made = settings(tmp_path)
     client = SlackClient(
-        made.model_copy(update={"slack_api_url": ws.api_url}), pulse, telemetry := Telemetry(ManualClock())
+        made.model_copy(update={"slack_api_url": ws.api_url}),
+        availability,
+        telemetry := Telemetry(ManualClock()),
     )
-    pulse.failed()
+    availability.failed()
     if fault:
         ws.faults.add("auth.test", fault)
     with suppress(*NETWORK_ERRORS):
@@ -195,7 +197,7 @@ async def test_post_that_could_not_connect_goes_again_at_once_and_is_never_in_do
     ws: Workspace, tmp_path: Path, times: int, failure: type[Exception], left: int, outcome: type[Outcome]
 ) -> None:
     made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
-    client = SlackClient(made, Pulse(ManualClock()), telemetry := Telemetry(ManualClock()))
+    client = SlackClient(made, Availability(ManualClock()), telemetry := Telemetry(ManualClock()))
     await client.auth_test()
     assert client.session is not None
     assert client.session.connector is not None
@@ -241,7 +243,7 @@ async def test_every_try_is_counted(kind: str, error: Exception | None, word: st
 
 async def test_only_what_this_installation_posted_is_ours(ws: Workspace, tmp_path: Path) -> None:
     made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
-    client = SlackClient(made, Pulse(ManualClock()), Telemetry(ManualClock()))
+    client = SlackClient(made, Availability(ManualClock()), Telemetry(ManualClock()))
     gateway, other = (Gateway(client, each, Telemetry(ManualClock())) for each in ("inst", "another"))
     posts = [await each.post(AGENTS, Post("text", [], NUDGE)) for each in (gateway, other)]
     await client.chat_postMessage(channel=AGENTS, text="without metadata")
@@ -266,7 +268,7 @@ async def test_message_is_removed_or_emptied_where_slack_keeps_it(
     ws: Workspace, tmp_path: Path, refused: str | None
 ) -> None:
     made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
-    client = SlackClient(made, Pulse(ManualClock()), Telemetry(ManualClock()))
+    client = SlackClient(made, Availability(ManualClock()), Telemetry(ManualClock()))
     gateway = Gateway(client, "inst", Telemetry(ManualClock()))
     post = await gateway.post(AGENTS, Post("text", [], NUDGE))
     assert isinstance(post, Sent)
@@ -292,9 +294,9 @@ def not_leading() -> NoReturn:
 async def test_who_does_not_lead_sends_nothing_that_stays_and_reads_all_the_same(
     ws: Workspace, tmp_path: Path
 ) -> None:
-    pulse = Pulse(ManualClock())
+    availability = Availability(ManualClock())
     made = settings(tmp_path).model_copy(update={"slack_api_url": ws.api_url})
-    client = SlackClient(made, pulse, telemetry := Telemetry(ManualClock()), not_leading)
+    client = SlackClient(made, availability, telemetry := Telemetry(ManualClock()), not_leading)
     gateway = Gateway(client, "inst", telemetry)
     outcome = await gateway.post(AGENTS, Post("text", [], NUDGE))
     assert outcome == Later("This bot does not lead now; nothing was sent.")

@@ -224,7 +224,7 @@ class Approval(RuleBasedStateMachine):
         assert record.asked.direct.arguments == ARGUMENTS
         entries = [each.type for each in record.thread if each.type == "answer"]
         assert entries == (["answer"] if status == "answered" else [])
-        assert self.ledger.is_as_asked_now(record)
+        assert self.ledger.verify_question_now(record)
 
 
 TestApproval = Approval.TestCase
@@ -303,7 +303,9 @@ async def test_consent_that_a_shell_sealed_is_one_persons_at_most(
     seals = Seals(tmp_path)
     record = opened(42, 1, approval(needed), NOW, SLA)
     shell = Decider("user:os/ann@host", "shell", consent=True)
-    assert seals.vouch(seals.sealed(answered(record, Answer("accept", "Accept"), shell, NOW))) is vouched
+    assert (
+        seals.verify_answer(seals.sealed(answered(record, Answer("accept", "Accept"), shell, NOW))) is vouched
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from core.clock import Pace, Turns, backoff, event_or_time, within
+from core.clock import ConcurrencyLimit, Pace, backoff, event_or_time, within
 from tests.kit.clocks import LeapClock, ManualClock
 
 
@@ -134,13 +134,13 @@ async def test_fast_clock_of_tests_stands_still_while_nothing_runs() -> None:
 class Crowd:
     """People who take a turn each, and end it when told."""
 
-    def __init__(self, turns: Turns, count: int) -> None:
+    def __init__(self, turns: ConcurrencyLimit, count: int) -> None:
         self.began: list[int] = []
         self.ends = [asyncio.Event() for _ in range(count)]
         self.tasks = [asyncio.create_task(self._act(turns, number)) for number in range(count)]
 
-    async def _act(self, turns: Turns, number: int) -> None:
-        async with turns.turn():
+    async def _act(self, turns: ConcurrencyLimit, number: int) -> None:
+        async with turns.slot():
             self.began.append(number)
             await self.ends[number].wait()
 
@@ -156,11 +156,11 @@ async def settled() -> None:
 
 
 async def test_turns_come_in_order_and_calm_comes_when_a_crowd_has_gone() -> None:
-    turns = Turns(ManualClock(), 2, 3.0)
+    turns = ConcurrencyLimit(ManualClock(), 2, 3.0)
     crowd = Crowd(turns, 4)
     await settled()
     assert crowd.began == [0, 1]
-    calm = asyncio.create_task(turns.calm())
+    calm = asyncio.create_task(turns.uncrowded())
     for number, began in enumerate([[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]):
         await crowd.end(number)
         assert crowd.began == began
@@ -171,27 +171,27 @@ async def test_turns_come_in_order_and_calm_comes_when_a_crowd_has_gone() -> Non
 
 
 async def test_as_many_as_have_turns_are_no_crowd() -> None:
-    turns = Turns(ManualClock(), 2, 3.0)
+    turns = ConcurrencyLimit(ManualClock(), 2, 3.0)
     crowd = Crowd(turns, 2)
     await settled()
     async with asyncio.timeout(30):
-        await turns.calm()
+        await turns.uncrowded()
     for number in range(2):
         await crowd.end(number)
 
 
 async def test_crowd_that_lasts_is_not_waited_for() -> None:
     clock = ManualClock()
-    turns = Turns(clock, 1, 3.0)
+    turns = ConcurrencyLimit(clock, 1, 3.0)
     crowd = Crowd(turns, 2)
     await settled()
-    calm = asyncio.create_task(turns.calm())
+    calm = asyncio.create_task(turns.uncrowded())
     await settled()
     await clock.advance(2.9)
     assert not calm.done()
     await clock.advance(0.1)
     async with asyncio.timeout(30):
         await calm
-        await turns.calm()
+        await turns.uncrowded()
     for number in range(2):
         await crowd.end(number)

@@ -90,7 +90,11 @@ TAMPERING: dict[str, Callable[[Raw], object]] = {
 @pytest.mark.parametrize("kind", TAMPERING)
 def test_decision_that_was_changed_is_tampered_with(kind: str) -> None:
     sealed = decided()
-    assert (SEALS.is_as_asked(sealed), SEALS.vouch(sealed), SEALS.is_tampered(sealed)) == (True, True, False)
+    assert (SEALS.verify_question(sealed), SEALS.verify_answer(sealed), SEALS.is_tampered(sealed)) == (
+        True,
+        True,
+        False,
+    )
     assert SEALS.is_tampered(changed(sealed, TAMPERING[kind]))
 
 
@@ -114,7 +118,11 @@ def closed_by_its_requester(raw: Raw) -> None:
 @pytest.mark.parametrize("change", [delivered, written_anew, closed_by_its_requester])
 def test_what_may_follow_a_decision_does_not_touch_its_seal(change: Callable[[Raw], None]) -> None:
     after = changed(decided(), change)
-    assert (SEALS.is_as_asked(after), SEALS.vouch(after), SEALS.is_tampered(after)) == (True, True, False)
+    assert (SEALS.verify_question(after), SEALS.verify_answer(after), SEALS.is_tampered(after)) == (
+        True,
+        True,
+        False,
+    )
 
 
 def earlier(sealed: Clarification) -> Clarification:
@@ -126,9 +134,13 @@ def earlier(sealed: Clarification) -> Clarification:
 
 def test_seals_of_an_earlier_release_are_good_for_what_they_cover() -> None:
     done = resolved(reply_settled(earlier(decided()), "confirmed", None), LATER)
-    assert (SEALS.is_as_asked(done), SEALS.vouch(done), SEALS.is_tampered(done)) == (True, True, False)
+    assert (SEALS.verify_question(done), SEALS.verify_answer(done), SEALS.is_tampered(done)) == (
+        True,
+        True,
+        False,
+    )
     assert SEALS.is_tampered(changed(done, TAMPERING["arguments"]))
-    assert not SEALS.vouch(changed(done, TAMPERING["the response"]))
+    assert not SEALS.verify_answer(changed(done, TAMPERING["the response"]))
     old = resolved(reply_settled(answered(record(), YES, ADE, LATER), "confirmed", None), LATER)
     assert not SEALS.is_tampered(old), "the release before that sealed nothing"
 
@@ -145,7 +157,7 @@ def test_decision_does_not_become_an_earlier_releases_by_losing_its_seal(kind: s
     assert sealed.asked.question_seal is None
     after = changed(sealed, downgraded)
     assert SEALS.is_tampered(after)
-    assert not SEALS.is_as_asked(after)
+    assert not SEALS.verify_question(after)
 
 
 def test_forgotten_decision_is_not_tampered_with() -> None:
@@ -166,15 +178,15 @@ def again(sealed: Clarification) -> Clarification:
 def test_round_before_stays_as_it_was_decided() -> None:
     first = SEALS.sealed(answered(record(), YES, ADE, LATER))
     second = again(resolved(first, LATER).model_copy(update={"status": "answered"}))
-    assert SEALS.is_as_asked(second)
+    assert SEALS.verify_question(second)
     for change in (
         lambda raw: raw["aaep"]["earlier"][0].update(response="no"),
         lambda raw: raw["thread"][1].update(body="No"),
         lambda raw: raw["thread"].append({**raw["thread"][1], "body": "No"}),
     ):
-        assert SEALS.is_as_asked(changed(second, change)) is False
+        assert SEALS.verify_question(changed(second, change)) is False
     done = SEALS.sealed(answered(second, YES, ADE, LATER))
-    assert SEALS.is_as_asked(done)
+    assert SEALS.verify_question(done)
     assert SEALS.is_tampered(changed(done, lambda raw: raw["aaep"]["earlier"][0].update(response="no")))
 
 
@@ -193,10 +205,10 @@ def test_other_implementations_ask_their_agents_further() -> None:
 
     sealed = SEALS.sealed(answered(between_agents(), YES, ADE, LATER))
     after = changed(sealed, asked_further)
-    assert (SEALS.is_as_asked(after), SEALS.is_tampered(after)) == (True, False)
-    assert SEALS.is_as_asked(changed(after, lambda raw: raw["thread"][1].update(body="No"))) is False
+    assert (SEALS.verify_question(after), SEALS.is_tampered(after)) == (True, False)
+    assert SEALS.verify_question(changed(after, lambda raw: raw["thread"][1].update(body="No"))) is False
     theirs = changed(between_agents(), closed_by_its_requester)
-    assert (SEALS.is_as_asked(theirs), SEALS.is_tampered(theirs)) == (True, False)
+    assert (SEALS.verify_question(theirs), SEALS.is_tampered(theirs)) == (True, False)
 
 
 def book(before: Clarification) -> Book:
@@ -209,7 +221,7 @@ def test_what_another_program_changed_is_not_sealed_by_our_next_write() -> None:
     assert SEALS.is_tampered(after)
     named = answered(SEALS.sealed(record()), YES, ADE, LATER)  # by another program, in a person's name
     after = book(named).put(reply_settled(named, "confirmed", None))
-    assert not SEALS.vouch(after)
+    assert not SEALS.verify_answer(after)
 
 
 def test_decision_of_an_earlier_release_is_sealed_whole_by_our_next_write() -> None:
@@ -261,5 +273,5 @@ async def test_own_writes_are_known_by_what_stands_in_the_file(tmp_path: Path) -
     path = ledger.path(42)
     path.write_text(path.read_text().replace('"topic":', '"topic": "theirs", "was":'))
     theirs = await ledger.find(ours.id, 42)
-    assert (theirs is ours, theirs.topic, await ledger.is_as_asked(theirs)) == (False, "theirs", False)
+    assert (theirs is ours, theirs.topic, await ledger.verify_question(theirs)) == (False, "theirs", False)
     ledger.close()

@@ -20,7 +20,7 @@ from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgai
 from bot.producers.producers import Producers
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
-from core.clock import Turns
+from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
 from core.index import summarize
 from core.ledger import FileLedger
@@ -104,7 +104,7 @@ def started(
         rng=random.Random(1),  # noqa: S311 - jitter
         raise_incident=raise_incident,
         on_foreign=foreign,
-        acts=Turns(parts["clock"], 1, 1.0),
+        acts=ConcurrencyLimit(parts["clock"], 1, 1.0),
         **parts,
     )
 

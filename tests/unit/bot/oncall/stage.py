@@ -32,7 +32,7 @@ from bot.storage.store import Store
 from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
-from core.clock import Turns
+from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
 from core.index import Index, Summary, scan, summarize
 from core.ledger import FileLedger
@@ -290,7 +290,7 @@ class World:
             ledger=self.ledger,
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
-            acts=Turns(self.clock, 1, 1.0),
+            acts=ConcurrencyLimit(self.clock, 1, 1.0),
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311 - jitter
         )

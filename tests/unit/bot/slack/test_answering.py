@@ -8,7 +8,7 @@ import pytest
 
 from bot.people.access import Person, lookup_deadline
 from bot.slack.listeners import USE_AS_ANSWER
-from bot.slack.payloads import Spot, Submission
+from bot.slack.payloads import ControlOrigin, Submission
 from bot.slackapi import Place
 from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
 from bot.views.lists import rollup
@@ -142,7 +142,12 @@ async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_
 
     monkeypatch.setattr(answering, "answer", answer)
     sent = Submission(
-        value="", person=Person("T1", "U1"), place=Place("C1"), spot=Spot(""), values=values, opened_by="U1"
+        value="",
+        person=Person("T1", "U1"),
+        place=Place("C1"),
+        control=ControlOrigin(""),
+        values=values,
+        opened_by="U1",
     )
     reaction = await answering.submit(Press("answer", "CLR-42-001", 1), sent)
     words = "The answer has 2001 characters; at most 2000 are allowed."

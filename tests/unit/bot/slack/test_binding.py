@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bot.delivery.messages import Row
-from bot.slack.binding import Binding
-from bot.slack.payloads import Spot
+from bot.slack.control_origin import OriginCheck
+from bot.slack.payloads import ControlOrigin
 from bot.views.codec import ListPress, Press, seal
 
 OURS, SPOT = "0123456789abcdef", ("D1", "1750000000.000100")
@@ -34,7 +34,7 @@ async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
     messages: Any = InDoubt(turn)
     unasked: Any = None
     adopted: list[str] = []
-    binding = Binding(
+    binding = OriginCheck(
         installation=OURS,
         messages=messages,
         incidents=unasked,
@@ -43,10 +43,10 @@ async def test_list_whose_post_is_in_doubt_is_paged_and_answered_from() -> None:
         group_of=lambda _: None,
         foreign=lambda: None,
     )
-    spot = Spot(OURS, *SPOT)
-    assert await binding.refusal(turn, spot) is None
-    assert await binding.refusal(Press("answer", "CLR-42-009", 1), spot) is None  # of the second page
+    origin = ControlOrigin(OURS, *SPOT)
+    assert await binding.refusal(turn, origin) is None
+    assert await binding.refusal(Press("answer", "CLR-42-009", 1), origin) is None  # of the second page
     assert (
-        await binding.refusal(Press("yes", "CLR-42-009", 1), spot) is not None
+        await binding.refusal(Press("yes", "CLR-42-009", 1), origin) is not None
     )  # lists have no such control
     assert adopted == [SPOT[1]]

@@ -11,7 +11,7 @@ import pytest
 from bot.errors import StorageUnavailable
 from bot.oncall.roster import OnDuty
 from bot.people.access import Person
-from bot.slack.payloads import Click, Spot
+from bot.slack.payloads import Click, ControlOrigin
 from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.codec import ListPress
@@ -148,7 +148,7 @@ async def test_turning_a_page_changes_nothing(bot: Bot) -> None:
     record, _ = await bot.asked()
     person, place = Person(TEAM, ADE), Place(AGENTS)
 
-    click = Click(value="", person=person, place=place, spot=Spot(bot.store.installation))
+    click = Click(value="", person=person, place=place, control=ControlOrigin(bot.store.installation))
     await bot.interactions.press_list(ListPress("page", f"answer {record.id} yes", 2), click)
     await bot.later.drain()
 
@@ -165,8 +165,8 @@ async def test_page_that_follows_the_acknowledgement_has_no_deadline(
         return Reaction()
 
     monkeypatch.setattr(bot.interactions._commands, "run", run)
-    person, spot = Person(TEAM, ADE, deadline=0.0), Spot(bot.store.installation)
-    click = Click(value="", person=person, place=Place(AGENTS), spot=spot)
+    person, origin = Person(TEAM, ADE, deadline=0.0), ControlOrigin(bot.store.installation)
+    click = Click(value="", person=person, place=Place(AGENTS), control=origin)
     await bot.interactions.press_list(ListPress("page", "stale", 2), click)
     await bot.later.drain()
     assert deadlines == [None]

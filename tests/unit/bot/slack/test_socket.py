@@ -12,7 +12,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import SlackRefusedError
 from bot.slack.socket import Envelope, SlackSocket, Timing, Unacknowledged
-from bot.slackapi import Pulse
+from bot.slackapi import Availability
 from bot.workspace import Workspace
 from bot.workspace.seed import ADE, AGENTS, APP_TOKEN, BOT_TOKEN
 from core.clock import SystemClock
@@ -59,7 +59,7 @@ async def connected(
         on_return=desk.returned,
         counted=desk.counted,
         replicas=lambda: replicas,
-        pulse=Pulse(SystemClock()),
+        availability=Availability(SystemClock()),
         timing=timing,
     )
     try:
@@ -242,14 +242,14 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
     ws: Workspace, desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = SystemClock()
-    pulse = Pulse(clock)
+    availability = Availability(clock)
     socket = SlackSocket(
         web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
         app_token=APP_TOKEN,
         dispatch=desk,
         clock=clock,
         jitter=lambda: 0.5,
-        pulse=pulse,
+        availability=availability,
         counted=desk.counted,
         timing=replace(QUICK, first_retry=600.0, longest_retry=600.0),
     )
@@ -257,8 +257,8 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
     starting = asyncio.create_task(socket.start())
     try:
         await until(lambda: "cannot be reached" in caplog.text)  # it rests
-        pulse.failed()
-        pulse.answered()
+        availability.failed()
+        availability.answered()
         async with asyncio.timeout(60):  # not ten minutes
             await starting
     finally:

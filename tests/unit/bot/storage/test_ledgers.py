@@ -246,9 +246,9 @@ async def test_nothing_is_the_matter(ledger: Ledger) -> None:
 async def test_answers_are_sealed_with_one_key(ledger: Ledger, another: Another) -> None:
     made = await ledger.transact(7, lambda book: book.put(record(7, reply_token="rpl_1")))
     other = await another()
-    assert await other.is_as_asked(made) is True
+    assert await other.verify_question(made) is True
     forged = made.model_copy(update={"aaep": made.asked.model_copy(update={"question_seal": "0" * 64})})
-    assert await other.is_as_asked(forged) is False
+    assert await other.verify_question(forged) is False
 
 
 async def test_a_row_that_somebody_holds_is_a_lock(postgres_server: Server) -> None:

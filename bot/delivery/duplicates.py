@@ -30,7 +30,7 @@ _CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
 _INSTEAD = "Posted twice. Please use the other message."
 
 
-class Twins:
+class DuplicateCleanup:
     """Finds and removes them; the leader alone."""
 
     def __init__(self, *, messages: Messages, gateway: Gateway, lanes: Lanes, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class Twins:
         self._gateway = gateway
         self._lanes = lanes
         self._clock = clock
-        self._settled: set[tuple[str, str]] = set()  # twins, as (channel, ts)
+        self._settled: set[tuple[str, str]] = set()  # duplicates, as (channel, ts)
 
     async def watch_again(self) -> None:
         """Whoever led before may have gone on: watch for what it had begun.

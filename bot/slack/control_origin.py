@@ -17,7 +17,7 @@ from bot.delivery.rollups import rolled_up
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
 from bot.routing import Group
-from bot.slack.payloads import Spot
+from bot.slack.payloads import ControlOrigin
 from bot.views import phrases
 from bot.views.codec import ListPress, PagePress, Press, carried
 
@@ -28,7 +28,7 @@ _CLOCKS = 300.0
 _MOST_LOCATED = 1000
 
 
-class Binding:
+class OriginCheck:
     """Decides whether a press counts, and why not.
 
     `adopt(row, ts)` records that a post of unknown outcome is at `ts`; `group_of` tells whose roll-up card a question would be
@@ -56,57 +56,61 @@ class Binding:
         # Posts of unknown outcome, by the place where a press showed them: until that is recorded, a list may show another page already.
         self._located: dict[tuple[str, str], Row] = {}
 
-    def elsewhere(self, spot: Spot) -> str | None:
+    def elsewhere(self, control: ControlOrigin) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
-        if spot.installation == self._installation:
+        if control.installation == self._installation:
             return None
         _log.warning(
             "ignored a click on another installation's message",
-            installation=spot.installation or "none",
-            channel=spot.channel,
+            installation=control.installation or "none",
+            channel=control.channel,
         )
-        if not spot.installation:
+        if not control.installation:
             return phrases.OPEN_AGAIN
         self._foreign()
         return phrases.ANOTHERS
 
-    async def refusal(self, press: AnyPress, spot: Spot) -> str | None:
+    async def refusal(self, press: AnyPress, control: ControlOrigin) -> str | None:
         """Why a press counts for nothing, as words for the person; None: it counts.
 
         Raises:
             StorageUnavailable: it cannot be known now.
         """
-        if not spot.ts or (spot.installation and spot.installation != self._installation):
-            return self.elsewhere(spot)
-        row = await self._row(press, spot)
-        if row is None and spot.installation and isinstance(press, Press) and press.verb == "view":
+        if not control.ts or (control.installation and control.installation != self._installation):
+            return self.elsewhere(control)
+        row = await self._row(press, control)
+        if row is None and control.installation and isinstance(press, Press) and press.verb == "view":
             return (
                 None  # it decides nothing; what closed long ago is in its ledger when its card is forgotten
             )
         if row is not None and await self._shows(row, press):
             return None
-        _log.warning("ignored a click on an unknown or changed message", channel=spot.channel)
+        _log.warning("ignored a click on an unknown or changed message", channel=control.channel)
         return phrases.UNKNOWN_CARD
 
-    async def _row(self, press: AnyPress, spot: Spot) -> Row | None:
+    async def _row(self, press: AnyPress, control: ControlOrigin) -> Row | None:
         """The message where the press was. Its place may become known while we look."""
-        row = await self._messages.at(spot.channel, spot.ts) or self._located.get((spot.channel, spot.ts))
+        row = await self._messages.at(control.channel, control.ts) or self._located.get(
+            (control.channel, control.ts)
+        )
         if row is not None:
             return row
         begun = [
             each
-            for each in await self._messages.begun_in(spot.channel)
-            if spot.installation or float(spot.ts) > (each.intent_at or 0.0) - _CLOCKS
+            for each in await self._messages.begun_in(control.channel)
+            if control.installation or float(control.ts) > (each.intent_at or 0.0) - _CLOCKS
         ]
         meant = [each for each in begun if await self._posts(each, press)]
         if len(meant) == 1:
             if len(self._located) >= _MOST_LOCATED:
                 self._located.clear()
-            self._located[spot.channel, spot.ts] = meant[0]
-            self._adopt(meant[0], spot.ts)
-            _log.info("a click confirmed a post of unknown outcome", key=meant[0].key, channel=spot.channel)
+            self._located[control.channel, control.ts] = meant[0]
+            self._adopt(meant[0], control.ts)
+            _log.info(
+                "a click confirmed a post of unknown outcome", key=meant[0].key, channel=control.channel
+            )
         # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
-        return meant[0] if meant else await self._messages.at(spot.channel, spot.ts)
+        return meant[0] if meant else await self._messages.at(control.channel, control.ts)
 
     async def _shows(self, row: Row, press: AnyPress) -> bool:
         """Whether a message of ours may carry this control. The lists in direct messages change in their place."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from bot.delivery.duplicates import DuplicateCleanup
 from bot.delivery.lanes import Done
 from bot.delivery.messages import WATCHED, Fresh, Messages
 from bot.delivery.messenger import LANDING
-from bot.delivery.twins import Twins
 from bot.slackapi import Later, Never, Post, Unknown
 from bot.storage.store import Store
 from core.clarification import Answer
@@ -39,19 +39,19 @@ async def world(store: Store, tmp_path: Path) -> AsyncIterator[Room]:
 
 
 @asynccontextmanager
-async def watching(world: Room, messages: Messages | None = None) -> AsyncIterator[Twins]:
+async def watching(world: Room, messages: Messages | None = None) -> AsyncIterator[DuplicateCleanup]:
     """The bot leads, until the end; with `messages` another one does."""
     gateway: object = world.slack
-    twins = Twins(
+    duplicates = DuplicateCleanup(
         messages=messages or world.messages,
         gateway=gateway,  # type: ignore[arg-type]
         lanes=world.messenger.lanes,
         clock=world.clock,
     )
-    running = asyncio.create_task(twins.run())
+    running = asyncio.create_task(duplicates.run())
     await passes(world, 0)
     try:
-        yield twins
+        yield duplicates
     finally:
         running.cancel()
         with suppress(asyncio.CancelledError):
@@ -124,10 +124,10 @@ async def test_nothing_is_read_where_nothing_may_come_late_and_not_for_longer_th
 
 async def test_leader_that_stood_still_for_long_leaves_nothing_when_it_goes_on(world: Room) -> None:
     post = await posted_again(world)
-    async with watching(world) as twins:
+    async with watching(world) as duplicates:
         await passes(world, 1200)
         world.slack.there[CHANNEL, LATE] = post
-        await twins.watch_again()
+        await duplicates.watch_again()
         await passes(world, SOON)
         assert await places(world) == [(await world.row(KEY)).ts]
 
