@@ -1,4 +1,4 @@
-"""ConcurrencyLimit what a person typed into a response that fits the question, or into a hint. It never guesses.
+"""Turns what a person typed into a response that fits the question, or into a hint. It never guesses.
 
 The rules, as the hints and the documentation state them:
 

@@ -50,7 +50,7 @@ class _Lost(NamedTuple):
 
 
 class Nudges:
-    """ConcurrencyLimit nudged records into messages. `notify` stores a message for delivery before it returns, as
+    """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as
     `Delivery.notify`; `active` gives those of some users who were not deactivated.
     """
 

@@ -1,4 +1,4 @@
-"""ConcurrencyLimit frames of a producer's stream, or its posts, into stored events. The cursor moves once an event is stored.
+"""Turns frames of a producer's stream, or its posts, into stored events. The cursor moves once an event is stored.
 
 Every frame ends as a stored event, as a page, or as a count.
 """

@@ -47,7 +47,7 @@ class Oversize:
 
 
 class FrameReader:
-    """ConcurrencyLimit one connection's bytes into frames. `retry` is the reconnection time asked for, in seconds.
+    """Turns one connection's bytes into frames. `retry` is the reconnection time asked for, in seconds.
 
     `skimmed` counts on from what it is given; `max_frame` in bytes.
     """

@@ -1,4 +1,4 @@
-"""ConcurrencyLimit what a person typed in Slack into plain text: removes Slack's markup, changes nothing else. Pure.
+"""Turns what a person typed in Slack into plain text: removes Slack's markup, changes nothing else. Pure.
 
 Source: docs.slack.dev, "Formatting message text". A message's `text` holds `<@U…>`, `<#C…|name>`, `<!here>`,
 `<!subteam^S…|@name>`, `<!date^…|words>`, `<url|label>`, and `&amp;`, `&lt;`, `&gt;` for the characters themselves.
