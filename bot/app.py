@@ -562,7 +562,7 @@ class Bot:
         )
         self.slack_outage = SlackOutageAlert(
             targets=outside_pagers(settings),
-            send=outside.send,
+            send_outside=outside.send,
             connected=lambda: self.slack.connected,
             probe=partial(ask, "auth.test", self.web.auth_test),
             clock=clock,

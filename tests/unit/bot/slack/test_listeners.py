@@ -164,7 +164,7 @@ async def test_page_that_follows_the_acknowledgement_has_no_deadline(
         deadlines.append(person.deadline)
         return Reaction()
 
-    monkeypatch.setattr(bot.interactions._commands, "run", run)
+    monkeypatch.setattr(bot.interactions.commands, "run", run)
     person, origin = Person(TEAM, ADE, deadline=0.0), ControlOrigin(bot.store.installation)
     click = Click(value="", person=person, place=Place(AGENTS), control=origin)
     await bot.interactions.press_list(ListPress("page", "stale", 2), click)
