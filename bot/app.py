@@ -529,7 +529,7 @@ class Bot:
         outside = Outside(
             outside_pagers(settings), settings.secrets.by_variable, self.telemetry, acting=self.store.acting
         )
-        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
+        self.escalations = Escalations(self.incidents, self.ledger, self.index, clock)
         self.quorum = Quorum(
             settings=settings, people=self.people, router=self.router, ledger=self.ledger, clock=clock
         )

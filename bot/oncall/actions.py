@@ -30,7 +30,7 @@ from bot.views.render import Renderer
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, LockTimeout, NotFound
-from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, Wanted, quiet_until
+from core.escalation import Handed, Happening, NotMine, Snoozed, Taken, quiet_until
 from core.index import Index
 from core.ledger import Ledger
 from core.router import Router
@@ -260,11 +260,7 @@ class PageActions:
         # One that is in no ledger any more is taken here alone: otherwise nobody could end its pages.
         rest += [each for each, error in failed if isinstance(error, NotFound)]
         failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]
-        entries = [
-            (each.id, Taken(now, person.user)) for each in taken if not self._is_known(each, person.user)
-        ]
-        if entries:
-            await self.incidents.happened(entries)
+        await self.incidents.follow([(each.id, Taken(now, person.user)) for each in taken])
         mine = await self.incidents.take([each.id for each in rest], person.user) if rest else set()
         taken_here = [each for each in rest if each.id in mine]
         if rest and not (taken_here or taken or failed or later):
@@ -278,13 +274,7 @@ class PageActions:
         holder = Holder(user=user, team=person.team or None, at=now)
         held, rest = split(incidents)
         handed, failed, later = await self._in_ledgers(held, self.router.hand, holder)
-        entries = [
-            (each.id, Handed(now, user, person.user))
-            for each in [*handed, *rest]
-            if not self._is_handed(each, user, now)
-        ]
-        if entries:
-            await self.incidents.happened(entries)
+        await self.incidents.follow([(each.id, Handed(now, user, person.user)) for each in [*handed, *rest]])
         told = [*handed, *(each for each in rest if each.kind == "handoff")]
         await self.announcer.tell(told, "handed", said_handed(person.user, user), now)
         words = f"{inert.mention(user)} is being paged. You handed over"
@@ -319,26 +309,11 @@ class PageActions:
             return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         return OpenModal(await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
 
-    def _is_known(self, incident: Incident, user: str) -> bool:
-        """The ledger's news may have been taken in already."""
-        want = self._wants(incident)
-        return want is not None and want.state == "taken" and want.holder == user
-
     def _is_others(self, incident: Incident, user: str) -> bool:
         """Whether somebody else holds it: an older page may still offer to snooze it."""
-        want = self._wants(incident)
+        each = self.incidents.open(incident.id)
+        want = self.policies.wants_of(each) if each is not None else None
         return want is not None and want.state == "taken" and want.holder != user
-
-    def _wants(self, incident: Incident) -> Wanted | None:
-        """What the policy wants of an incident now; None: it is closed."""
-        each = self.incidents.open(incident.id)
-        return self.policies.wants_of(each) if each is not None else None
-
-    def _is_handed(self, incident: Incident, user: str, since: datetime) -> bool:
-        """Whether the ledger's news was taken in already: said twice, it would page twice."""
-        each = self.incidents.open(incident.id)
-        latest = each.history[-8:] if each is not None else []
-        return any(isinstance(h, Handed) and h.user == user and h.at >= since for h in latest)
 
     async def _in_ledgers(
         self, incidents: Sequence[Incident], change: Change, holder: Holder
