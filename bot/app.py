@@ -91,7 +91,7 @@ from core.clock import Clock, ConcurrencyLimit, SystemClock, within
 from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.hub import Hub
-from core.index import Index, Scan, scan, summarize
+from core.index import Index, Scan, scan
 from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
 from core.router import Router
@@ -135,7 +135,7 @@ async def run(settings: Settings) -> None:
         ClarifyBotError: it cannot start, or a part of it died.
     """
     waits, stop = os.environ.pop(_ANEW, None) is not None, asyncio.Event()
-    # What a start makes, modules and ledgers' summaries by the ten thousand, stays for long: full collections would go
+    # What a start makes, modules and ledgers' records by the ten thousand, stays for long: full collections would go
     # through all of it again and again, and later hold up the event loop for that time.
     gc.disable()
     try:
@@ -252,8 +252,8 @@ class Bot:
         """
         self._http = await self._listen()
         found = await scan(self.ledger, await self.inbox.last_issue())
-        for summary in found.summaries:
-            self.delivery.know(summary)
+        for record in found.records:
+            self.delivery.know(record)
         if leads := await self.store.lead(wait=False):
             await self._restore(found)
         else:
@@ -266,7 +266,7 @@ class Bot:
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
-            _log.info("following", open=len(found.summaries))
+            _log.info("following", open=len(found.records))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Have it done beside all else; its end is the bot's."""
@@ -309,7 +309,7 @@ class Bot:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         self.messenger.lanes.active = True
-        found.summaries = list(self.index)
+        found.records = list(self.index)
         try:
             await self._restore(found)
             await self._lead(found)
@@ -327,8 +327,8 @@ class Bot:
         self._meanwhile = meanwhile
         if self.webhooks is not None:
             await self.webhooks.restore()
-        for summary in found.summaries:
-            self.monitoring.record_changed(summary)
+        for record in found.records:
+            self.monitoring.record_changed(record)
         await recover(
             store=self.store,
             ledger=self.ledger,
@@ -339,7 +339,7 @@ class Bot:
         )
         await self.backfill.expect()
         await self.inbox.reserve_above(found.highest_issue)
-        await trust_earlier_release(self.inbox, self.router, found.summaries)
+        await trust_earlier_release(self.inbox, self.router, found.records)
         self.messenger.pause_posting(pages=True)
         await self.delivery.restore()
         await self.replies.restore(self.index)
@@ -347,11 +347,11 @@ class Bot:
         await self.sessions.restore()
         await self.home.restore()
         if self.github is not None:
-            await self.github.restore(found.summaries)
-        for summary in found.summaries:
-            self.dispatcher.record_changed(summary)
-            self.nudges.record_changed(summary)
-            self.quorum.record_changed(summary)
+            await self.github.restore(found.records)
+        for record in found.records:
+            self.dispatcher.record_changed(record)
+            self.nudges.record_changed(record)
+            self.quorum.record_changed(record)
         self._leads, self._meanwhile = True, None
         for record, ours in meanwhile:
             self.record_changed(record, ours=ours)
@@ -366,10 +366,10 @@ class Bot:
             _log.error("cannot read a ledger", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
                 await self.notices.ledger_unreadable(trouble)
-        for summary in found.summaries:
-            if summary.adoptable:
-                await self.watch.adopt(summary.id)
-        _log.info("started", open=len(found.summaries), producers=len(self.settings.producers))
+        for record in found.records:
+            if record.is_adoptable:
+                await self.watch.adopt(record.id)
+        _log.info("started", open=len(found.records), producers=len(self.settings.producers))
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What one bot alone does beside that."""
@@ -426,7 +426,7 @@ class Bot:
         if self._http is not None:
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
-        waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.reply == "sending")}
+        waiting = {s.producer for s in self.index if s.producer and (s.is_open or s.asked.reply == "sending")}
         if not (self.store.leads and await self.ledger.are_there()) or await self._is_one_of_several():
             # Nobody knows what is open, or another bot goes on with the subscriptions.
             waiting |= {each.name for each in self.settings.producers}
@@ -617,6 +617,7 @@ class Bot:
             messages=self.messages, gateway=self.gateway, lanes=self.messenger.lanes, clock=clock
         )
         self.nudges = Nudges(
+            index=self.index,
             ledger=self.ledger,
             messages=self.messages,
             rollups=self.rollups,
@@ -1142,28 +1143,26 @@ class Bot:
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
         """A record was written: by us, or by another process. Every part that follows records hears of it here."""
-        summary = summarize(record)
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
-            if ours and not summary.needs_something:
+            if ours and not record.needs_something:
                 # It may have been settled before: the bot that leads follows it no longer then, and takes it for no news.
-                tell = partial(self.store.tell, "card", summary.id, leader_only=True)
+                tell = partial(self.store.tell, "card", record.id, leader_only=True)
                 told = until_stored(tell, self.clock, _log, "telling the leader later")
                 self.later.run(told, "tell of what is settled")
-            self.delivery.know(summary)
+            self.delivery.know(record)
             self.questions.record_changed(record)
             self.sessions.record_changed(record)
             return
-        before = self.index.get(summary.id, summary.issue)
-        self.telemetry.record_changed(before, summary, self.audiences.route(summary).name)
-        if before is not None or summary.needs_something:  # else it was over before, and is no news
-            for event in lifecycle(before, summary, self.clock.now()):
+        before = self.index.get(record.id)
+        self.telemetry.record_changed(before, record, self.audiences.route(record).name)
+        if before is not None or record.needs_something:  # else it was over before, and is no news
+            for event in lifecycle(before, record, self.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
         for part in self._followers:
-            part.record_changed(summary)
-        self.index.keep(record)
-        self.replies.record_changed(summary, record, ours=ours)
+            part.record_changed(record)
+        self.replies.record_changed(record, ours=ours)
         self.questions.record_changed(record)
         self.sessions.record_changed(record)
         self.home.record_changed(record)
@@ -1183,10 +1182,9 @@ class Bot:
         except (NotFound, LedgerUnreadable) as error:
             _log.warning("webhook event skipped", id=clarification, reason=str(error))
             return
-        summary = summarize(record)
-        if self.index.get(summary.id, summary.issue) is None and not summary.needs_something:
+        if self.index.get(record.id) is None and not record.needs_something:
             for part in self._outside:
-                part.record_changed(summary)
+                part.record_changed(record)
 
     async def _forget(self) -> None:
         """Another process may have forgotten something: it goes from memory, and, where we lead, from Slack."""
@@ -1211,5 +1209,5 @@ class Bot:
         self.home.touch()
 
     def _group_of(self, clarification: str) -> Group | None:
-        summary = self.index.get(clarification)
-        return None if summary is None else self.rollups.group(summary)
+        record = self.index.get(clarification)
+        return None if record is None else self.rollups.group(record)

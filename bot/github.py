@@ -37,7 +37,6 @@ from bot.views.inert import clip, line, plain, size
 from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, event_or_time, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
-from core.index import Summary
 from core.ledger import FIRST_RESERVED, Ledger
 from core.records import Raw, Subject, parse
 
@@ -97,19 +96,19 @@ class GithubSync:
         """Whether GitHub shows what is in the ledgers, as far as it takes it."""
         return not (self._due or self._busy)
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
-        self._add(summary.issue)
+        self._add(record.issue_number)
 
-    async def restore(self, summaries: Iterable[Summary]) -> None:
+    async def restore(self, records: Iterable[Clarification]) -> None:
         """Queue everything to be compared again: what is open, what was begun, and what others wrote meanwhile.
 
         Raises:
             StorageUnavailable: what was begun is not known now.
         """
         self._since = await self._memory.begin(self._clock.now().timestamp())
-        for summary in summaries:
-            self._add(summary.issue)
+        for record in records:
+            self._add(record.issue_number)
         for issue in await self._memory.unsettled():
             self._add(issue)
         try:

@@ -21,7 +21,6 @@ from core.clarification import Aaep, Clarification, ReplyState, parse_id
 from core.clock import Clock, ConcurrencyLimit, backoff
 from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.escalation import NewIncident, Raise
-from core.index import Summary
 from core.ledger import Ledger
 from core.router import Router
 
@@ -126,27 +125,26 @@ class Replies:
         self._closing = asyncio.Event()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def record_changed(
-        self, summary: Summary, written: Clarification | None = None, *, ours: bool = True
-    ) -> None:
-        """Have the reply of a clarification sent, if it is not settled. `written`: the record as it was written just now,
-        by us, or (unless `ours`) by another process.
+    def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
+        """Have the reply of a clarification sent, if it is not settled. The record was written just now by us, or (unless
+        `ours`) by another process.
         """
-        if summary.reply == "sending":
-            self._put(summary.id, written, ours=ours)
+        if record.asked.reply == "sending":
+            self._put(record.id, record, ours=ours)
 
-    async def restore(self, summaries: Iterable[Summary]) -> None:
+    async def restore(self, records: Iterable[Clarification]) -> None:
         """On start: send what was on its way. Killed between a refusal and its page, the page is still owed; sent
         before, it is not sent again.
         """
         self._since = self._clock.now()
-        for summary in summaries:
-            self.record_changed(summary)
-            if summary.reply == "refused":
+        for record in records:
+            if record.asked.reply == "sending":
+                self._put(record.id)
+            elif record.asked.reply == "refused":
                 try:
-                    await self._page_refused(summary.id)
+                    await self._page_refused(record.id)
                 except ClarifyError as error:
-                    _log.warning("paging without the question's details", id=summary.id, reason=str(error))
+                    _log.warning("paging without the question's details", id=record.id, reason=str(error))
 
     def _put(self, clarification: str, answered: Clarification | None = None, *, ours: bool = True) -> None:
         if clarification in self._tasks:

@@ -29,8 +29,9 @@ from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
+from core.clarification import Clarification
 from core.clock import Clock
-from core.index import Summary, scan
+from core.index import scan
 from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
 from tests.kit.simulated import InlineConnection, SimulatedLoop
@@ -147,14 +148,14 @@ class Life:
         self._replace = ledger._replace
         ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
         found = await scan(bot.ledger)
-        for summary in found.summaries:
+        for summary in found.records:
             bot.index.put(summary)
             bot.monitoring.record_changed(summary)
         self.commands = bot._commands(bot._digests())
         self.parts: list[asyncio.Task[None]] = []
-        await self.do(self._begin(found.summaries))
+        await self.do(self._begin(found.records))
 
-    async def _begin(self, summaries: list[Summary]) -> None:
+    async def _begin(self, summaries: list[Clarification]) -> None:
         bot = self.bot
         await bot.delivery.restore()
         await bot.replies.restore(bot.index)

@@ -34,7 +34,7 @@ from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
-from core.index import Index, Summary, scan, summarize
+from core.index import Index, scan
 from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.builders import SLA, ask
@@ -227,7 +227,7 @@ class World:
         (self.folder / "ledgers").mkdir(exist_ok=True)
         self.ledger = FileLedger(self.folder / "ledgers")
         self._build()
-        for summary in (await scan(self.ledger)).summaries if read else ():
+        for summary in (await scan(self.ledger)).records if read else ():
             self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()
@@ -332,16 +332,16 @@ class World:
             clock=self.clock,
         )
 
-    def _known(self, clarification: str) -> Summary | None:
+    def _known(self, clarification: str) -> Clarification | None:
         return self.index.get(clarification)
 
     def _told(self) -> None:
         self.touched += 1
 
     def _changed(self, record: Clarification) -> None:
-        self.index.put(summarize(record))
+        self.index.put(record)
         if not self.deaf:
-            self.escalations.record_changed(summarize(record))
+            self.escalations.record_changed(record)
 
     async def raised(self, **more: Any) -> NewIncident:
         self.count += 1

@@ -28,7 +28,6 @@ from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK,
 from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
-from core.index import summarize
 from core.ledger import FileLedger
 from tests.kit import builders
 from tests.kit.until import impatient
@@ -216,7 +215,7 @@ class Bot(app.Bot):
         self.refreshed.append(clarification)
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
-        self.index.put(summarize(record))
+        self.index.put(record)
 
     async def look_back(self) -> int:
         """Have missed messages looked for; how many were new."""
