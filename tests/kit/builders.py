@@ -106,7 +106,11 @@ def changed(record: Clarification, **more: Any) -> Clarification:
     """
     if (at := more.pop("asked_last", None)) is not None:
         question = Entry(
-            round=more.get("round", record.round), from_="x", type="question", body="?", timestamp=at
+            round=more.get("round", record.round),
+            from_="x",
+            type="question",
+            body=record.question,
+            timestamp=at,
         )
         more["thread"] = (*record.thread[:-1], question)
     for name in {"taken_by", "handed_to"} & more.keys():

@@ -24,7 +24,8 @@ def asked(seq: int = 1, **more: Any) -> Clarification:
         "topic": f"Topic {seq}",
     }
     fields = {"asked_last": more.get("created", fields["created"])} | fields
-    return changed(record(42, seq), **(fields | more))
+    fields |= more
+    return changed(record(42, seq, question=fields["topic"]), **fields)
 
 
 def ready(

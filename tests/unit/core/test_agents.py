@@ -92,7 +92,7 @@ def test_tree_statuses(
 
 def test_tree_says_on_whom_since_when() -> None:
     summaries = [
-        wait(2, "engineer", "human", 9, issue=43, status="escalated"),
+        wait(2, "engineer", "human", 9, issue_number=43, status="escalated"),
         wait(1, "engineer", "architect", 3),
     ]
     (architect,) = tree(summaries, [session("engineer", agent_name="Edna", minutes=4)])
@@ -182,7 +182,7 @@ def test_ready_queue_agents_without_a_session() -> None:
     summaries = [
         wait(1, "engineer", "architect", **foreign),
         wait(2, "Engineer", "human", 1, **foreign),
-        wait(3, "engineer", "human", 2, issue=43, **foreign),
+        wait(3, "engineer", "human", 2, issue_number=43, **foreign),
     ]
     queue = ready_queue(summaries, [])
     assert [(item.agent, item.issue, item.session_id, item.blocked_by) for item in queue] == [
