@@ -770,6 +770,7 @@ class Bot:
             store=self.store,
             client=self.web,
             clock=self.clock,
+            rng=self.rng,
             redraw=partial(self.delivery.send, post=False),
         )
 

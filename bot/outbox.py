@@ -124,6 +124,11 @@ class Backoff:
     longest: float
     spread: float
 
+    def seconds(self, failures: int, rng: random.Random) -> float:
+        return backoff(
+            failures, first=self.first, longest=self.longest, spread=self.spread, chance=rng.random()
+        )
+
 
 class Outbox(Generic[_K]):
     """Tries what one party is owed, one try at a time for each key, `at_once` of them side by side.
@@ -282,11 +287,11 @@ class Outbox(Generic[_K]):
         failures = self._failures.get(key, 0) if outcome.failures is None else outcome.failures
         self._failures[key] = failures + 1
         now = self._clock.steady()
-        seconds = max(self._backoff(failures), outcome.after)
+        seconds = max(self._policy.seconds(failures, self._rng), outcome.after)
         if outcome.exactly is not None:
             seconds = outcome.exactly
         if outcome.everybody:
-            self._held_until = now + max(self._backoff(self._held_failures), outcome.after)
+            self._held_until = now + max(self._policy.seconds(self._held_failures, self._rng), outcome.after)
             self._held_failures += 1
             seconds = max(seconds, self._held_until - now)
         seconds = max(_SHORTEST_WAIT, min(seconds, outcome.within))
@@ -298,16 +303,6 @@ class Outbox(Generic[_K]):
             except StorageUnavailable as error:
                 self._log.warning("cannot store when to try again", about=key, reason=str(error))
         self._later(key, seconds, outcome.sooner)
-
-    def _backoff(self, failures: int) -> float:
-        policy = self._policy
-        return backoff(
-            failures,
-            first=policy.first,
-            longest=policy.longest,
-            spread=policy.spread,
-            chance=self._rng.random(),
-        )
 
     def _later(self, key: _K, seconds: float, sooner: Callable[[], Awaitable[None]] | None = None) -> None:
         self._again.discard(key)
