@@ -528,7 +528,7 @@ class Bot:
         outside = Outside(
             outside_pagers(settings), settings.secrets.by_variable, self.telemetry, acting=self.store.acting
         )
-        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
+        self.escalations = Escalations(self.incidents, self.ledger, self.index, clock)
         self.quorum = Quorum(
             settings=settings, people=self.people, router=self.router, ledger=self.ledger, clock=clock
         )
@@ -561,7 +561,7 @@ class Bot:
         )
         self.slack_outage = SlackOutageAlert(
             targets=outside_pagers(settings),
-            send=outside.send,
+            send_outside=outside.send,
             connected=lambda: self.slack.connected,
             probe=partial(ask, "auth.test", self.web.auth_test),
             clock=clock,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -35,48 +36,34 @@ _CONNECTED = (
 )
 
 
+@dataclass(kw_only=True, eq=False)
 class Replicas:
     """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has,
     `forgotten` when another process may have forgotten something that is kept in memory, `settled` when another bot may
     have changed a clarification that was settled before.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        inbox: Inbox,
-        delivery: Delivery,
-        duplicates: DuplicateCleanup,
-        incidents: Incidents,
-        pages: Pages,
-        home: HomeTabs,
-        people: People,
-        producers: Producers,
-        catch_up: Callable[[], None],
-        forgotten: Callable[[], Awaitable[None]],
-        settled: Callable[[str], Awaitable[None]],
-        clock: Clock,
-    ) -> None:
-        self._store = store
-        self._inbox = inbox
-        self._delivery = delivery
-        self._duplicates = duplicates
-        self._incidents = incidents
-        self._pages = pages
-        self._home = home
-        self._people = people
-        self._producers = producers
-        self._catch_up = catch_up
-        self._forgotten = forgotten
-        self._settled = settled
+    store: Store
+    inbox: Inbox
+    delivery: Delivery
+    duplicates: DuplicateCleanup
+    incidents: Incidents
+    pages: Pages
+    home: HomeTabs
+    people: People
+    producers: Producers
+    catch_up: Callable[[], None]
+    forgotten: Callable[[], Awaitable[None]]
+    settled: Callable[[str], Awaitable[None]]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._seen: dict[str, float] = {}  # others, by name; when, on the steady clock
-        self._clock = clock
 
     @property
     def others(self) -> int:
         """How many others may be connected with Slack: one that cannot reach the database still is."""
-        since = self._clock.steady() - _CONNECTED
+        since = self.clock.steady() - _CONNECTED
         return sum(at > since for at in self._seen.values())
 
     async def run(self) -> None:
@@ -92,39 +79,39 @@ class Replicas:
         known: frozenset[str] = frozenset()
         while True:
             try:
-                others = await self._store.others()
-                if others - known and self._store.leads:
-                    await self._duplicates.watch_again()
+                others = await self.store.others()
+                if others - known and self.store.leads:
+                    await self.duplicates.watch_again()
             except StorageUnavailable as error:
                 _log.warning("cannot tell which other replicas are alive", reason=str(error))
             else:
                 if gone := known - others:
                     _log.info("another replica ended", others=len(others), gone=len(gone))
-                    if self._store.leads:
-                        self._catch_up()
+                    if self.store.leads:
+                        self.catch_up()
                 known = others
-                now = self._clock.steady()
+                now = self.clock.steady()
                 kept = {name: at for name, at in self._seen.items() if at > now - _CONNECTED}
                 self._seen = kept | dict.fromkeys(others, now)
             await asyncio.sleep(_LOOK)
 
     async def _hear(self) -> None:
-        async with aclosing(self._store.news()) as told:
+        async with aclosing(self.store.news()) as told:
             async for news in told:
                 act = partial(self._act, news)
-                await until_stored(act, self._clock, _log, "reading other replicas' messages later")
+                await until_stored(act, self.clock, _log, "reading other replicas' messages later")
 
     async def tell(self) -> None:
         """While another bot leads: have it bring the messages about incidents up to date, of which somebody here saw
         controls that should be gone; until cancelled.
         """
         while True:
-            await self._incidents.awake.wait()
-            self._incidents.awake.clear()
-            touched, self._incidents.touched = self._incidents.touched, set()
+            await self.incidents.awake.wait()
+            self.incidents.awake.clear()
+            touched, self.incidents.touched = self.incidents.touched, set()
             if touched:
-                tell = partial(self._store.write, partial(_tell, touched))
-                await until_stored(tell, self._clock, _log, "telling the leader later")
+                tell = partial(self.store.write, partial(_tell, touched))
+                await until_stored(tell, self.clock, _log, "telling the leader later")
 
     async def _act(self, news: Sequence[News] | None) -> None:
         if news is None:
@@ -134,46 +121,46 @@ class Replicas:
         for topic, name in dict.fromkeys(news):
             names.setdefault(topic, []).append(name)
         if incidents := {int(each) for each in names.get("incident", ())}:
-            await self._pages.reload(incidents)
+            await self.pages.reload(incidents)
         for producer in names.get("replies", ()):
-            if (push := self._producers.pushing(producer)) is not None:
+            if (push := self.producers.pushing(producer)) is not None:
                 push.look()
         for words in names.get("people", ()):
             fact, _, name = words.rpartition(" ")
-            self._people.forget(cast("Fact", fact), name)
+            self.people.forget(cast("Fact", fact), name)
         if "forgotten" in names:
-            await self._forgotten()
-        if self._store.leads:
+            await self.forgotten()
+        if self.store.leads:
             await self._lead(names)
 
     async def _lead(self, names: dict[str, list[str]]) -> None:
-        self._incidents.changed({int(each) for each in names.get("incident", ())})
+        self.incidents.changed({int(each) for each in names.get("incident", ())})
         for key in names.get("message", ()):
-            await self._delivery.send_stored(key)
+            await self.delivery.send_stored(key)
         for clarification in names.get("card", ()):
-            await self._delivery.show(clarification)
-            await self._settled(clarification)
+            await self.delivery.show(clarification)
+            await self.settled(clarification)
         for user in names.get("home", ()):
-            await self._home.looked_elsewhere(user)
+            await self.home.looked_elsewhere(user)
         for producer in names.get("reader", ()):
-            self._producers.note_connected(producer)
+            self.producers.note_connected(producer)
         if "inbox" in names:
-            self._inbox.news.set()
+            self.inbox.news.set()
         if "gap" in names:
-            self._catch_up()
+            self.catch_up()
 
     async def _look_at_all(self) -> None:
         """Something may have been missed."""
-        await self._forgotten()
-        self._producers.look()
-        self._people.forget_all()
-        if self._store.leads:
-            self._incidents.changed([each.incident.id for each in self._incidents])
-            await self._delivery.send_all()
-            await self._home.restore()
-            self._home.touch()
-            self._inbox.news.set()
-            self._catch_up()
+        await self.forgotten()
+        self.producers.look()
+        self.people.forget_all()
+        if self.store.leads:
+            self.incidents.changed([each.incident.id for each in self.incidents])
+            await self.delivery.send_all()
+            await self.home.restore()
+            self.home.touch()
+            self.inbox.news.set()
+            self.catch_up()
 
 
 def _tell(incidents: Collection[int], tx: Tx) -> None:

@@ -6,57 +6,52 @@ kept, the newest of each clarification, and worked off in the pager's rounds.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
 from itertools import islice
 
 import structlog
 
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents, OpenIncident
-from bot.oncall.roster import Policies
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError
-from core.escalation import Handed, Happening, NewIncident, Taken
+from core.escalation import Handed, NewIncident, Taken, is_news
 from core.index import Index, Summary, summarize
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
-_ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 # Kinds that are about a clarification only as long as it is open.
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
 
+@dataclass(eq=False)
 class Escalations:
     """Collects changed clarifications, and brings the incidents in line with them in `work`."""
 
-    def __init__(
-        self, incidents: Incidents, policies: Policies, ledger: Ledger, index: Index, clock: Clock
-    ) -> None:
-        self._incidents = incidents
-        self._policies = policies
-        self._ledger = ledger
-        self._index = index
-        self._clock = clock
-        self._changed: dict[str, Summary] = {}
-        self._gone: set[str] = set()
+    incidents: Incidents
+    ledger: Ledger
+    index: Index
+    clock: Clock
+    _changed: dict[str, Summary] = field(default_factory=dict, init=False)
+    _gone: set[str] = field(default_factory=set, init=False)
 
     def record_changed(self, summary: Summary) -> None:
         """A clarification as it is now."""
-        if summary.status == "escalated" or self._incidents.about(summary.id) or summary.id in self._changed:
+        if summary.status == "escalated" or self.incidents.about(summary.id) or summary.id in self._changed:
             self._changed[summary.id] = summary
-            self._incidents.awake.set()
+            self.incidents.awake.set()
 
     def restore(self) -> None:
         """On start: everything that is escalated, and everything that was."""
-        for summary in self._index:
+        for summary in self.index:
             self.record_changed(summary)
-        for each in self._incidents:
+        for each in self.incidents:
             clarification = each.incident.clarification
             if clarification is not None and clarification not in self._changed:
                 self._gone.add(clarification)
-        self._incidents.awake.set()
+        self.incidents.awake.set()
 
     async def work(self) -> None:
         """Bring the incidents in line with the changed clarifications, as many as fit into a round.
@@ -77,7 +72,7 @@ class Escalations:
             if self._changed.get(clarification) is summary:
                 del self._changed[clarification]
         if self._changed or self._gone:  # in the next round: the first pages go out meanwhile
-            self._incidents.awake.set()
+            self.incidents.awake.set()
 
     async def _find(self, clarification: str) -> None:
         """One that needs nothing any more, or that was not there to be read.
@@ -85,7 +80,7 @@ class Escalations:
         Another reader may have moved a broken ledger away: only people can tell what to do.
         """
         try:
-            record = await self._ledger.find(clarification, parse_id(clarification)[0])
+            record = await self.ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
             _log.warning("cannot read a page's question", id=clarification, reason=str(error))
         else:
@@ -93,51 +88,48 @@ class Escalations:
 
     async def _follow(self, summary: Summary) -> None:
         key = key_of(summary)
-        over = [each for each in self._incidents.about(summary.id) if _is_over(each.incident, summary, key)]
-        await self._incidents.close(over)
+        over = [each for each in self.incidents.about(summary.id) if _is_over(each.incident, summary, key)]
+        await self.incidents.close(over)
         if key is None:
-            self._incidents.touch(each.incident for each in self._incidents.about(summary.id))
+            self.incidents.touch(each.incident for each in self.incidents.about(summary.id))
             return
-        if self._incidents.open_of(key) is None:
+        if self.incidents.open_of(key) is None:
             await self._begin(key, summary)
-        each = self._incidents.open_of(key)
+        each = self.incidents.open_of(key)
         if each is None:
             return
-        if (news := await self._unknown(summary, each)) is not None:
-            await self._incidents.happened([(each.incident.id, news)])
-        else:
-            self._incidents.touch([each.incident])
+        self.incidents.touch([each.incident])
+        await self._follow_holder(summary, each)
 
     async def _begin(self, key: str, summary: Summary) -> None:
         """Its ledger was gone for a while, so it was closed; now that the ledger is back, somebody has to take it."""
         new = _incident(key, summary)
-        if await self._incidents.raise_(new) is not None:
+        if await self.incidents.raise_(new) is not None:
             return
         try:
-            record = await self._ledger.find(summary.id, summary.issue)
+            record = await self.ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("cannot tell whether a question is escalated", id=summary.id, reason=str(error))
             return
         if key_of(summarize(record)) == key:
-            await self._incidents.raise_(new, anew=True)
+            await self.incidents.raise_(new, anew=True)
 
-    async def _unknown(self, summary: Summary, each: OpenIncident) -> Happening | None:
-        """What the ledger says about its holder and the log does not."""
+    async def _follow_holder(self, summary: Summary, each: OpenIncident) -> None:
+        """Take in who has the question by its record, if we wrote that."""
         if summary.taken_by is None and summary.handed_to is None:
-            return None
-        news = unknown(summary, each, self._clock.now())
-        if news is None and self._policies.wants_of(each).state == "taken":
-            return None
+            return
         try:
-            record = await self._ledger.find(summary.id, summary.issue)
+            record = await self.ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
-            return None
-        if not await self._ledger.is_held(record):
+            return
+        held = held_in(record)
+        if held is None or not is_news(held, each.history, self.clock.now()):
+            return
+        if await self.ledger.is_held(record):
+            await self.incidents.follow([(each.incident.id, held)])
+        else:
             _log.warning("another program claimed a question for someone; paging continues", id=summary.id)
-            return None
-        # The same person as the log knows, who does not have it any more as it knows: was it taken again?
-        return news or again(record, each, self._clock.now())
 
 
 def _incident(key: str, summary: Summary) -> NewIncident:
@@ -168,27 +160,9 @@ def key_of(summary: Summary) -> str | None:
     return f"escalated:{summary.id}:{summary.round}:{since}"
 
 
-def again(record: Clarification, each: OpenIncident, now: datetime) -> Happening | None:
-    """Whether somebody took it, or was handed it, once more than the log knows (pure)."""
-    last = _last(each)
+def held_in(record: Clarification) -> Taken | Handed | None:
+    """Who has it by its record, or was handed it (pure)."""
     asked = record.asked
-    holder = asked.taken_by or asked.handed_to
-    if holder is None or last is None or holder.at <= last.at + _ROUNDING:
-        return None
-    return Taken(now, holder.user) if asked.taken_by is not None else Handed(now, holder.user, "")
-
-
-def _last(each: OpenIncident) -> Taken | Handed | None:
-    return next((h for h in reversed(each.history) if isinstance(h, (Taken, Handed))), None)
-
-
-def unknown(summary: Summary, each: OpenIncident, now: datetime) -> Happening | None:
-    """What the ledger says about its holder and the log does not (pure)."""
-    last = _last(each)
-    if summary.taken_by is not None:
-        known = isinstance(last, Taken) and last.user == summary.taken_by
-        return None if known else Taken(now, summary.taken_by)
-    if summary.handed_to is not None:
-        known = isinstance(last, Handed) and last.user == summary.handed_to
-        return None if known else Handed(now, summary.handed_to, "")
-    return None
+    if asked.taken_by is not None:
+        return Taken(asked.taken_by.at, asked.taken_by.user)
+    return Handed(asked.handed_to.at, asked.handed_to.user, "") if asked.handed_to is not None else None

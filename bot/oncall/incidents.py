@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import structlog
 
@@ -30,6 +30,7 @@ from core.escalation import (
     Paged,
     Snoozed,
     Taken,
+    is_news,
 )
 from core.records import FORGOTTEN, Subject
 
@@ -104,6 +105,7 @@ class OpenIncident:
             self.history.append(happening)
 
 
+@dataclass(eq=False)
 class Incidents:
     """The incidents in the storage, and the open ones in memory.
 
@@ -113,28 +115,23 @@ class Incidents:
     `awake` is set when the pager has something to do.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        policy_of: Callable[[str], str | None],
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._policy_of = policy_of
-        self._on_change = on_change
-        self.awake = asyncio.Event()
-        self.touched: set[int] = set()  # their messages are to be brought up to date
-        self._open: dict[int, OpenIncident] = {}
-        self._by_key: dict[str, int] = {}
-        self._by_clarification: dict[str, set[int]] = {}
-        self._agenda: list[tuple[datetime, int]] = []  # a heap: when to look at which
-        self._latest: datetime | None = None
+    store: Store
+    clock: Clock
+    policy_of: Callable[[str], str | None]
+    on_change: Callable[[], None] = lambda: None
+    awake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    touched: set[int] = field(default_factory=set, init=False)  # their messages are to be brought up to date
+    _open: dict[int, OpenIncident] = field(default_factory=dict, init=False)
+    _by_key: dict[str, int] = field(default_factory=dict, init=False)
+    _by_clarification: dict[str, set[int]] = field(default_factory=dict, init=False)
+    _agenda: list[tuple[datetime, int]] = field(
+        default_factory=list, init=False
+    )  # a heap: when to look at which
+    _latest: datetime | None = field(default=None, init=False)
 
     async def restore(self) -> None:
         """On start: take up what is open."""
-        rows = await self._store.read("select * from incidents where closed_at is null order by id")
+        rows = await self.store.read("select * from incidents where closed_at is null order by id")
         incidents = [_incident(row) for row in rows]
         histories = await self.histories(each.id for each in incidents)
         for known in self:
@@ -146,7 +143,7 @@ class Incidents:
         """Another bot raised these, or wrote into their logs, or another process forgot their words."""
         histories = await self.histories(incidents)
         for some in batches(incidents):
-            for row in await self._store.read("select * from incidents where id in :ids", ids=some):
+            for row in await self.store.read("select * from incidents where id in :ids", ids=some):
                 incident, history = _incident(row), histories.get(row["id"], [])
                 if not incident.is_open:
                     self._drop(incident.id)
@@ -161,7 +158,7 @@ class Incidents:
         """Have somebody take this, once per key; durable when this returns. None: it was raised before, and is open or
         (unless `anew`) closed.
         """
-        began = Began(self._clock.now())
+        began = Began(self.clock.now())
 
         def work(tx: Tx) -> Incident | None:
             if anew:  # the one before keeps its log and its pages, under another name
@@ -177,7 +174,7 @@ class Incidents:
                    on conflict (key) do nothing returning *""",
                 key=new.key,
                 kind=kind_of(new.key),
-                policy=self._policy_of(new.agent_id or ""),
+                policy=self.policy_of(new.agent_id or ""),
                 agent_id=whole_characters(new.agent_id) if new.agent_id is not None else None,
                 clarification=new.clarification,
                 title=whole_characters(new.title),
@@ -192,7 +189,7 @@ class Incidents:
             append(tx, incident.id, began)
             return incident
 
-        incident = await self._store.write(work)
+        incident = await self.store.write(work)
         if incident is not None:
             self._keep_open(OpenIncident(incident, [began]))
         return incident
@@ -208,7 +205,7 @@ class Incidents:
                 if isinstance(happening, IncidentClosed):
                     _close(tx, incident, happening.at)
 
-        await self._store.write(work)
+        await self.store.write(work)
         for incident, happening in entries:
             if (each := self._open.get(incident)) is not None:
                 each.note(happening)
@@ -216,12 +213,42 @@ class Incidents:
                 self._drop(incident)
         self.changed([incident for incident, _ in entries])
 
+    async def follow(self, holders: Sequence[tuple[int, Taken | Handed]]) -> None:
+        """Keep who took incidents, or was handed them, as the records say, unless their logs have that already, or have
+        something newer. Durable when this returns.
+        """
+        now = self.clock.now()
+
+        def work(tx: Tx) -> list[tuple[int, Happening]]:
+            news: list[tuple[int, Happening]] = []
+            for incident, held in holders:
+                # Locks the row: of two bots that follow the same record one writes.
+                if not tx.run(
+                    "update incidents set kind = kind where id = :id and closed_at is null", id=incident
+                ):
+                    continue
+                rows = tx.rows(
+                    """select * from incident_log where incident = :incident and what in ('taken', 'handed')
+                       order by id desc limit 1""",
+                    incident=incident,
+                )
+                if is_news(held, [_happening(row) for row in rows], now):
+                    append(tx, incident, held)
+                    news.append((incident, held))
+            return news
+
+        news = await self.store.write(work)
+        for incident, held in news:
+            if (each := self._open.get(incident)) is not None:
+                each.note(held)
+        self.changed([incident for incident, _ in news])
+
     async def take(self, incidents: Sequence[int], user: str) -> set[int]:
         """Close incidents that `user` took, and return those that were open until now. Durable when this returns.
 
         Of two who press at the same moment only one has it.
         """
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(tx: Tx) -> set[int]:
             mine: set[int] = set()
@@ -232,7 +259,7 @@ class Incidents:
                     mine.add(incident)
             return mine
 
-        mine = await self._store.write(work)
+        mine = await self.store.write(work)
         for incident in mine:
             self._drop(incident)
         self.changed(incidents)
@@ -240,7 +267,7 @@ class Incidents:
 
     async def close(self, incidents: Iterable[OpenIncident]) -> None:
         """Close incidents that nobody has to take any more. Durable when this returns."""
-        now = self._clock.now()
+        now = self.clock.now()
         if entries := [(each.incident.id, IncidentClosed(now)) for each in incidents]:
             await self.happened(entries)
 
@@ -250,12 +277,12 @@ class Incidents:
 
     def changed(self, incidents: Iterable[int]) -> None:
         """Something happened to incidents: have the policy asked again, and their messages brought up to date."""
-        now = self._clock.now()
+        now = self.clock.now()
         for incident in incidents:
             self.touched.add(incident)
             if (each := self._open.get(incident)) is not None:
                 self.schedule(each, now)
-        self._on_change()
+        self.on_change()
         self.awake.set()
 
     def touch(self, incidents: Iterable[Incident]) -> None:
@@ -287,17 +314,17 @@ class Incidents:
         return iter(list(self._open.values()))
 
     async def get(self, incident: int) -> Incident | None:
-        row = await self._store.read_one("select * from incidents where id = :id", id=incident)
+        row = await self.store.read_one("select * from incidents where id = :id", id=incident)
         return _incident(row) if row else None
 
     async def named(self, key: str) -> Incident | None:
         """The incident of a key, open or closed."""
-        row = await self._store.read_one("select * from incidents where key = :key", key=key)
+        row = await self.store.read_one("select * from incidents where key = :key", key=key)
         return _incident(row) if row else None
 
     async def of_page(self, page: int) -> list[Incident]:
         """The incidents that a page is about, the open ones first."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select x.* from page_items i join incidents x on x.id = i.incident where i.page = :page
                order by x.closed_at is not null, x.id""",
             page=page,
@@ -308,7 +335,7 @@ class Incidents:
         """What happened to incidents, in its order."""
         rows: list[Row] = []
         for some in batches(incidents):
-            rows += await self._store.read(
+            rows += await self.store.read(
                 "select * from incident_log where incident in :incidents order by id", incidents=some
             )
         found: dict[int, list[Happening]] = {}
@@ -361,7 +388,7 @@ class Incidents:
         self._by_key[incident.key] = incident.id
         if incident.clarification is not None:
             self._by_clarification.setdefault(incident.clarification, set()).add(incident.id)
-        self.schedule(each, self._clock.now())
+        self.schedule(each, self.clock.now())
         self.awake.set()
 
     def _drop(self, incident_id: int) -> None:
@@ -383,12 +410,18 @@ def kind_of(key: str) -> Kind:
 
 def append(tx: Tx, incident: int, happening: Happening, page: int | None = None) -> None:
     """Write what happened to an incident into its log, within somebody else's transaction."""
+    until = happening.until.timestamp() if isinstance(happening, Snoozed) else None
     tx.run(
         """insert into incident_log (incident, at, what, step, user_id, done_by, until, page)
            values (:incident, :at, :what, :step, :user, :done_by, :until, :page)""",
         incident=incident,
+        at=happening.at.timestamp(),
+        what=_WHAT[type(happening)],
+        step=getattr(happening, "step", None),
+        user=getattr(happening, "user", None),
+        done_by=getattr(happening, "by", None),
+        until=until,
         page=page,
-        **_row(happening)._asdict(),
     )
     tx.tell("incident", incident)
 
@@ -404,64 +437,35 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-class _LogRow(NamedTuple):
-    """One row of `incident_log`."""
-
-    at: float
-    what: str
-    step: int | None = None
-    user: str | None = None
-    done_by: str | None = None
-    until: float | None = None
-
-
-def _row(happening: Happening) -> _LogRow:  # noqa: PLR0911 - a table
-    at = happening.at.timestamp()
-    match happening:
-        case Began():
-            return _LogRow(at, "began")
-        case Paged(step=step):
-            return _LogRow(at, "sent", step)
-        case Failed(step=step):
-            return _LogRow(at, "failed", step)
-        case Taken(user=user):
-            return _LogRow(at, "taken", user=user)
-        case Handed(user=user, by=by):
-            return _LogRow(at, "handed", user=user, done_by=by)
-        case Snoozed(until=until, by=by):
-            return _LogRow(at, "snoozed", done_by=by, until=until.timestamp())
-        case NotMine(by=by):
-            return _LogRow(at, "not mine", done_by=by)
-        case IncidentClosed():
-            return _LogRow(at, "closed")
+_LOGGED: Mapping[str, type[Happening]] = {
+    "began": Began,
+    "sent": Paged,
+    "failed": Failed,
+    "taken": Taken,
+    "handed": Handed,
+    "snoozed": Snoozed,
+    "not mine": NotMine,
+    "closed": IncidentClosed,
+}
+_WHAT = {kind: what for what, kind in _LOGGED.items()}
 
 
-def _happening(row: Row) -> Happening:  # noqa: PLR0911 - a table
-    """The happening that `_row` wrote.
+def _happening(row: Row) -> Happening:
+    """The happening that `append` wrote.
 
     Raises:
         ValueError: the row is of another release.
     """
-    at = moment(row["at"])
-    match row["what"]:
-        case "began":
-            return Began(at)
-        case "sent":
-            return Paged(at, row["step"])
-        case "failed":
-            return Failed(at, row["step"])
-        case "taken":
-            return Taken(at, row["user_id"])
-        case "handed":
-            return Handed(at, row["user_id"], row["done_by"] or "")
-        case "snoozed":
-            return Snoozed(at, moment(row["until"]), row["done_by"] or "")
-        case "not mine":
-            return NotMine(at, row["done_by"] or "")
-        case "closed":
-            return IncidentClosed(at)
-        case what:
-            raise ValueError(f"the page log has an entry of kind {what!r} from another release")
+    if (kind := _LOGGED.get(row["what"])) is None:
+        raise ValueError(f"the page log has an entry of kind {row['what']!r} from another release")
+    given: dict[str, Any] = {
+        "at": moment(row["at"]),
+        "step": row["step"],
+        "user": row["user_id"],
+        "by": row["done_by"] or "",
+        "until": None if row["until"] is None else moment(row["until"]),
+    }
+    return kind(**{each.name: given[each.name] for each in fields(kind)})
 
 
 def _incident(row: Row) -> Incident:

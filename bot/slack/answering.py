@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -39,7 +39,7 @@ from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
-from bot.views.reaction import Reaction, explained
+from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
 from core import answers
 from core.approvals import check_seen
@@ -71,40 +71,25 @@ class NotShownWhole(Exception):
         self.record = record
 
 
+@dataclass(kw_only=True, eq=False)
 class Answering:
     """Checks who may answer, has the router record the answer, and opens the modals.
 
     `memory` keeps replies that wait for their question; `refresh` shows a clarification's cards and pages again.
     """
 
-    def __init__(
-        self,
-        *,
-        router: Router,
-        ledger: Ledger,
-        memory: SlackMemory,
-        messages: Messages,
-        access: AccessControl,
-        people: People,
-        renderer: Renderer,
-        index: Index,
-        audiences: Audiences,
-        unread: Unread,
-        clock: Clock,
-        refresh: Callable[[str], None],
-    ) -> None:
-        self._router = router
-        self._ledger = ledger
-        self._memory = memory
-        self._messages = messages
-        self._access = access
-        self._people = people
-        self._renderer = renderer
-        self._index = index
-        self._audiences = audiences
-        self._unread = unread
-        self._clock = clock
-        self._refresh = refresh
+    router: Router
+    ledger: Ledger
+    memory: SlackMemory
+    messages: Messages
+    access: AccessControl
+    people: People
+    renderer: Renderer
+    index: Index
+    audiences: Audiences
+    unread: Unread
+    clock: Clock
+    refresh: Callable[[str], None]
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
         """Do what a pressed control stands for, if this person may; everybody may look."""
@@ -112,9 +97,9 @@ class Answering:
             return await self._pressed(press, person, place)
         except BadPress as error:
             _answers_log.warning("cannot read a control: %s", error)
-            return Reaction(phrases.UNREADABLE_PRESS)
+            return Tell(phrases.UNREADABLE_PRESS)
         except NotOpen as error:
-            self._refresh(press.clarification)
+            self.refresh(press.clarification)
             return explained(error, press.clarification)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, press.clarification)
@@ -125,9 +110,9 @@ class Answering:
         Raises:
             StorageUnavailable: it is not known whether it was.
         """
-        row = await self._messages.landed_at(channel, ts)
+        row = await self.messages.landed_at(channel, ts)
         if row is not None and row.kind == "card" and row.clarification is not None:
-            self._refresh(row.clarification)
+            self.refresh(row.clarification)
 
     async def submit(self, press: Press, sent: Submission) -> Reaction:
         """Take a submitted modal: an answer, or the accept of what was shown whole. Errors come back as `errors`, or as a
@@ -139,26 +124,27 @@ class Answering:
                 return answers.from_decision(record.asked, press.verb)
             return read_submission(sent.values, record, press.arg)
 
-        person, place, now = sent.person, sent.place, self._clock.now()
+        person, place, now = sent.person, sent.place, self.clock.now()
+        reaction: Told | Recorded
         try:
-            await self._unread.hear(press.clarification, person.deadline)
+            await self.unread.hear(press.clarification, person.deadline)
             reaction = await self.answer(
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
             )
         except SubmissionErrors as error:
-            return Reaction(errors=error.errors)
+            return FieldErrors(error.errors)
         except NotOpen as error:
-            self._refresh(press.clarification)
+            self.refresh(press.clarification)
             reaction = explained(error, press.clarification)
         except BadInput as error:
             if sent.values:
-                return Reaction(errors=dict.fromkeys(sent.values, str(error)))
+                return FieldErrors(dict.fromkeys(sent.values, str(error)))
             reaction = explained(error, press.clarification)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, press.clarification)
-        if not reaction.text or reaction.record is not None or (sent.values and not reaction.recorded):
+        if isinstance(reaction, Recorded) or (sent.values and isinstance(reaction, Unrecorded)):
             return reaction
-        return Reaction(view=self.notice(reaction.text), recorded=reaction.recorded)
+        return OpenModal(self.notice(reaction.text))
 
     async def answer(
         self,
@@ -170,7 +156,7 @@ class Answering:
         at: datetime,
         round: int | None = None,  # noqa: A002 - the protocol's word
         version: str | None = None,
-    ) -> Reaction:
+    ) -> Tell | Recorded:
         """Check access, then let the router record the answer. `version`: of the arguments that the person saw.
 
         Raises:
@@ -178,14 +164,13 @@ class Answering:
             SubmissionErrors: as `read` raised it.
         """
         # The index knows who may answer an open question; no ledger read is needed.
-        seen = self._index.get(clarification_id) or await self.find(clarification_id)
+        seen = self.index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
         needed = seen.needed if isinstance(seen, Summary) else seen.asked.needed
-        decider = await self._access.decider(person, several=needed > 1)
-        record = await self._router.answer(clarification_id, read, decider, at, round, version=version)
-        # An accept that others have to follow changes little that can be seen: it is said.
-        return Reaction(phrases.accepted(record) if record.is_open else "", record=record)
+        decider = await self.access.decider(person, several=needed > 1)
+        record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
+        return Recorded(record)
 
     async def answer_text(
         self,
@@ -196,18 +181,18 @@ class Answering:
         *,
         at: datetime,
         round: int | None = None,  # noqa: A002 - as above
-    ) -> Reaction:
+    ) -> Tell | Recorded:
         """As `answer`, with what a person wrote at that moment."""
 
         def read(record: Clarification) -> Answer:
             return answers.from_text(record.asked, text)
 
-        at = min(at, self._clock.now())
+        at = min(at, self.clock.now())
         return await self.answer(clarification_id, read, person, place, at=at, round=round)
 
     async def ask_which(
         self, waiting: Sequence[Clarification], text: str, person: Person, name: str, at: datetime
-    ) -> tuple[Reaction, str]:
+    ) -> tuple[Tell, str]:
         """Ask which of several questions a text is the answer to. It waits as `name`, whose digest is returned too.
 
         Raises:
@@ -215,49 +200,49 @@ class Answering:
         """
         text_id = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
         kept: dict[str, object] = {"text": text, "user": person.user, "at": at.isoformat()}
-        await self._memory.keep_text(text_id, kept)
-        asked = self._renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
-        return Reaction(asked.text, blocks=asked.blocks), text_id
+        await self.memory.keep_text(text_id, kept)
+        asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
+        return Tell(asked.text, blocks=asked.blocks), text_id
 
-    async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Reaction | None:
+    async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Tell | None:
         """Words for a person who may not answer; None if they may.
 
         Raises:
             SlackError: Slack does not tell who they are.
         """
-        refusal = await self._access.refusal(person, place.channel, audience_of(seen), seen.id)
+        refusal = await self.access.refusal(person, place.channel, audience_of(seen), seen.id)
         if refusal is None:
             return None
         _answers_log.warning(
             "refused a click: %s, team %s, user %s: %s", seen.id, person.team, person.user, refusal.why
         )
-        return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
+        return Tell(phrases.not_allowed(refusal.why, refusal.answerers))
 
     def notice(self, phrase: str) -> View:
         """A modal that says something."""
-        return self._renderer.view(message_modal("Not answered", self.plain(phrase)))
+        return self.renderer.view(message_modal("Not answered", self.plain(phrase)))
 
     def plain(self, phrase: str) -> str:
         """A phrase without its live parts, for where Slack formats nothing."""
-        return mrkdwn.plain(phrase, self._people.known_name)
+        return mrkdwn.plain(phrase, self.people.known_name)
 
     async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
         match press.verb:
             case "yes" | "no" | "choice" | "select" | "accept" | "reject":
-                await self._unread.hear(press.clarification, person.deadline)
+                await self.unread.hear(press.clarification, person.deadline)
                 reaction = await self._answer_by_press(press, person, place)
             case "take" | "letgo":
                 reaction = await self._own(press, person, place)
             case "which":
-                await self._unread.hear(press.clarification, person.deadline)
+                await self.unread.hear(press.clarification, person.deadline)
                 reaction = await self._answer_with_kept_text(press, person, place)
             case "answer" | "review":
                 reaction = await self._open(press, person, place)
             case "view":
                 record = await self.find(press.clarification)
-                reaction = Reaction(view=await asyncio.to_thread(self._whole, record, press))
+                reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
             case "list" | "page":
-                reaction = Reaction(view=await self._list(press))
+                reaction = OpenModal(await self._list(press))
         return reaction
 
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
@@ -266,15 +251,15 @@ class Answering:
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if press.round < record.round:
-            return Reaction(phrases.STALE_CARD)
-        holder = Holder(user=person.user, team=person.team or None, at=self._clock.now())
+            return Tell(phrases.STALE_CARD)
+        holder = Holder(user=person.user, team=person.team or None, at=self.clock.now())
         if press.verb == "letgo":
-            after = await self._router.let_go(record.id, person.user)
+            after = await self.router.let_go(record.id, person.user)
         elif press.arg:
-            after = await self._router.take_over(record.id, holder)
+            after = await self.router.take_over(record.id, holder)
         else:
-            after = await self._router.claim(record.id, holder)
-        return Reaction(phrases.owned(after, person.user))
+            after = await self.router.claim(record.id, holder)
+        return Tell(phrases.owned(after, person.user))
 
     async def _answer_by_press(self, press: Press, person: Person, place: Place) -> Reaction:
         def read(record: Clarification) -> Answer:
@@ -286,21 +271,21 @@ class Answering:
                 return answers.from_decision(record.asked, press.verb)
             return answers.from_choices(record.asked, [press.number()])
 
-        now = self._clock.now()
+        now = self.clock.now()
         try:
             return await self.answer(
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
             )
         except NotShownWhole as error:
-            return Reaction(view=self._renderer.accept_modal(error.record, 1))
+            return OpenModal(self.renderer.accept_modal(error.record, 1))
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """A reply that could belong to several questions; its author now says to which."""
-        kept = await self._memory.kept_text(press.arg)
+        kept = await self.memory.kept_text(press.arg)
         if kept is None:
-            return Reaction(REPLY_FORGOTTEN)
+            return Tell(REPLY_FORGOTTEN)
         if kept.get("user") != person.user:
-            return Reaction(NOT_YOUR_REPLY)
+            return Tell(NOT_YOUR_REPLY)
         at = datetime.fromisoformat(str(kept["at"]))
         return await self.answer_text(
             press.clarification, str(kept["text"]), person, place, at=at, round=press.round
@@ -312,29 +297,29 @@ class Answering:
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if not record.is_open:
-            return Reaction(phrases.closed(record))
+            return Tell(phrases.closed(record))
         if press.round < record.round:
-            return Reaction(phrases.STALE_CARD)
+            return Tell(phrases.STALE_CARD)
         if press.verb == "answer":
-            return Reaction(view=await asyncio.to_thread(self._renderer.answer_modal, record))
+            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         check_seen(record, press.version)  # all pages are of the same arguments
-        return Reaction(view=await asyncio.to_thread(self._renderer.accept_modal, record, press.number()))
+        return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
 
     def _whole(self, record: Clarification, press: Press) -> View:
         """Blocking: it can be large, and others' clicks are not to wait for it."""
-        return self._renderer.view(full_view(record, round=press.round, page=press.number()))
+        return self.renderer.view(full_view(record, round=press.round, page=press.number()))
 
     async def _list(self, press: Press) -> View:
         """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most
         urgent first.
         """
-        group = self._audiences.group(await self.find(press.clarification))
-        shown = (each for each in self._index if each.is_open and self._audiences.shows(each))
-        mine = sorted((each for each in shown if self._audiences.group(each) == group), key=urgency)
+        group = self.audiences.group(await self.find(press.clarification))
+        shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
+        mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
         page = nearest(press.number(), pages_of(len(mine), ROLLUP_PAGE))
         turned_to = mine[(page - 1) * ROLLUP_PAGE : page * ROLLUP_PAGE]
-        records = [await self._ledger.find(each.id, each.issue) for each in turned_to]
-        return self._renderer.view(rollup_modal(records, page, len(mine)))
+        records = [await self.ledger.find(each.id, each.issue) for each in turned_to]
+        return self.renderer.view(rollup_modal(records, page, len(mine)))
 
     async def find(self, clarification_id: str) -> Clarification:
         """The clarification as last written.
@@ -342,50 +327,41 @@ class Answering:
         Raises:
             NotFound, BadInput: there is none of that id.
         """
-        return await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
+        return await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
 
 
+@dataclass(kw_only=True, eq=False)
 class Interactions:
     """Shows people the reaction to what they did, as a message or a modal, and runs commands while Slack waits.
 
     `web` opens modals: without retry handlers, since a trigger is good for one.
     """
 
-    def __init__(
-        self,
-        *,
-        answering: Answering,
-        commands: Commands,
-        binding: OriginCheck,
-        gateway: Gateway,
-        web: AsyncWebClient,
-        later: Background,
-    ) -> None:
-        self._answering = answering
-        self._commands = commands
-        self._binding = binding
-        self._gateway = gateway
-        self._web = web
-        self._later = later
+    answering: Answering
+    commands: Commands
+    binding: OriginCheck
+    gateway: Gateway
+    web: AsyncWebClient
+    later: Background
 
-    async def unbound(self, press: AnyPress, control: ControlOrigin) -> Reaction | None:
+    async def unbound(self, press: AnyPress, control: ControlOrigin) -> Told | None:
         """Why a press counts for nothing, on the message that it stands on; None: it counts."""
         try:
-            why = await self._binding.refusal(press, control)
+            why = await self.binding.refusal(press, control)
         except StorageUnavailable as error:
             return explained(error, "this message")
-        return None if why is None else Reaction(why)
+        return None if why is None else Tell(why)
 
     def foreign(self, control: ControlOrigin) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
-        return self._binding.elsewhere(control)
+        return self.binding.elsewhere(control)
 
-    def unbound_modal(self, sent: Submission) -> Reaction | None:
+    def unbound_modal(self, sent: Submission) -> Unrecorded | None:
         """Why a submitted modal counts for nothing; None: it counts."""
-        why = self._binding.elsewhere(sent.control)
+        why = self.binding.elsewhere(sent.control)
         if why is None and sent.opened_by != sent.person.user:
             why = phrases.NOT_YOUR_WINDOW
-        return None if why is None else Reaction(why, recorded=False)
+        return None if why is None else Unrecorded(why)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
         """Show the reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
@@ -394,7 +370,7 @@ class Interactions:
         Raises:
             Unacknowledged: Slack has to show an error.
         """
-        if reaction.recorded:
+        if not isinstance(reaction, Unrecorded):
             self.react(click, reaction)
             return
         if click.surface in {"message", "ephemeral"} and (reaction.busy or not is_answer):
@@ -406,19 +382,28 @@ class Interactions:
 
     def react(self, click: Click, reaction: Reaction) -> None:
         """Show the reaction to a click, after the acknowledgement."""
-        view = reaction.view
-        if reaction.text and click.surface in {"modal", "home"}:
-            # An ephemeral would stay unseen behind the modal, and there is no place for one beside a Home tab.
-            view = self._answering.notice(reaction.text)
-        elif reaction.text:
-            self._later.run(self._say(click, reaction), "answer a click")
-        elif reaction.record is not None and click.surface == "ephemeral":
-            self.respond(click, Reaction(phrases.accepted(reaction.record)), replace=True)
-        if view is not None:
-            remembers = opened_from(view, click.place, click.person)
-            self._later.run(self._show(click, remembers), "open a modal")
+        match reaction:
+            case OpenModal(view):
+                self._open(click, view)
+            case Recorded(record) if not reaction.text:
+                if click.surface == "ephemeral":
+                    self.respond(click, Tell(phrases.accepted(record)), replace=True)
+            case Recorded(_):
+                self._tell_back(click, Tell(reaction.text))
+            case Tell() | Unrecorded() if reaction.text:
+                self._tell_back(click, reaction)
 
-    async def tell_in_time(self, act: Click | Request, reaction: Reaction) -> bool:
+    def _tell_back(self, click: Click, told: Told) -> None:
+        """In a modal or on the Home tab as a modal: there an ephemeral would stay unseen, or has no place."""
+        if click.surface in {"modal", "home"}:
+            self._open(click, self.answering.notice(told.text))
+        else:
+            self.later.run(self._say(click, told), "answer a click")
+
+    def _open(self, click: Click, view: View) -> None:
+        self.later.run(self._show(click, opened_from(view, click.place, click.person)), "open a modal")
+
+    async def tell_in_time(self, act: Click | Request, reaction: Told) -> bool:
         """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
         saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
         try:
@@ -430,51 +415,51 @@ class Interactions:
     def tell(self, person: Person, place: Place, text: str) -> None:
         """Say something to the person alone, after the acknowledgement; nothing where there are no words."""
         if text:
-            self._later.run(self._gateway.tell(person.user, place, text), "tell a person")
+            self.later.run(self.gateway.tell(person.user, place, text), "tell a person")
 
-    def respond(self, act: Click | Request, reaction: Reaction, *, replace: bool = False) -> None:
+    def respond(self, act: Click | Request, reaction: Told, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
-        self._later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
+        self.later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
-    async def run_command(self, request: Request) -> Reaction | None:
+    async def run_command(self, request: Request) -> Told | None:
         """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
 
         What changes something has been done when this returns.
         """
         text, person, place = request.text, request.person, request.place
-        if self._commands.is_change(text):
-            return await self._commands.run(text, person, place)
-        work = self._commands.run(text, replace(person, deadline=None), place)
+        if self.commands.is_change(text):
+            return await self.commands.run(text, person, place)
+        work = self.commands.run(text, replace(person, deadline=None), place)
         task = asyncio.create_task(work, name="read for a command")
         done, _ = await asyncio.wait({task}, timeout=_SOON)
         if done:
             return task.result()
-        self._later.run(self._follow(request, task), "answer a command")
+        self.later.run(self._follow(request, task), "answer a command")
         return None
 
-    async def press_list(self, press: ListPress, click: Click) -> Reaction:
+    async def press_list(self, press: ListPress, click: Click) -> Told:
         """A control of a list: Take, or another page, which follows in the list's place."""
         if press.verb == "take":
-            return await self._commands.take(press.arg, click.person)
-        if self._commands.is_change(press.arg):  # that is no list: it would be acknowledged before it is done
-            return Reaction(phrases.UNREADABLE_PRESS)
+            return await self.commands.take(press.arg, click.person)
+        if self.commands.is_change(press.arg):  # that is no list: it would be acknowledged before it is done
+            return Tell(phrases.UNREADABLE_PRESS)
         person = replace(click.person, deadline=None)
-        work = self._commands.run(press.arg, person, click.place, press.number)
+        work = self.commands.run(press.arg, person, click.place, press.number)
         task = asyncio.create_task(work, name="turn a page")
-        self._later.run(self._follow(click, task, replace=True), "show a page")
-        return Reaction()
+        self.later.run(self._follow(click, task, replace=True), "show a page")
+        return Tell()
 
-    async def _say(self, click: Click, reaction: Reaction) -> bool:
+    async def _say(self, click: Click, reaction: Told) -> bool:
         """Through the click's response_url; where that fails, beside it in its conversation."""
         place = click.place
         if await self._respond(click, reaction, thread_ts=place.thread_ts):
             return True
         if not place.channel:
             return False
-        return await self._gateway.tell(click.person.user, place, reaction.text, reaction.blocks)
+        return await self.gateway.tell(click.person.user, place, reaction.text, reaction.blocks)
 
     async def _respond(
-        self, act: Click | Request, reaction: Reaction, *, replace: bool = False, thread_ts: str | None = None
+        self, act: Click | Request, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
     ) -> bool:
         """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
         message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
@@ -485,7 +470,7 @@ class Interactions:
         if urlsplit(act.response_url).scheme not in {"http", "https"}:
             return False
         client = AsyncWebhookClient(act.response_url, timeout=_RESPONDING, retry_handlers=[])
-        client.proxy = self._web.proxy
+        client.proxy = self.web.proxy
         body: dict[str, Any] = {
             "text": reaction.text,
             "response_type": "ephemeral",
@@ -504,13 +489,11 @@ class Interactions:
             _log.warning("Slack rejected a response: status %d", response.status_code)
         return response.status_code == 200
 
-    async def _follow(
-        self, act: Click | Request, task: asyncio.Task[Reaction], *, replace: bool = False
-    ) -> None:
+    async def _follow(self, act: Click | Request, task: asyncio.Task[Told], *, replace: bool = False) -> None:
         try:
             reaction = await task
         except Exception:
-            await self._respond(act, Reaction(COMMAND_FAILED))
+            await self._respond(act, Tell(COMMAND_FAILED))
             raise
         await self._respond(act, reaction, replace=replace)
 
@@ -518,11 +501,11 @@ class Interactions:
         """From a message: open. In a modal: another page of it replaces it, anything else goes on top of it."""
         try:
             if click.surface != "modal":
-                await ask("views.open", lambda: self._web.views_open(trigger_id=click.trigger, view=view))
+                await ask("views.open", lambda: self.web.views_open(trigger_id=click.trigger, view=view))
             elif click.callback and view.get("callback_id") == click.callback:
-                await ask("views.update", lambda: self._web.views_update(view_id=click.view_id, view=view))
+                await ask("views.update", lambda: self.web.views_update(view_id=click.view_id, view=view))
             else:
-                await ask("views.push", lambda: self._web.views_push(trigger_id=click.trigger, view=view))
+                await ask("views.push", lambda: self.web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("cannot open a modal: %s", error)
-            await self._say(click, Reaction(MODAL_FAILED))
+            await self._say(click, Tell(MODAL_FAILED))

@@ -15,6 +15,7 @@ import json
 import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import InitVar, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -49,6 +50,7 @@ _bolt_log = logging.getLogger("clarify.slack")
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
+@dataclass(kw_only=True, eq=False)
 class SlackApp:
     """Connects to Slack, passes requests to the listeners, starts the catch-up on missed messages.
 
@@ -60,55 +62,49 @@ class SlackApp:
     this bot not among them: it tells how many others of those there are.
     """
 
-    def __init__(
+    settings: Settings
+    web: AsyncWebClient
+    handlers: Handlers
+    backfill: Backfill
+    later: Background
+    availability: Availability
+    acts: ConcurrencyLimit
+    counted: InitVar[Callable[[int], Coroutine[Any, Any, None]]]
+    passed: Callable[[], None]
+    replicas: InitVar[Callable[[], int]]
+    clock: Clock
+    rng: InitVar[random.Random]
+
+    def __post_init__(
         self,
-        *,
-        settings: Settings,
-        web: AsyncWebClient,
-        handlers: Handlers,
-        backfill: Backfill,
-        later: Background,
-        availability: Availability,
-        acts: ConcurrencyLimit,
         counted: Callable[[int], Coroutine[Any, Any, None]],
-        passed: Callable[[], None],
         replicas: Callable[[], int],
-        clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._web = web
-        self._settings = settings
-        self._handlers = handlers
-        self._backfill = backfill
-        self._later = later
-        self._availability = availability
-        self._acts = acts
-        self._passed = passed
-        self._clock = clock
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._looked_back = False
         self._bolt: AsyncApp | None = None
         self._transport: SlackSocket | RequestUrl
-        secrets = settings.secrets
-        if settings.slack.mode == "http" and secrets.signing_secret is not None:
+        secrets = self.settings.secrets
+        if self.settings.slack.mode == "http" and secrets.signing_secret is not None:
             self._transport = RequestUrl(
                 signing_secret=secrets.signing_secret.get_secret_value(),
                 handle=self._handle,
                 on_gap=self.schedule_catch_up,
-                clock=clock,
+                clock=self.clock,
             )
         else:
             self._transport = SlackSocket(
-                web=web,
+                web=self.web,
                 app_token=secrets.app_token.get_secret_value() if secrets.app_token else "",
                 dispatch=self.dispatch,
-                clock=clock,
+                clock=self.clock,
                 jitter=rng.random,
                 counted=counted,
                 replicas=replicas,
                 on_return=self.schedule_catch_up,
-                availability=availability,
+                availability=self.availability,
             )
 
     @property
@@ -151,44 +147,44 @@ class SlackApp:
         wait = _FIRST_RETRY
         while True:
             try:
-                response = await self._handlers.people.me()
-                await require_answerers(self._settings, self._handlers.people)
+                response = await self.handlers.people.me()
+                await require_answerers(self.settings, self.handlers.people)
                 break
             except SlackUnreachableError as error:
                 _log.warning("Slack does not respond", reason=str(error))
                 if isinstance(error, SlackBusyError):
-                    await self._clock.sleep(error.after)
+                    await self.clock.sleep(error.after)
                     continue
-                await self._availability.rest(wait)
+                await self.availability.rest(wait)
                 wait = min(_LONGEST_RETRY, wait * 2)
             except SlackRefusedError as error:
                 raise ConfigurationError(
                     [f"Slack refuses the token in SLACK_BOT_TOKEN: {error.code}"]
                 ) from error
-        me = AuthorizeResult.from_auth_test_response(bot_token=self._web.token, auth_test_response=response)
+        me = AuthorizeResult.from_auth_test_response(bot_token=self.web.token, auth_test_response=response)
         self.build(me)
 
     def build(self, me: AuthorizeResult) -> None:
         """Listen, now that it is known who we are."""
-        self._bolt = bolt_app(self._web, me)
-        register(self._bolt, self._handlers)
+        self._bolt = bolt_app(self.web, me)
+        register(self._bolt, self.handlers)
 
     def look_back(self) -> None:
         """Read what people wrote while nobody listened: in the background, until it is read."""
         if not self._looked_back:
             self._looked_back = True
             self.watch_for_gaps()
-            self._backfill.schedule_catch_up()
+            self.backfill.schedule_catch_up()
 
     def watch_for_gaps(self) -> None:
         """From now on, look for what was missed whenever that is scheduled."""
         if self._looking is None:
-            self._looking = asyncio.create_task(self._backfill.run(), name="what was missed")
+            self._looking = asyncio.create_task(self.backfill.run(), name="what was missed")
 
     def schedule_catch_up(self) -> None:
         """Something may have been missed: look for it in the history."""
         if self._bolt is not None:
-            self._backfill.schedule_catch_up()
+            self.backfill.schedule_catch_up()
 
     async def run(self) -> None:
         """Take clicks and replies, until `stop` or until the supervision dies."""
@@ -206,7 +202,7 @@ class SlackApp:
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
-        await self._later.drain()
+        await self.later.drain()
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
         """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
@@ -232,9 +228,9 @@ class SlackApp:
         """The listeners' response. An event that was not taken has to be looked for."""
         if self._bolt is None:
             raise Unacknowledged("it is not known yet who we are")
-        self._passed()
+        self.passed()
         if request.body.get("type") != "event_callback":
-            async with self._acts.slot():
+            async with self.acts.slot():
                 return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:

@@ -94,6 +94,7 @@ class _Channel:
     failures: int = 0
 
 
+@dataclass(kw_only=True, eq=False)
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 
@@ -103,27 +104,17 @@ class Backfill:
     `look` reads until nothing is left, also what is scheduled meanwhile.
     """
 
-    def __init__(
-        self,
-        *,
-        web: AsyncWebClient,
-        memory: SlackMemory,
-        messages: Messages,
-        threads: Threads,
-        unread: Unread,
-        availability: Availability,
-        conversation: Conversation,
-        clock: Clock,
-    ) -> None:
-        self._web = web
-        self._memory = memory
-        self._messages = messages
-        self._threads = threads
-        self._unread = unread
+    web: AsyncWebClient
+    memory: SlackMemory
+    messages: Messages
+    threads: Threads
+    unread: Unread
+    availability: Availability
+    conversation: Conversation
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._allowance = HistoryAllowance()
-        self._availability = availability
-        self._conversation = conversation
-        self._clock = clock
         self._scheduled = asyncio.Event()
         self._caught_up = asyncio.Event()
         self._again = False  # what is being read may have been read too early: all of it is read once more
@@ -142,9 +133,9 @@ class Backfill:
         Raises:
             StorageUnavailable: what is open in Slack is not known.
         """
-        self._unread.expect(await self._threads.open())
-        in_doubt = await self._threads.in_doubt()
-        self._unread.doubt(in_doubt)
+        self.unread.expect(await self.threads.open())
+        in_doubt = await self.threads.in_doubt()
+        self.unread.doubt(in_doubt)
         self._in_doubt.update(in_doubt)
 
     def schedule_catch_up(self) -> None:
@@ -160,19 +151,19 @@ class Backfill:
     async def run_located(self) -> None:
         """Have the threads read that posts in doubt began, each as soon as its place is known. Returns when all are."""
         while self._in_doubt:
-            for key in await self._messages.in_flight.ended(self._in_doubt):
+            for key in await self.messages.in_flight.ended(self._in_doubt):
                 try:
-                    row = await self._messages.get(key)
+                    row = await self.messages.get(key)
                 except StorageUnavailable as error:
                     _log.warning("looking for missed messages later: %s", error)
-                    await self._clock.sleep(_FIRST_LOOK)
+                    await self.clock.sleep(_FIRST_LOOK)
                     break
                 self._in_doubt.discard(key)
                 if row is None or row.channel is None or row.ts is None:
-                    self._unread.read([key])
+                    self.unread.read([key])
                     continue
                 root = Root(row.channel, row.thread_ts or row.ts)
-                self._unread.locate(key, root)
+                self.unread.locate(key, root)
                 self._located.add(root)
                 self._scheduled.set()
 
@@ -188,15 +179,15 @@ class Backfill:
                     self._caught_up.set()
                 continue
             self._scheduled.set()
-            await self._clock.sleep(backoff(failures, first=_FIRST_LOOK, longest=_LAST_LOOK))
+            await self.clock.sleep(backoff(failures, first=_FIRST_LOOK, longest=_LAST_LOOK))
             failures += 1
 
     async def _found_all(self) -> bool:
         """Whether everything was found and handled."""
         try:
-            await self._conversation.resume()
+            await self.conversation.resume()
             found = await self._look_or_tell()
-            await self._conversation.idle()
+            await self.conversation.idle()
         except StorageUnavailable as error:
             _log.warning("looking for missed messages later: %s", error)
             return False
@@ -205,13 +196,13 @@ class Backfill:
             return False
         if found:
             _log.info("found missed messages: %d", found)
-        return not self._conversation.left
+        return not self.conversation.left
 
     async def _look_or_tell(self) -> int:
         """Of the bots on one database only the one that leads reads the history."""
-        if self._memory.is_ours_to_look:
+        if self.memory.is_ours_to_look:
             return await self.look()
-        await self._memory.tell_gap()
+        await self.memory.tell_gap()
         return 0
 
     async def look(self) -> int:
@@ -235,12 +226,12 @@ class Backfill:
 
     async def _begin(self) -> None:
         """All threads that are open now are to be read."""
-        asked = await self._threads.open()
+        asked = await self.threads.open()
         channels = {root.channel for root in asked}
-        marks = {each: await self._memory.watermark(each) or "0" for each in channels}
+        marks = {each: await self.memory.watermark(each) or "0" for each in channels}
         self._again = False
-        self._unread.expect(asked)
-        now = self._clock.now().timestamp()
+        self.unread.expect(asked)
+        now = self.clock.now().timestamp()
         for place, root in enumerate(asked):
             mark = marks[root.channel]
             # Replies may have been on their way when the mark was set; taken ones are known by their ts.
@@ -249,7 +240,7 @@ class Backfill:
     async def _begin_located(self) -> None:
         """The threads of posts whose places are known by now are to be read from their beginning: someone may be waiting."""
         for root in list(self._located):
-            mark = await self._memory.watermark(root.channel) or "0"
+            mark = await self.memory.watermark(root.channel) or "0"
             self._located.discard(root)
             # It begins at the mark, which therefore stays: the channel's other threads are not read for this one.
             self._add(root, -1, _Channel(mark, float(root.ts), float(mark), mark))
@@ -275,13 +266,13 @@ class Backfill:
         except SlackRefusedError as error:
             _log.warning("cannot read missed messages in %s: %s", root.channel, error)
             del self._channels[root.channel]
-            self._unread.read(channel.order)
+            self.unread.read(channel.order)
             return found
         except SlackUnreachableError as error:
             channel.failures += 1
             wait = backoff(channel.failures, first=0.5, longest=_LONGEST_WAIT)
             _log.warning("looking for missed messages in %s in %.1f s: %s", root.channel, wait, error)
-            await self._availability.rest(wait)
+            await self.availability.rest(wait)
             return found
         channel.failures = 0
         await self._done(root.channel, channel, [root])
@@ -302,8 +293,8 @@ class Backfill:
         """Hand on what was said; returns, when it was handled, how much of it was new."""
         found = [message for each in messages if (message := missed_event(name, each)) is not None]
         found.sort(key=lambda each: float(each.ts))
-        taken = [await self._conversation.take(message) for message in found]
-        await self._conversation.idle(message.thread for message in found)
+        taken = [await self.conversation.take(message) for message in found]
+        await self.conversation.idle(message.thread for message in found)
         channel.newest = max([channel.newest, *(str(each["ts"]) for each in messages)], key=float)
         return sum(taken)
 
@@ -314,16 +305,16 @@ class Backfill:
         read = list(roots)
         if not channel.order.keys() - set(read):
             mark = max(channel.mark, min(channel.newest, f"{channel.begun:.6f}", key=float), key=float)
-            await self._memory.set_watermark(name, mark)
+            await self.memory.set_watermark(name, mark)
             del self._channels[name]
         for root in read:
             channel.order.pop(root, None)
-        self._unread.read(read)
+        self.unread.read(read)
 
     async def _beside(self, name: str, channel: _Channel) -> list[dict[str, Any]]:
         """Read the direct messages outside of threads, since the mark and the first page that is open."""
         oldest = max(channel.since, min(float(page.ts) for page in channel.order))
-        call = partial(self._web.conversations_history, channel=name, oldest=f"{oldest:.6f}", limit=_PAGE)
+        call = partial(self.web.conversations_history, channel=name, oldest=f"{oldest:.6f}", limit=_PAGE)
         return [message async for message in self._pages_of("conversations.history", call)]
 
     async def _moved(self, name: str, channel: _Channel) -> list[Root]:
@@ -331,7 +322,7 @@ class Backfill:
         oldest = min((root.ts for root in channel.order), key=float)
         latest: dict[str, str] = {}
         call = partial(
-            self._web.conversations_history, channel=name, oldest=oldest, inclusive=True, limit=_PAGE
+            self.web.conversations_history, channel=name, oldest=oldest, inclusive=True, limit=_PAGE
         )
         async for message in self._pages_of("conversations.history", call):
             latest[str(message.get("ts"))] = str(message.get("latest_reply") or "0")
@@ -341,7 +332,7 @@ class Backfill:
         """Read a thread since the mark; nothing where the thread is gone."""
         oldest = f"{since:.6f}"
         call = partial(
-            self._web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=oldest, limit=_PAGE
+            self.web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=oldest, limit=_PAGE
         )
         try:
             return [
@@ -361,10 +352,10 @@ class Backfill:
                 response = await ask(method, page)
             except SlackBusyError as error:
                 # However often: pages that were read already must not be asked for again.
-                self._allowance.refused(self._clock.now(), error.after)
-                await self._clock.sleep(min(error.after, _LONGEST_WAIT))
+                self._allowance.refused(self.clock.now(), error.after)
+                await self.clock.sleep(min(error.after, _LONGEST_WAIT))
                 continue
-            self._allowance.allowed(self._clock.now())
+            self._allowance.allowed(self.clock.now())
             for message in response.get("messages") or []:
                 yield message
             cursor = (response.get("response_metadata") or {}).get("next_cursor")

@@ -9,6 +9,7 @@ A post whose outcome is not known yet can be pressed all the same: the press tel
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -28,6 +29,7 @@ _CLOCKS = 300.0
 _MOST_LOCATED = 1000
 
 
+@dataclass(kw_only=True, eq=False)
 class OriginCheck:
     """Decides whether a press counts, and why not.
 
@@ -35,30 +37,21 @@ class OriginCheck:
     on; None: that is not known. `foreign` is told when a press came here that was meant for another installation.
     """
 
-    def __init__(
-        self,
-        *,
-        installation: str,
-        messages: Messages,
-        incidents: Incidents,
-        pages: Pages,
-        adopt: Callable[[Row, str], None],
-        group_of: Callable[[str], Group | None],
-        foreign: Callable[[], None],
-    ) -> None:
-        self._installation = installation
-        self._messages = messages
-        self._incidents = incidents
-        self._pages = pages
-        self._adopt = adopt
-        self._group_of = group_of
-        self._foreign = foreign
+    installation: str
+    messages: Messages
+    incidents: Incidents
+    pages: Pages
+    adopt: Callable[[Row, str], None]
+    group_of: Callable[[str], Group | None]
+    foreign: Callable[[], None]
+
+    def __post_init__(self) -> None:
         # Posts of unknown outcome, by the place where a press showed them: until that is recorded, a list may show another page already.
         self._located: dict[tuple[str, str], Row] = {}
 
     def elsewhere(self, control: ControlOrigin) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
-        if control.installation == self._installation:
+        if control.installation == self.installation:
             return None
         _log.warning(
             "ignored a click on another installation's message",
@@ -67,7 +60,7 @@ class OriginCheck:
         )
         if not control.installation:
             return phrases.OPEN_AGAIN
-        self._foreign()
+        self.foreign()
         return phrases.ANOTHERS
 
     async def refusal(self, press: AnyPress, control: ControlOrigin) -> str | None:
@@ -76,7 +69,7 @@ class OriginCheck:
         Raises:
             StorageUnavailable: it cannot be known now.
         """
-        if not control.ts or (control.installation and control.installation != self._installation):
+        if not control.ts or (control.installation and control.installation != self.installation):
             return self.elsewhere(control)
         row = await self._row(press, control)
         if row is None and control.installation and isinstance(press, Press) and press.verb == "view":
@@ -90,14 +83,14 @@ class OriginCheck:
 
     async def _row(self, press: AnyPress, control: ControlOrigin) -> Row | None:
         """The message where the press was. Its place may become known while we look."""
-        row = await self._messages.at(control.channel, control.ts) or self._located.get(
+        row = await self.messages.at(control.channel, control.ts) or self._located.get(
             (control.channel, control.ts)
         )
         if row is not None:
             return row
         begun = [
             each
-            for each in await self._messages.begun_in(control.channel)
+            for each in await self.messages.begun_in(control.channel)
             if control.installation or float(control.ts) > (each.intent_at or 0.0) - _CLOCKS
         ]
         meant = [each for each in begun if await self._posts(each, press)]
@@ -105,12 +98,12 @@ class OriginCheck:
             if len(self._located) >= _MOST_LOCATED:
                 self._located.clear()
             self._located[control.channel, control.ts] = meant[0]
-            self._adopt(meant[0], control.ts)
+            self.adopt(meant[0], control.ts)
             _log.info(
                 "a click confirmed a post of unknown outcome", key=meant[0].key, channel=control.channel
             )
         # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
-        return meant[0] if meant else await self._messages.at(control.channel, control.ts)
+        return meant[0] if meant else await self.messages.at(control.channel, control.ts)
 
     async def _shows(self, row: Row, press: AnyPress) -> bool:
         """Whether a message of ours may carry this control. The lists in direct messages change in their place."""
@@ -123,8 +116,8 @@ class OriginCheck:
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):
             if row.kind != "handoff":
-                return await self._pages.is_message_of(row.key, press.page)
-            handed = await self._incidents.get(press.incident)
+                return await self.pages.is_message_of(row.key, press.page)
+            handed = await self.incidents.get(press.incident)
             return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
         return isinstance(press, Press) and await self._asks(row, press)
 
@@ -134,5 +127,5 @@ class OriginCheck:
             return (press.clarification, press.round) == (row.clarification, row.round)
         if row.kind == "rollup":
             listed = press.verb in {"answer", "list"}
-            return listed and self._group_of(press.clarification) in {None, rolled_up(row)}
-        return row.kind == "page" and await self._pages.is_message_about(row.key, press.clarification)
+            return listed and self.group_of(press.clarification) in {None, rolled_up(row)}
+        return row.kind == "page" and await self.pages.is_message_about(row.key, press.clarification)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from bot.delivery.delivery import Delivery
 from bot.delivery.memory import SlackMemory
@@ -26,34 +27,24 @@ _MOST_UNKEPT = 10_000
 Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in no thread
 
 
+@dataclass(kw_only=True, eq=False)
 class Conversation:
     """Stores messages, has `typed` handle them in their order, and sends the responses.
 
     `catch_up` is called when something has to be looked for later.
     """
 
-    def __init__(
-        self,
-        *,
-        typed: TypedMessages,
-        memory: SlackMemory,
-        messages: Messages,
-        unread: Unread,
-        delivery: Delivery,
-        gateway: Gateway,
-        clock: Clock,
-        later: Background,
-        catch_up: Callable[[], None],
-    ) -> None:
-        self._typed = typed
-        self._memory = memory
-        self._messages = messages
-        self._unread = unread
-        self._delivery = delivery
-        self._gateway = gateway
-        self._clock = clock
-        self._later = later
-        self._catch_up = catch_up
+    typed: TypedMessages
+    memory: SlackMemory
+    messages: Messages
+    unread: Unread
+    delivery: Delivery
+    gateway: Gateway
+    clock: Clock
+    later: Background
+    catch_up: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._waiting: dict[Thread, deque[MessageEvent]] = defaultdict(deque)
         self._busy: dict[Thread, asyncio.Event] = {}  # set when its messages are handled
         self._held: dict[Thread, list[MessageEvent]] = {}  # live ones, behind those that were missed
@@ -69,18 +60,18 @@ class Conversation:
             StorageUnavailable: not stored; the caller must deliver it again.
         """
         try:
-            fresh = await self._memory.take_slack_event(message.key, message.body())
+            fresh = await self.memory.take_slack_event(message.key, message.body())
         except StorageUnavailable:
             if message.key not in self._unkept:
                 if len(self._unkept) >= _MOST_UNKEPT:
                     self._unkept.clear()
                 self._unkept.add(message.key)
-                self._later.run(self._tell_not_kept(message), "tell that a reply was not kept")
+                self.later.run(self._tell_not_kept(message), "tell that a reply was not kept")
             raise
         self._unkept.discard(message.key)
         if not fresh:
             return False
-        waits = message.thread in self._held or (message.thread_ts and self._unread.is_in_doubt)
+        waits = message.thread in self._held or (message.thread_ts and self.unread.is_in_doubt)
         if waits and not message.missed:
             self._hold(message)
         else:
@@ -93,7 +84,7 @@ class Conversation:
         Raises:
             StorageUnavailable: not stored.
         """
-        await self._memory.channel_renamed(old, new)
+        await self.memory.channel_renamed(old, new)
 
     async def resume(self) -> None:
         """Handle what was kept and is not finished: when the process ended, or the storage failed for too long.
@@ -101,7 +92,7 @@ class Conversation:
         Raises:
             StorageUnavailable: it is not known now.
         """
-        pending = await self._memory.pending_slack_events()
+        pending = await self.memory.pending_slack_events()
         self._left.clear()
         left = [
             MessageEvent.of(body) for key, body in pending if _is_ours(key, body) and key not in self._in_work
@@ -129,13 +120,13 @@ class Conversation:
         held = self._held.setdefault(message.thread, [])
         held.append(message)
         if len(held) == 1:
-            self._later.run(self._release(message.thread), "replies behind missed ones")
+            self.later.run(self._release(message.thread), "replies behind missed ones")
 
     async def _release(self, thread: Thread) -> None:
         try:
-            begun_by = await self._messages.landed_at(*thread)
+            begun_by = await self.messages.landed_at(*thread)
             if begun_by is not None:
-                await self._unread.hear_thread(begun_by.key)
+                await self.unread.hear_thread(begun_by.key)
         except StorageUnavailable as error:
             _log.warning("cannot tell whether a thread was read: %s", error)
         for message in sorted(self._held.pop(thread), key=lambda each: float(each.ts)):
@@ -149,7 +140,7 @@ class Conversation:
         self._waiting[message.thread].append(message)
         if message.thread not in self._busy:
             self._busy[message.thread] = asyncio.Event()
-            self._later.run(self._work(message.thread), "replies of a thread")
+            self.later.run(self._work(message.thread), "replies of a thread")
 
     async def _work(self, thread: Thread) -> None:
         """One thread's replies, one after the other."""
@@ -170,7 +161,7 @@ class Conversation:
         except StorageUnavailable as error:
             _log.warning("keeping a reply in %s for later: %s (%s)", message.channel, message.ts, error)
             self._left.add(message.key)
-            self._catch_up()
+            self.catch_up()
         except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
             _log.exception("cannot handle a reply in %s: %s", message.channel, message.ts)
         finally:
@@ -180,22 +171,22 @@ class Conversation:
         response = await self._given_up(message) or await self._respond(message)
         if not response.recorded:
             # Once told that nothing was taken, nothing is taken after a restart either.
-            await self._memory.keep_text(_given_up_key(message), {"text": response.text})
+            await self.memory.keep_text(_given_up_key(message), {"text": response.text})
         if response.text is not None:
-            await self._gateway.tell(message.user, message.place, response.text, response.blocks)
+            await self.gateway.tell(message.user, message.place, response.text, response.blocks)
         if response.aloud is not None:
-            await self._delivery.say(message.place, response.key, response.aloud, response.blocks)
-        await self._memory.slack_event_done(message.key)
+            await self.delivery.say(message.place, response.key, response.aloud, response.blocks)
+        await self.memory.slack_event_done(message.key)
 
     async def _tell_not_kept(self, message: MessageEvent) -> None:
         """A word to its author, if it was meant for us and that can be known now."""
-        if message.kind in {"edited", "deleted"} or self._typed.is_own(message):
+        if message.kind in {"edited", "deleted"} or self.typed.is_own(message):
             return
         try:
             if message.kind != "said":
-                await self._gateway.tell(message.user, message.place, phrases.NOT_KEPT_HERE)
-            elif await self._typed.may_answer(message):
-                await self._gateway.tell(message.user, message.place, phrases.NOT_KEPT)
+                await self.gateway.tell(message.user, message.place, phrases.NOT_KEPT_HERE)
+            elif await self.typed.may_answer(message):
+                await self.gateway.tell(message.user, message.place, phrases.NOT_KEPT)
         except (StorageUnavailable, ClarifyError) as error:
             _log.warning("cannot tell whether a writer needs a notice: %s", error)
 
@@ -204,19 +195,19 @@ class Conversation:
         if message.key not in self._resumed:
             return None
         self._resumed.discard(message.key)
-        kept = await self._memory.kept_text(_given_up_key(message))
+        kept = await self.memory.kept_text(_given_up_key(message))
         return TypedResponse(str(kept["text"]), recorded=False) if kept else None
 
     async def _respond(self, message: MessageEvent) -> TypedResponse:
         """Handle it, and try again for a while if the storage fails; after that it stays stored for the next start."""
         for delay in (*_AGAIN_AFTER, None):
             try:
-                return await self._typed.take(message)
+                return await self.typed.take(message)
             except StorageUnavailable as error:
                 if delay is None:
                     raise
                 _log.warning("reply in %s delayed %.1f s: %s", message.channel, delay, error)
-                await self._clock.sleep(delay)
+                await self.clock.sleep(delay)
         raise StorageUnavailable
 
 

@@ -127,31 +127,25 @@ class UrlAnswer:
 Handle = Callable[[Envelope], Awaitable[UrlAnswer]]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RequestUrl:
     """Answers Slack's requests. `take` answers at any time; `handle` is asked from `start` to `stop`.
 
     `on_gap` is called when events may have been lost.
     """
 
-    def __init__(
-        self,
-        *,
-        signing_secret: str,
-        handle: Handle,
-        on_gap: Callable[[], None],
-        clock: Clock,
-        drain: float = _DRAIN,
-    ) -> None:
-        self._secret = signing_secret
-        self._handle = handle
-        self._on_gap = on_gap
-        self._clock = clock
-        self._drain = drain
+    signing_secret: str
+    handle: Handle
+    on_gap: Callable[[], None]
+    clock: Clock
+    drain: float = _DRAIN
+
+    def __post_init__(self) -> None:
         self._missed = MissedEvents()
         self._handling = Background()
         self._open = False
         self._turned_away = False  # an event, before `start`
-        self._since = clock.now()
+        self._since = self.clock.now()
         self._stopped = asyncio.Event()
 
     @property
@@ -166,10 +160,10 @@ class RequestUrl:
 
     async def start(self) -> None:
         """Let requests through from now on."""
-        self._missed.opened(self._clock.now())
-        self._open, self._since = not self._stopped.is_set(), self._clock.now()
+        self._missed.opened(self.clock.now())
+        self._open, self._since = not self._stopped.is_set(), self.clock.now()
         if self._turned_away:  # it may have come too late for what was looked for before
-            self._on_gap()
+            self.on_gap()
 
     async def wait(self) -> None:
         """Returns after `stop`."""
@@ -177,15 +171,15 @@ class RequestUrl:
 
     async def stop(self) -> None:
         """Let nothing more through; what is in work finishes and is answered (bounded)."""
-        self._open, self._since = False, self._clock.now()
+        self._open, self._since = False, self.clock.now()
         self._stopped.set()
-        await self._handling.drain(self._drain)
+        await self._handling.drain(self.drain)
 
     async def take(self, headers: Mapping[str, str], body: bytes) -> UrlAnswer:
         """The answer to a POST with these headers (names in lower case) and this body as it came."""
         if TIMESTAMP not in headers and SIGNATURE not in headers and _is_ssl_check(body):
             return UrlAnswer(200)  # Slack looks at the certificate; that is all it gets to see
-        if (why := signature_refusal(self._secret, headers, body, self._clock.now())) is not None:
+        if (why := signature_refusal(self.signing_secret, headers, body, self.clock.now())) is not None:
             _log.warning("refused a request to /slack/events", reason=why)
             return UrlAnswer.trouble(401, "NOT_FROM_SLACK", why)
         try:
@@ -205,9 +199,9 @@ class RequestUrl:
             self._turned_away = self._turned_away or envelope.payload.get("type") == "event_callback"
             return UrlAnswer.trouble(503, "NOT_READY", "not ready to take events and clicks")
         dropped = envelope.payload.get("type") == "app_rate_limited"
-        if self._missed.arrived(self._clock.now(), retried=envelope.attempt > 0, dropped=dropped):
+        if self._missed.arrived(self.clock.now(), retried=envelope.attempt > 0, dropped=dropped):
             _log.info("events may have been missed; looking for them")
-            self._on_gap()
+            self.on_gap()
         if dropped:
             _log.warning("Slack dropped events: rate limit reached")
             return UrlAnswer(200)
@@ -222,7 +216,7 @@ class RequestUrl:
 
     async def _answered(self, envelope: Envelope) -> UrlAnswer:
         try:
-            return await self._handle(envelope)
+            return await self.handle(envelope)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
             _log.exception("cannot handle a request from Slack", type=_kind(envelope.payload))
             return UrlAnswer.trouble(500, "NOT_TAKEN", "not taken; the log says why")

@@ -103,21 +103,18 @@ class Background:
             _log.error("%s failed", task.get_name(), exc_info=error)
 
 
+@dataclass(eq=False)
 class Connection:
     """One WebSocket to Slack.
 
     `received` is told each envelope, `leaving` once when Slack announces the end. Neither may block.
     """
 
-    def __init__(
-        self,
-        socket: aiohttp.ClientWebSocketResponse,
-        received: Callable[[Envelope], None],
-        leaving: Callable[[Connection, str], None],
-    ) -> None:
-        self._socket = socket
-        self._received = received
-        self._leaving = leaving
+    socket: aiohttp.ClientWebSocketResponse
+    received: Callable[[Envelope], None]
+    leaving: Callable[[Connection, str], None]
+
+    def __post_init__(self) -> None:
         self._hello = asyncio.Event()
         self._left = False
         self._why = ""  # it is leaving, in Slack's word
@@ -129,12 +126,12 @@ class Connection:
     @property
     def usable(self) -> bool:
         """Whether Slack sends its envelopes here: greeted, not leaving, not closed."""
-        return self._hello.is_set() and not self._left and not self._socket.closed
+        return self._hello.is_set() and not self._left and not self.socket.closed
 
     @property
     def stands(self) -> bool:
         """Whether Slack counts it: not closed, by either side."""
-        return not self._socket.closed
+        return not self.socket.closed
 
     def leave(self) -> None:
         """Another one takes its place."""
@@ -151,7 +148,7 @@ class Connection:
             await asyncio.wait({hello, self.reading}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hello.cancel()
-        if not self._hello.is_set() and not self._socket.closed:
+        if not self._hello.is_set() and not self.socket.closed:
             _log.warning("no hello within %g s; using the open connection", patience)
             self._hello.set()
         if self._why == _TOO_MANY:
@@ -161,10 +158,10 @@ class Connection:
 
     async def send(self, text: str, until: float) -> bool:
         """Whether it could be handed to the socket; of use to Slack `until` then, on the loop's clock."""
-        if self._socket.closed:
+        if self.socket.closed:
             return False
         try:
-            await self._socket.send_str(text)
+            await self.socket.send_str(text)
         except (ConnectionError, aiohttp.ClientError):
             return False
         self._sent.append((until, text))
@@ -175,12 +172,12 @@ class Connection:
         return [(until, text) for until, text in self._sent if until > now]
 
     async def close(self) -> None:
-        await self._socket.close()
+        await self.socket.close()
         await asyncio.wait({self.reading})
 
     async def _read(self) -> None:
         """Until the socket ends, by either side, or by a ping that nobody answers."""
-        async for message in self._socket:
+        async for message in self.socket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 self._take(message.data)
             elif message.type is aiohttp.WSMsgType.ERROR:
@@ -200,10 +197,10 @@ class Connection:
         elif message.get("type") == "disconnect":
             if not self._left:
                 self._left, self._why = True, str(message.get("reason"))
-                self._leaving(self, self._why)
+                self.leaving(self, self._why)
         elif (envelope := _envelope(message)) is not None:
             self._hello.set()
-            self._received(envelope)
+            self.received(envelope)
 
 
 def _envelope(message: Json) -> Envelope | None:
@@ -243,6 +240,7 @@ class Timing:
     count_others: float = 600.0
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`, if Slack has a connection for us.
 
@@ -252,33 +250,21 @@ class SlackSocket:
     app that are not ours, each time it is known; `replicas` tells how many others are bots on the same database.
     """
 
-    def __init__(
-        self,
-        *,
-        web: AsyncWebClient,
-        app_token: str,
-        dispatch: Dispatch,
-        clock: Clock,
-        jitter: Callable[[], float],
-        on_return: Callable[[], None] = lambda: None,
-        availability: Availability,
-        counted: Callable[[int], Coroutine[Any, Any, None]],
-        replicas: Callable[[], int] = lambda: 0,
-        timing: Timing | None = None,
-    ) -> None:
-        self._web = web
-        self._token = app_token
-        self._dispatch = dispatch
-        self._clock = clock
-        self._jitter = jitter
-        self._on_return = on_return
-        self._availability = availability
-        self._counted = counted
-        self._replicas = replicas
+    web: AsyncWebClient
+    app_token: str
+    dispatch: Dispatch
+    clock: Clock
+    jitter: Callable[[], float]
+    on_return: Callable[[], None] = lambda: None
+    availability: Availability
+    counted: Callable[[int], Coroutine[Any, Any, None]]
+    replicas: Callable[[], int] = lambda: 0
+    timing: Timing = Timing()
+
+    def __post_init__(self) -> None:
         self._others = 0
         self._suspected: datetime | None = None
         self._recount: asyncio.Task[None] | None = None
-        self._timing = timing or Timing()
         self._http: aiohttp.ClientSession | None = None
         self._live: list[Connection] = []
         self._handling = Background()
@@ -289,7 +275,7 @@ class SlackSocket:
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._spare = asyncio.Event()
-        self._since = clock.now()
+        self._since = self.clock.now()
 
     @property
     def connected(self) -> bool:
@@ -314,7 +300,7 @@ class SlackSocket:
     def suspect(self) -> None:
         """Something was handed to us that was meant for another bot: count soon."""
         if self._recount is None and not self._stopping:
-            self._count_in(self._timing.count_again)
+            self._count_in(self.timing.count_again)
 
     async def start(self) -> None:
         """Returns when the first connection stands, or replicas have all that there are. Until then it keeps trying, and
@@ -344,7 +330,7 @@ class SlackSocket:
     async def stop(self) -> None:
         """Take nothing more, let what is in work finish and be acknowledged (bounded), then close."""
         self._stopping = True
-        await self._handling.drain(self._timing.drain)
+        await self._handling.drain(self.timing.drain)
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -369,18 +355,18 @@ class SlackSocket:
                     raise SlackRefusedError(
                         f"apps.connections.open: {reason(error)}", code=reason(error)
                     ) from error
-                self._note_spare(is_spare=isinstance(error, TooManyConnections) and self._replicas() > 0)
+                self._note_spare(is_spare=isinstance(error, TooManyConnections) and self.replicas() > 0)
                 told = retry_after(error)
                 delay = max(self._backoff(failures), told or 0.0)
                 failures += 1
                 missed = missed or not self._live
                 if not self.spare:
                     _log.warning("Slack cannot be reached (%s); again in %.1f s", reason(error), delay)
-                await (self._clock.sleep(delay) if told else self._availability.rest(delay))
+                await (self.clock.sleep(delay) if told else self.availability.rest(delay))
                 continue
             self._note_spare(is_spare=False)
             if missed:
-                self._on_return()
+                self.on_return()
             self._was_up = True
 
     def _note_spare(self, *, is_spare: bool) -> None:
@@ -394,29 +380,29 @@ class SlackSocket:
             self._spare.clear()
 
     def _backoff(self, failures: int) -> float:
-        first, longest = self._timing.first_retry, self._timing.longest_retry
-        return backoff(failures, first=first, longest=longest, spread=0.5, chance=self._jitter())
+        first, longest = self.timing.first_retry, self.timing.longest_retry
+        return backoff(failures, first=first, longest=longest, spread=0.5, chance=self.jitter())
 
     async def _open(self) -> None:
         """One attempt: a new URL, a WebSocket, Slack's hello."""
-        async with asyncio.timeout(self._timing.open):
-            url = str((await self._web.apps_connections_open(app_token=self._token))["url"])
+        async with asyncio.timeout(self.timing.open):
+            url = str((await self.web.apps_connections_open(app_token=self.app_token))["url"])
         if self._http is None or self._http.closed:
             self._http = aiohttp.ClientSession()
-        async with asyncio.timeout(self._timing.open):
+        async with asyncio.timeout(self.timing.open):
             socket = await self._http.ws_connect(
                 url,
-                heartbeat=self._timing.ping,
-                timeout=aiohttp.ClientWSTimeout(ws_close=self._timing.close),
+                heartbeat=self.timing.ping,
+                timeout=aiohttp.ClientWSTimeout(ws_close=self.timing.close),
                 max_msg_size=0,
-                proxy=self._web.proxy,
-                ssl=self._web.ssl or True,
+                proxy=self.web.proxy,
+                ssl=self.web.ssl or True,
             )
         connection = Connection(socket, self._received, self._leaving)
         self._live.append(connection)
         connection.reading.add_done_callback(lambda _: self._ended(connection))
         try:
-            await connection.greeted(self._timing.hello)
+            await connection.greeted(self.timing.hello)
         except BaseException:
             await connection.close()
             raise
@@ -424,20 +410,20 @@ class SlackSocket:
         _log.info("connected to Slack")
         if connection.count is not None:
             ours = sum(each.stands for each in self._live)
-            self._compare(connection.count - ours - self._replicas())
+            self._compare(connection.count - ours - self.replicas())
 
     def _compare(self, others: int) -> None:
         """Slack counted so many connections besides ours."""
-        now = self._clock.now()
+        now = self.clock.now()
         if others <= 0:
             if self._others:
                 _log.warning("no other bot is connected to this Slack app any more")
             self._others, self._suspected = 0, None
         elif self._suspected is None:
             self._suspected = now
-            self._count_in(self._timing.count_again)
+            self._count_in(self.timing.count_again)
             return
-        elif now - self._suspected >= timedelta(seconds=self._timing.count_again):
+        elif now - self._suspected >= timedelta(seconds=self.timing.count_again):
             self._others = others
             _log.error(
                 "ANOTHER BOT is connected with this Slack app (connections besides ours: %d): Slack sends it clicks and"
@@ -445,8 +431,8 @@ class SlackSocket:
                 others,
             )
         if others > 0:
-            self._count_in(self._timing.count_others if self._others else self._timing.count_again)
-        self._background.run(self._counted(self._others), "the count of connections")
+            self._count_in(self.timing.count_others if self._others else self.timing.count_again)
+        self._background.run(self.counted(self._others), "the count of connections")
 
     def _count_in(self, seconds: float) -> None:
         if self._recount is not None:
@@ -455,7 +441,7 @@ class SlackSocket:
 
     async def _count_again(self, seconds: float) -> None:
         """Slack gives the count only in a new connection's hello: open one, then close the old ones."""
-        await self._clock.sleep(seconds)
+        await self.clock.sleep(seconds)
         self._recount = None
         before = [connection for connection in self._live if connection.usable]
         if not before:
@@ -477,7 +463,7 @@ class SlackSocket:
         self._background.run(self._retire(connection), "an old connection")
 
     async def _retire(self, connection: Connection) -> None:
-        await asyncio.wait({connection.reading}, timeout=self._timing.overlap)
+        await asyncio.wait({connection.reading}, timeout=self.timing.overlap)
         await connection.close()
 
     def _ended(self, connection: Connection) -> None:
@@ -491,7 +477,7 @@ class SlackSocket:
     def _update_connected(self) -> None:
         up = any(connection.usable for connection in self._live)
         if up != self._up.is_set():
-            self._since = self._clock.now()
+            self._since = self.clock.now()
         for event, holds in ((self._up, up), (self._down, not up)):
             if holds:
                 event.set()
@@ -503,9 +489,9 @@ class SlackSocket:
             self._handling.run(self._handle(envelope), f"{envelope.kind} {envelope.id}")
 
     async def _handle(self, envelope: Envelope) -> None:
-        until = asyncio.get_running_loop().time() + self._timing.ack
+        until = asyncio.get_running_loop().time() + self.timing.ack
         try:
-            payload = await self._dispatch(envelope)
+            payload = await self.dispatch(envelope)
         except Unacknowledged as error:
             _log.warning("not acknowledged: %s %s (%s)", envelope.kind, envelope.id, error)
             return

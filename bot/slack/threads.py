@@ -34,47 +34,37 @@ class Root:
 Asked = Mapping[Root, frozenset[str]]
 
 
+@dataclass(kw_only=True, eq=False)
 class Threads:
     """Finds the questions of a thread, and the threads of all open questions.
 
     `paged`: the users that the open pages of a clarification were sent to.
     """
 
-    def __init__(
-        self,
-        *,
-        messages: Messages,
-        pages: Pages,
-        rollups: RollupThreads,
-        index: Index,
-        ledger: Ledger,
-        audiences: Audiences,
-        paged: Callable[[str], frozenset[str]],
-    ) -> None:
-        self._messages = messages
-        self._pages = pages
-        self._rollups = rollups
-        self._index = index
-        self._ledger = ledger
-        self._audiences = audiences
-        self._paged = paged
+    messages: Messages
+    pages: Pages
+    rollups: RollupThreads
+    index: Index
+    ledger: Ledger
+    audiences: Audiences
+    paged: Callable[[str], frozenset[str]]
 
     async def open(self) -> Asked:
         """The threads in which somebody may have answered, each with the open questions that it is about; those whose
         time runs out first come first, none last.
         """
-        ends = {each.id: urgency(each) for each in self._index if each.is_open}
+        ends = {each.id: urgency(each) for each in self.index if each.is_open}
         waiting = self._waiting()
         asked: dict[Root, set[str]] = {}
 
         def add(channel: str, ts: str, about: Collection[str]) -> None:
             asked.setdefault(Root(channel, ts), set()).update(about)
 
-        for thread in await self._messages.open_threads():
+        for thread in await self.messages.open_threads():
             add(thread.channel, thread.ts, waiting.get((thread.producer, thread.session_id), ()))
-        for page in await self._pages.open_pages():
+        for page in await self.pages.open_pages():
             add(page.channel, page.ts, {page.clarification} & ends.keys())
-        for rollup in await self._rollups.open_rollups():
+        for rollup in await self.rollups.open_rollups():
             add(rollup.channel, rollup.ts, rollup.holds)
 
         def order(root: Root) -> tuple[bool, tuple[float, float], Root]:
@@ -89,12 +79,12 @@ class Threads:
         """
         waiting = self._waiting()
         found: dict[str, frozenset[str]] = {}
-        for row in await self._messages.begun_threads():
+        for row in await self.messages.begun_threads():
             about: Collection[str]
             if row.kind == "page":
-                about = await self._pages.clarifications_of(row.key)
+                about = await self.pages.clarifications_of(row.key)
             elif row.kind == "rollup":
-                about = await self._rollups.held_by(row)
+                about = await self.rollups.held_by(row)
             else:
                 about = waiting.get((row.producer or "", row.session_id or ""), ())
             found[row.key] = frozenset(about)
@@ -103,9 +93,9 @@ class Threads:
     def _waiting(self) -> Mapping[Session, Collection[str]]:
         """The open questions, by the session in whose thread they are shown."""
         found: dict[Session, set[str]] = {}
-        for each in self._index:
+        for each in self.index:
             if each.is_open:
-                found.setdefault(self._audiences.thread(each), set()).add(each.id)
+                found.setdefault(self.audiences.thread(each), set()).add(each.id)
         return found
 
     async def asked_in(self, channel: str, ts: str) -> list[Clarification]:
@@ -118,42 +108,42 @@ class Threads:
             return asked
         about = await self.about_page(channel, ts)
         if not about:
-            about = (await self._rollups.held_at(channel, ts) or ())[:MOST_ASKED_ABOUT]
+            about = (await self.rollups.held_at(channel, ts) or ())[:MOST_ASKED_ABOUT]
         return [await self._find(each) for each in about]
 
     async def asked_in_session(self, channel: str, ts: str) -> list[Clarification] | None:
         """The questions asked in a session's thread; None if it is no session's thread."""
-        thread: Thread | None = await self._messages.thread_at(channel, ts)
+        thread: Thread | None = await self.messages.thread_at(channel, ts)
         if thread is None:
             return None
         # Where its ledger is full a session goes on in another one: what waits in earlier ones is asked in it, too.
-        waits = self._index.of_session(thread.producer, thread.session_id)
+        waits = self.index.of_session(thread.producer, thread.session_id)
         found = []
         for issue in sorted({thread.issue} | {each.issue for each in waits}):
-            items = await self._ledger.read(issue)
+            items = await self.ledger.read(issue)
             found += [record for item in items if (record := parse(item)) is not None]
-        return [record for record in found if self._audiences.is_asked_in(thread, record)]
+        return [record for record in found if self.audiences.is_asked_in(thread, record)]
 
     async def is_session(self, channel: str, ts: str) -> bool:
-        return await self._messages.thread_at(channel, ts) is not None
+        return await self.messages.thread_at(channel, ts) is not None
 
     async def is_rollup(self, channel: str, ts: str) -> bool:
-        return await self._rollups.held_at(channel, ts) is not None
+        return await self.rollups.held_at(channel, ts) is not None
 
     async def is_ours(self, channel: str, ts: str) -> bool:
         """Whether the first message is one that we posted."""
-        return await self._messages.landed_at(channel, ts) is not None
+        return await self.messages.landed_at(channel, ts) is not None
 
     async def about_page(self, channel: str, ts: str) -> tuple[str, ...]:
         """The clarifications of the page that begins the thread; none where it is no page's."""
-        return await self._pages.clarifications_at(channel, ts)
+        return await self.pages.clarifications_at(channel, ts)
 
     async def paged_to(self, message: MessageEvent) -> list[str]:
         """The clarifications that a page is open about for the author of a message, as far as it can mean them."""
-        escalated = [each.id for each in self._index if each.status == "escalated"]
-        named = [each for each in escalated if message.user in self._paged(each)]
+        escalated = [each.id for each in self.index if each.status == "escalated"]
+        named = [each for each in escalated if message.user in self.paged(each)]
         if message.missed or message.edited:  # it cannot mean a page that came after it
-            pages = await self._pages.open_pages()
+            pages = await self.pages.open_pages()
             before = {page.clarification for page in pages if page.is_before(message.channel, message.ts)}
             named = [each for each in named if each in before]
         return named
@@ -169,4 +159,4 @@ class Threads:
         return found
 
     async def _find(self, clarification: str) -> Clarification:
-        return await self._ledger.find(clarification, parse_id(clarification)[0])
+        return await self.ledger.find(clarification, parse_id(clarification)[0])

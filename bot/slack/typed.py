@@ -28,7 +28,7 @@ from bot.slack.threads import Threads
 from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.views import phrases
-from bot.views.reaction import Reaction, explained
+from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
 from bot.views.wording import Round, round_of
 from core import answers
 from core.clarification import Aaep, Clarification
@@ -75,32 +75,21 @@ class TypedReply:
         return self.message.missed or bool(self.message.edited)
 
 
+@dataclass(kw_only=True, eq=False)
 class TypedMessages:
     """Decides what a message is (an answer, a command or talk), does what it asks for, and returns the response.
 
     `people` knows who we are and what people are called.
     """
 
-    def __init__(
-        self,
-        *,
-        answering: Answering,
-        commands: Commands,
-        threads: Threads,
-        memory: SlackMemory,
-        messages: Messages,
-        people: People,
-        unread: Unread,
-        clock: Clock,
-    ) -> None:
-        self._answering = answering
-        self._commands = commands
-        self._threads = threads
-        self._memory = memory
-        self._messages = messages
-        self._people = people
-        self._unread = unread
-        self._clock = clock
+    answering: Answering
+    commands: Commands
+    threads: Threads
+    memory: SlackMemory
+    messages: Messages
+    people: People
+    unread: Unread
+    clock: Clock
 
     async def take(self, message: MessageEvent) -> TypedResponse:
         """Handle a message. Handling it twice changes nothing more.
@@ -109,7 +98,7 @@ class TypedMessages:
             StorageUnavailable: nothing was recorded.
         """
         reply = TypedReply(
-            message, Person(message.team or self._people.team, message.user), self.plain(message.text)
+            message, Person(message.team or self.people.team, message.user), self.plain(message.text)
         )
         if message.kind in {"edited", "deleted"}:
             return await self._changed(reply)
@@ -121,7 +110,7 @@ class TypedMessages:
 
     def is_own(self, message: MessageEvent) -> bool:
         """Whether the bot said it."""
-        return message.user == self._people.bot_user
+        return message.user == self.people.bot_user
 
     async def may_answer(self, message: MessageEvent) -> bool:
         """Whether a reply in a thread would be read as an answer to something that is open.
@@ -132,30 +121,30 @@ class TypedMessages:
         text = self.plain(message.text)
         if self._speaks_to_somebody(message) or not text.strip() or is_talk(text):
             return False
-        return any(record.is_open for record in await self._threads.asked_in(*message.thread))
+        return any(record.is_open for record in await self.threads.asked_in(*message.thread))
 
-    async def take_as_answer(self, request: Request) -> Reaction:
+    async def take_as_answer(self, request: Request) -> Told:
         """“Use as answer” on a message in a session's thread: its text, without what marks it as talk, is the answer of
         the person who chose that, not of its author. Never raises for what can be expected.
         """
         text, place = _without_mark(self.plain(request.text)), request.place
         if not request.by_person or not text.strip():
-            return Reaction(BLANK if request.by_person else NOT_A_PERSON)
+            return Tell(BLANK if request.by_person else NOT_A_PERSON)
         try:
-            asked = await self._threads.asked_in_session(place.channel, place.thread_ts or request.ts)
+            asked = await self.threads.asked_in_session(place.channel, place.thread_ts or request.ts)
             waiting = [record for record in asked or () if record.is_open]
             if len(waiting) > 1:
                 return await self._which(waiting, text, request.person, place, request.ts)
             if not waiting:
-                return Reaction(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
-            await self._unread.hear(waiting[0].id, request.person.deadline)
-            return await self._answered(waiting[0], text, request.person, place, self._clock.now())
+                return Tell(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
+            await self.unread.hear(waiting[0].id, request.person.deadline)
+            return await self._answered(waiting[0], text, request.person, place, self.clock.now())
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "of that id")
 
     def plain(self, text: str) -> str:
         """A person's text without Slack's markup."""
-        return mrkdwn.plain(text, self._people.known_name, drop=self._people.bot_user)
+        return mrkdwn.plain(text, self.people.known_name, drop=self.people.bot_user)
 
     # Mentions
 
@@ -163,61 +152,59 @@ class TypedMessages:
         """A command behind a mention of the bot; None: it was not said to the bot. In a session's thread all else
         is an answer. Mentioned in the midst of a message nothing is changed in passing.
         """
-        message, bot_user = reply.message, self._people.bot_user
+        message, bot_user = reply.message, self.people.bot_user
         if bot_user not in mrkdwn.people_in(message.text):
             return None
         text = mrkdwn.without(message.text, bot_user)
-        first, is_command = mrkdwn.begins_with(message.text, bot_user), self._commands.understands(text)
+        first, is_command = mrkdwn.begins_with(message.text, bot_user), self.commands.understands(text)
         if message.kind != "aside" and not (first and is_command):
             return None
         if not first and not is_command:
             text = mrkdwn.after(message.text, bot_user)
-            if not text or not self._commands.understands(text):
+            if not text or not self.commands.understands(text):
                 return TypedResponse()  # it was mentioned, not spoken to
-            if self._commands.is_change(text):
-                return TypedResponse(
-                    phrases.begin_with(bot_user, mrkdwn.plain(text, self._people.known_name))
-                )
-        return _privately(await self._commands.run(text, reply.person, message.place))
+            if self.commands.is_change(text):
+                return TypedResponse(phrases.begin_with(bot_user, mrkdwn.plain(text, self.people.known_name)))
+        return _privately(await self.commands.run(text, reply.person, message.place))
 
     def _speaks_to_somebody(self, message: MessageEvent) -> bool:
-        return mrkdwn.speaks_to_somebody(message.text, self._people.bot_user)
+        return mrkdwn.speaks_to_somebody(message.text, self.people.bot_user)
 
     # Direct messages
 
     async def _direct(self, reply: TypedReply) -> TypedResponse:
         message = reply.message
-        about = await self._threads.about_page(*message.thread) if message.thread_ts else ()
+        about = await self.threads.about_page(*message.thread) if message.thread_ts else ()
         if not reply.text.strip():
-            waits = message.files and any(each.is_open for each in await self._threads.found(about))
-            return _aloud(Reaction(phrases.FILE_ONLY), message) if waits else TypedResponse()
+            waits = message.files and any(each.is_open for each in await self.threads.found(about))
+            return _aloud(Tell(phrases.FILE_ONLY), message) if waits else TypedResponse()
         if is_talk(reply.text) or (about and self._speaks_to_somebody(message)):
             return TypedResponse()
-        text = mrkdwn.without(message.text, self._people.bot_user)
+        text = mrkdwn.without(message.text, self.people.bot_user)
         try:
             reaction = await self._answer_page(about, reply)
-            if reaction is None and not self._commands.understands(text):
-                reaction = await self._answer_page(await self._threads.paged_to(message), reply)
+            if reaction is None and not self.commands.understands(text):
+                reaction = await self._answer_page(await self.threads.paged_to(message), reply)
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, "of that id"))
         if reaction is None and message.edited:
             return TypedResponse()  # commands are not given so
-        return _aloud(reaction or await self._commands.run(text, reply.person, message.place), message)
+        return _aloud(reaction or await self.commands.run(text, reply.person, message.place), message)
 
-    async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Reaction | None:
+    async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Told | None:
         """As the answer to one of `named`; None: nothing can be meant."""
         meant = await self._meant(reply.message, named) if named else []
-        records = await self._threads.found(meant)
+        records = await self.threads.found(meant)
         if not records:
             return None
         message, person = reply.message, reply.person
         if (
             done := next((each for each in records if is_by(each, person.user, message.at)), None)
         ) is not None:
-            return Reaction(phrases.accepted(done))
+            return Tell(phrases.accepted(done))
         waiting = [record for record in records if record.is_open]
         if not waiting:
-            return Reaction(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
+            return Tell(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
             return await self._which(waiting, reply.text, person, message.place, message.ts)
         return await self._answered(waiting[0], reply.text, person, message.place, message.at)
@@ -227,32 +214,32 @@ class TypedMessages:
         does not turn to a question that it was not meant for.
         """
         key = f"page-reply:{message.key}"
-        if (kept := await self._memory.kept_text(key)) is not None:
+        if (kept := await self.memory.kept_text(key)) is not None:
             return str(kept["about"]).split()
-        meant = [record.id for record in await self._threads.found(named) if record.is_open] or list(named)
-        await self._memory.keep_text(key, {"about": " ".join(meant)})
+        meant = [record.id for record in await self.threads.found(named) if record.is_open] or list(named)
+        await self.memory.keep_text(key, {"about": " ".join(meant)})
         return meant
 
     async def _which(
         self, waiting: list[Clarification], text: str, person: Person, place: Place, ts: str
-    ) -> Reaction:
+    ) -> Told:
         """Ask which question the message at `ts` answers, its author alone or the person who chose it."""
         name = f"{place.channel}:{ts}:{person.user}"
-        return (await self._answering.ask_which(waiting, text, person, name, self._clock.now()))[0]
+        return (await self.answering.ask_which(waiting, text, person, name, self.clock.now()))[0]
 
     async def _answered(
         self, record: Clarification, text: str, person: Person, place: Place, at: datetime
-    ) -> Reaction:
+    ) -> Told:
         """`text` is the person's answer to this question: what they are told.
 
         Raises:
             ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
         """
         try:
-            reaction = await self._answering.answer_text(record.id, text, person, place, at=at)
+            reaction = await self.answering.answer_text(record.id, text, person, place, at=at)
         except AnswerRejected as error:
-            return Reaction(phrases.unreadable_reply(record.asked, str(error)))
-        return Reaction(phrases.accepted(reaction.record)) if reaction.record is not None else reaction
+            return Tell(phrases.unreadable_reply(record.asked, str(error)))
+        return Tell(phrases.accepted(reaction.record)) if isinstance(reaction, Recorded) else reaction
 
     # Threads
 
@@ -261,9 +248,9 @@ class TypedMessages:
         and the thread is told so.
         """
         message = reply.message
-        kept = await self._memory.kept_text(_answer_key(message))
+        kept = await self.memory.kept_text(_answer_key(message))
         if kept is not None:
-            found = await self._threads.found([str(kept["clarification"])])
+            found = await self.threads.found([str(kept["clarification"])])
             ignored = [phrases.edit_ignored(record) for record in found]
             return (
                 TypedResponse(aloud=ignored[0], key=f"edited:{message.channel}:{message.ts}")
@@ -278,14 +265,14 @@ class TypedMessages:
 
     async def _said(self, reply: TypedReply) -> TypedResponse:
         """Said in a thread, and no command."""
-        message, bot_user = reply.message, self._people.bot_user
+        message, bot_user = reply.message, self.people.bot_user
         if self._speaks_to_somebody(message):
             return TypedResponse()
         if mrkdwn.begins_with(message.text, bot_user) and not (
-            await self._threads.is_session(*message.thread) or await self._threads.about_page(*message.thread)
+            await self.threads.is_session(*message.thread) or await self.threads.about_page(*message.thread)
         ):
             text = mrkdwn.without(message.text, bot_user)
-            return _privately(await self._commands.run(text, reply.person, message.place))  # a hint
+            return _privately(await self.commands.run(text, reply.person, message.place))  # a hint
         return await self._in_thread(reply)
 
     async def _in_thread(self, reply: TypedReply) -> TypedResponse:
@@ -294,14 +281,14 @@ class TypedMessages:
         if is_talk(text) or not (text.strip() or message.files):
             return TypedResponse()
         try:
-            asked = await self._threads.asked_in(*message.thread)
+            asked = await self.threads.asked_in(*message.thread)
             if not text.strip():
                 return await self._file_only(asked, reply)
-            if not asked and await self._threads.is_rollup(*message.thread):
+            if not asked and await self.threads.is_rollup(*message.thread):
                 due = await self._is_due(f"{message.channel}:{message.thread_ts}:{message.user}")
                 return TypedResponse(phrases.NO_OPEN_QUESTION) if due else TypedResponse()
-            is_anothers = message.parent == self._people.bot_user and not asked
-            if is_anothers and not await self._threads.is_ours(*message.thread):
+            is_anothers = message.parent == self.people.bot_user and not asked
+            if is_anothers and not await self.threads.is_ours(*message.thread):
                 return TypedResponse(phrases.ANOTHERS_THREAD, recorded=False)
             return await self._to_one_of(asked, reply)
         except (ClarifyError, SlackError) as error:
@@ -321,9 +308,9 @@ class TypedMessages:
         ]
         decided = [record for record in asked if await self._decided_since(record, reply) is not None]
         if len(waiting) + len(decided) > 1 and waiting:
-            at = min(message.at, self._clock.now())
+            at = min(message.at, self.clock.now())
             name = f"{message.channel}:{message.ts}"
-            which, text_id = await self._answering.ask_which(
+            which, text_id = await self.answering.ask_which(
                 [*waiting, *decided], reply.text, reply.person, name, at
             )
             return TypedResponse(aloud=which.text, blocks=which.blocks, key=f"which:{text_id}")
@@ -336,15 +323,16 @@ class TypedMessages:
     async def _answer(self, record: Clarification, reply: TypedReply) -> TypedResponse:
         message = reply.message
         try:
-            reaction = await self._answering.answer_text(
+            reaction = await self.answering.answer_text(
                 record.id, reply.text, reply.person, message.place, at=message.at
             )
         except AnswerRejected as error:
             return await self._hint(record, reply, str(error))
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, record.id))
-        if reaction.record is not None:
+        if isinstance(reaction, Recorded):
             await self._remember(reaction.record, message)
+            return TypedResponse(reaction.text or None)
         return _privately(reaction)
 
     async def _decided_since(self, record: Clarification, reply: TypedReply) -> Round | None:
@@ -364,7 +352,7 @@ class TypedMessages:
         if not await self._is_older(reply, record):
             return round_of(record)
         for number in range(record.round - 1, 0, -1):
-            shown = await self._messages.shown_at(record.id, number, reply.message.channel)
+            shown = await self.messages.shown_at(record.id, number, reply.message.channel)
             if shown and float(shown) < float(reply.message.ts):
                 return round_of(record, number)
         return None
@@ -372,7 +360,7 @@ class TypedMessages:
     async def _is_older(self, reply: TypedReply, record: Clarification) -> bool:
         """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
         ts = reply.message.ts
-        shown = await self._messages.shown_at(record.id, record.round, reply.message.channel)
+        shown = await self.messages.shown_at(record.id, record.round, reply.message.channel)
         return float(ts) < float(shown) if shown else moment(ts) < record.asked_last
 
     async def _found_late(self, record: Clarification, reply: TypedReply) -> TypedResponse:
@@ -380,7 +368,7 @@ class TypedMessages:
         shown, message = await self._decided_since(record, reply), reply.message
         if shown is None or (label := _read_as(shown.asked, reply.text)) is None:
             return TypedResponse()  # talk
-        if (refused := await self._answering.refusal(record, reply.person, message.place)) is not None:
+        if (refused := await self.answering.refusal(record, reply.person, message.place)) is not None:
             return _privately(refused)
         decided = (
             phrases.closed(record) if shown.is_current else phrases.already_answered(record, shown.number)
@@ -402,7 +390,7 @@ class TypedMessages:
             return TypedResponse()
         if _read_as(record.asked, reply.text) is None:
             return TypedResponse()
-        first = await self._memory.first_time(f"late:{record.id}:{record.round}:{user}")
+        first = await self.memory.first_time(f"late:{record.id}:{record.round}:{user}")
         return TypedResponse(phrases.closed(record)) if first else TypedResponse()
 
     async def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
@@ -420,11 +408,11 @@ class TypedMessages:
         return await self._hint(waiting[0], reply, f"{phrases.FILE_ONLY}{how}")
 
     async def _is_due(self, hint: str) -> bool:
-        return await self._memory.is_due(f"hint:{hint}", self._clock.now(), AGAIN)
+        return await self.memory.is_due(f"hint:{hint}", self.clock.now(), AGAIN)
 
     async def _remember(self, record: Clarification, message: MessageEvent) -> None:
         """So that a later edit or deletion is seen to concern an answer."""
-        await self._memory.keep_text(_answer_key(message), {"clarification": record.id})
+        await self.memory.keep_text(_answer_key(message), {"clarification": record.id})
 
 
 def is_talk(text: str) -> bool:
@@ -486,13 +474,15 @@ def _closed_at(record: Clarification) -> datetime | None:
     return record.asked.answered_at or record.resolved_at
 
 
-def _privately(reaction: Reaction) -> TypedResponse:
+def _privately(reaction: Told) -> TypedResponse:
     """To its author alone."""
-    return TypedResponse(reaction.text or None, blocks=reaction.blocks, recorded=reaction.recorded)
+    return TypedResponse(
+        reaction.text or None, blocks=reaction.blocks, recorded=not isinstance(reaction, Unrecorded)
+    )
 
 
-def _aloud(reaction: Reaction, message: MessageEvent) -> TypedResponse:
+def _aloud(reaction: Told, message: MessageEvent) -> TypedResponse:
     """In direct messages, as a message."""
-    if not reaction.recorded:
+    if isinstance(reaction, Unrecorded):
         return TypedResponse(reaction.text, recorded=False)
     return TypedResponse(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{message.key}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.errors import RepliesUnread, SlackUnreachableError
@@ -14,6 +15,7 @@ from core.clock import Clock
 PATIENCE = timedelta(minutes=5)
 
 
+@dataclass(eq=False)
 class Unread:
     """The questions that may not expire yet, because their threads have not been read.
 
@@ -25,10 +27,11 @@ class Unread:
     someone may have answered there before.
     """
 
-    def __init__(self, clock: Clock, released: Callable[[], None], patience: timedelta = PATIENCE) -> None:
-        self._clock = clock
-        self._released = released
-        self._patience = patience
+    clock: Clock
+    released: Callable[[], None]
+    patience: timedelta = PATIENCE
+
+    def __post_init__(self) -> None:
         self._threads: dict[str, set[Root | str]] = {}
         self._until: dict[str, datetime] = {}
         self._doubtful: set[str] = set()
@@ -37,7 +40,7 @@ class Unread:
 
     def expect(self, asked: Asked | Mapping[str, frozenset[str]]) -> None:
         """These threads are to be read. The patience with a question that waits already is not renewed."""
-        until = self._clock.now() + self._patience
+        until = self.clock.now() + self.patience
         for thread, clarifications in asked.items():
             for each in clarifications:
                 self._threads.setdefault(each, set()).add(thread)
@@ -65,12 +68,12 @@ class Unread:
         for each in known:
             del self._threads[each], self._until[each]
         if known:
-            self._released()
+            self.released()
 
     def until(self, clarification: str) -> datetime | None:
         """When its end need not wait any longer; None: it need not wait."""
         until = self._until.get(clarification)
-        return until if until is not None and until > self._clock.now() else None
+        return until if until is not None and until > self.clock.now() else None
 
     def hold_clicks_no_longer(self) -> None:
         """What is still in doubt is found too late for people to wait for it."""

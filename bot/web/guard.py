@@ -11,6 +11,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -221,28 +222,29 @@ async def hung_up(receive: Receive) -> None:
         pass
 
 
+@dataclass(eq=False)
 class Guard:
     """ASGI middleware around `app`. `stopping` is set when the server is to end. `counted` is called with the path of each
     request, as its route has it, and the status of the answer.
     """
 
-    def __init__(self, app: ASGIApp, *, stopping: asyncio.Event, counted: Counted) -> None:
-        self._app = app
-        self._counted = counted
-        self._stopping = stopping
+    app: ASGIApp
+    _: KW_ONLY
+    stopping: asyncio.Event
+    counted: Counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         answer, began = _Answer(send), time.monotonic()
         try:
-            await self._app(scope, limited(receive, _declared_length(scope)), answer)
+            await self.app(scope, limited(receive, _declared_length(scope)), answer)
         except ClientDisconnect:
             _log.debug("caller disconnected before its request was read")
         except asyncio.CancelledError:
             # The end of the server cancels a request that outlasts the time it has left.
-            if not self._stopping.is_set():
+            if not self.stopping.is_set():
                 raise
             if answer.status is None:
                 ending = problem(
@@ -253,7 +255,7 @@ class Guard:
             _log.exception("request failed", method=scope["method"], path=_path(scope))
             if answer.status is None:
                 await answer_to(error)(scope, receive, answer)
-        self._counted(_route_path(scope), str(answer.status or "none"))
+        self.counted(_route_path(scope), str(answer.status or "none"))
         _note(scope, answer.status, time.monotonic() - began)
 
 

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from importlib.metadata import version
 from typing import cast
 
@@ -100,13 +100,17 @@ async def listen(app: FastAPI, settings: Settings, limits: Limits) -> HttpServer
     return None
 
 
+@dataclass(eq=False)
 class HttpServer:
     """Serves an app: `bind`, then `run` until cancelled or told to stop."""
 
-    def __init__(self, app: FastAPI, host: str, port: int, limits: Limits) -> None:
+    app: InitVar[FastAPI]
+    host: str
+    port: int
+    limits: InitVar[Limits]
+
+    def __post_init__(self, app: FastAPI, limits: Limits) -> None:
         self.stopping: asyncio.Event = app.state.stopping
-        self._host = host
-        self._port = port
         self._sockets: list[socket.socket] = []
         self._serves = False
         self._server = _Server(_configuration(app))
@@ -118,12 +122,12 @@ class HttpServer:
         Raises:
             AddressInUseError, ConfigurationError: it cannot be had.
         """
-        self._sockets = await bind(self._host, self._port)
+        self._sockets = await bind(self.host, self.port)
 
     @property
     def url(self) -> str:
         """Where it listens, once it is bound."""
-        return f"http://{_authority(self._host, self._sockets[0].getsockname()[1])}"
+        return f"http://{_authority(self.host, self._sockets[0].getsockname()[1])}"
 
     async def run(self) -> None:
         """Serve. Cancelled, it ends like one that was told to: requests have a moment to end.

@@ -109,13 +109,13 @@ class Bot(app.Bot):
             replaced.paged = paged
         self._build_slack()
         if pages is not None:
-            self.threads._pages = pages
+            self.threads.pages = pages
         self.app = self.slack
         if isinstance(self.slack._transport, SlackSocket):
-            self.slack._transport._timing = QUICK
+            self.slack._transport.timing = QUICK
         self.app.build(ME)
-        self.conversation = self.app._handlers.conversation
-        self.interactions = self.app._handlers.interactions
+        self.conversation = self.app.handlers.conversation
+        self.interactions = self.app.handlers.interactions
         self._running: asyncio.Task[None] | None = None
 
     async def say(
