@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import structlog
 
 from bot import home
+from bot.checks import Check
 from bot.commands.commands import Changes, Commands, OnCallTurns
 from bot.commands.digests import Digests, WeeklyDigest
 from bot.commands.lists import Access, Lists
@@ -1065,17 +1066,17 @@ class Bot:
             webhooks=self.webhooks.waiting if self.webhooks is not None else None,
         )
         needed = [
-            health.Check("slack", lambda: None if self.slack.connected else "not connected to Slack"),
-            health.Check("storage", self._storage_trouble),
+            Check("slack", lambda: None if self.slack.connected else "not connected to Slack"),
+            Check("storage", self._storage_trouble),
         ]
         others = [
-            health.Check("database notices", lambda: _POLLS if self.store.polls else None),
-            health.Check("slack app", lambda: self.slack.other_bots),
-            health.Check("slack connection", lambda: _SPARE if self.slack.is_spare else None),
-            health.Check("slack history", lambda: self.backfill.trouble),
-            health.Check("answerers", lambda: answerers.troubles(self.settings, self.people)),
-            health.Check("log", log_trouble),
-            health.Check("events to be recorded", self.ledger_outage.overdue),
+            Check("database notices", lambda: _POLLS if self.store.polls else None),
+            Check("slack app", lambda: self.slack.other_bots),
+            Check("slack connection", lambda: _SPARE if self.slack.is_spare else None),
+            Check("slack history", lambda: self.backfill.trouble),
+            Check("answerers", lambda: answerers.troubles(self.settings, self.people)),
+            Check("log", log_trouble),
+            Check("events to be recorded", self.ledger_outage.overdue),
             *health.producer_checks([each.name for each in self.settings.producers], self.producers.status),
         ]
         waiting = questions.Waiting(self.questions, self.permalinks.links, limits.waiting)
