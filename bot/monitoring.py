@@ -15,7 +15,7 @@ from math import inf
 
 import structlog
 
-from bot.intake.notices import Notices
+from bot.intake.adoption import Adoption
 from bot.storage.store import until_stored
 from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
@@ -30,7 +30,6 @@ from core.errors import (
 from core.escalation import escalation_words
 from core.index import Index, Summary, summarize
 from core.ledger import Ledger
-from core.matching import claim_of
 from core.monitor import Finding, Monitor, repetitions
 from core.records import Book, Raw, identity, is_direct, is_unsettled, oddity, parse
 from core.router import Router
@@ -219,8 +218,7 @@ class LedgerWatch:
 
     `changed` is called with every record that somebody else changed, but for what was settled before: that is told.
     `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `direct`:
-    which of some were asked directly, whatever their ledgers say now. `acts`: whether it is this bot that takes over or
-    undoes what others wrote, and says so: of those on one database, the one that leads.
+    which of some were asked directly, whatever their ledgers say now.
     """
 
     def __init__(
@@ -228,20 +226,16 @@ class LedgerWatch:
         *,
         ledger: Ledger,
         index: Index,
-        router: Router,
         changed: Callable[[Clarification], None],
-        notices: Notices,
+        adoption: Adoption,
         shown: Callable[[int | None], Awaitable[set[str]]],
         direct: Callable[[Collection[str]], Awaitable[set[str]]],
         clock: Clock,
-        acts: Callable[[], bool] = lambda: True,
     ) -> None:
         self._ledger = ledger
         self._index = index
-        self._router = router
         self._changed = changed
-        self._acts = acts
-        self._notices = notices
+        self._adoption = adoption
         self._shown = shown
         self._direct = direct
         self._clock = clock
@@ -252,7 +246,7 @@ class LedgerWatch:
             busy: dict[int, asyncio.Task[None]] = {}
             async for written in changes:
                 for error in written.set_aside:
-                    await self._notify(partial(self._notices.ledger_unreadable, error))
+                    await self._adoption.notify(partial(self._adoption.notices.ledger_unreadable, error))
                 for issue in written.issues:
                     # One that has to wait is looked at again by itself, and does not keep the others waiting.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
@@ -289,7 +283,7 @@ class LedgerWatch:
             return False
         except LedgerUnreadable as error:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
-            await self._notify(partial(self._notices.ledger_unreadable, error))
+            await self._adoption.notify(partial(self._adoption.notices.ledger_unreadable, error))
             return True
         return await self._compare(issue, items, known) if items is not None else True
 
@@ -302,17 +296,19 @@ class LedgerWatch:
         for position, (record, is_tampered) in enumerate(judged, 1):
             if record is None:
                 if (odd := oddity(issue, position, items[position - 1])) is not None:
-                    await self._notify(partial(self._notices.record_unreadable, odd))
+                    await self._adoption.notify(partial(self._adoption.notices.record_unreadable, odd))
                 continue
             if is_tampered or record.id in stripped:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record, known.get(record.id))
-        if self._acts():
+        if self._adoption.acts():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None
         if tampered or deleted:
-            await self._notify(partial(self._notices.records_tampered, issue, tampered, deleted or []))
+            await self._adoption.notify(
+                partial(self._adoption.notices.records_tampered, issue, tampered, deleted or [])
+            )
         if not done:
             self._ledger.forget(issue)
         return done
@@ -322,7 +318,7 @@ class LedgerWatch:
         known when it was read.
         """
         if is_unsettled(record) and not await self._ledger.verify_question(record):
-            return not self._acts() or await self.adopt(record.id)
+            return not self._adoption.acts() or await self._adoption.adopt(record.id)
         forged = before is not None and not await self._ledger.verify_answer(record)
         summary, known = summarize(record), self._index.get(record.id, record.issue_number)
         now = known.digest if known is not None else None
@@ -332,8 +328,8 @@ class LedgerWatch:
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # what names a person who said nothing is shown to nobody
                 self._changed(record)
-        if (summary.adoptable or forged) and self._acts():
-            return await self.adopt(record.id)
+        if (summary.adoptable or forged) and self._adoption.acts():
+            return await self._adoption.adopt(record.id)
         return True
 
     def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
@@ -370,38 +366,3 @@ class LedgerWatch:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
             return []  # that is told when it is looked at again
         return sorted(known - there)
-
-    async def adopt(self, clarification: str) -> bool:
-        """Take over an answer that another implementation wrote, or close what another program changed; False: it has to
-        be tried again.
-        """
-        try:
-            await self._notify_first(clarification)
-            await self._router.adopt(clarification)
-        except (LockTimeout, LedgerUnwritable) as error:
-            _log.warning("another process's answer delayed", id=clarification, reason=str(error))
-            return False
-        except (LedgerUnreadable, NotFound) as error:
-            _log.error("cannot use another process's answer", id=clarification, reason=str(error))
-        return True
-
-    async def _notify_first(self, clarification: str) -> None:
-        """Says that a question was changed, or that another program consented: before it is undone, so that a kill in
-        between does not hide it.
-        """
-        issue, _ = parse_id(clarification)
-        record = await self._ledger.find(clarification, issue)
-        if await self._ledger.is_tampered(record):
-            await self._notify(partial(self._notices.records_tampered, issue, [clarification], []))
-            return
-        if is_unsettled(record) and await self._ledger.verify_question(record) is False:
-            await self._notify(partial(self._notices.question_changed, record))
-            return
-        claim = claim_of(record, vouched=await self._ledger.verify_answer(record))
-        if claim is not None and claim.consents:
-            await self._notify(partial(self._notices.consent_refused, record, claim.by))
-
-    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
-        if not self._acts():
-            return
-        await until_stored(notice, self._clock, _log, "notice delayed")

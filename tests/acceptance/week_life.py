@@ -24,6 +24,7 @@ import bot.app
 import bot.oncall.feeds
 import bot.storage.sqlite
 from bot.app import Bot, files
+from bot.delivery.build import resume_when_back
 from bot.oncall.calendars import Shift, in_calendar
 from bot.settings.model import Settings
 from bot.storage.store import Store
@@ -146,22 +147,29 @@ class Life:
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
         self._replace = ledger._replace
         ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
-        found = await scan(bot.ledger)
+        found = await scan(bot.base.ledger)
         for summary in found.summaries:
-            bot.index.put(summary)
+            bot.base.index.put(summary)
             bot.monitoring.record_changed(summary)
-        self.commands = bot._commands(bot._digests())
+        self.commands = bot.slack.commands.commands
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin(found.summaries))
 
     async def _begin(self, summaries: list[Summary]) -> None:
         bot = self.bot
-        await bot.delivery.restore()
-        await bot.replies.restore(bot.index)
-        await bot.pager.restore()
+        await bot.shown.delivery.restore()
+        await bot.told.replies.restore(bot.base.index)
+        await bot.oncall.pager.restore()
         for summary in summaries:
-            bot.nudges.record_changed(summary)
-        for part in (bot.delivery, bot.nudges, bot.pager, bot.monitoring, bot.feeds):
+            bot.shown.nudges.record_changed(summary)
+        self.parts.append(asyncio.create_task(resume_when_back(bot.base.availability, bot.shown.lanes)))
+        for part in (
+            bot.shown.delivery,
+            bot.shown.nudges,
+            bot.oncall.pager,
+            bot.monitoring,
+            bot.oncall.feeds,
+        ):
             self.parts.append(asyncio.create_task(part.run()))
 
     @property
@@ -173,7 +181,7 @@ class Life:
         for part in self.parts:
             if part.done() and not part.cancelled():
                 part.result()
-        if (lanes := self.bot.delivery.lanes.failed).done():
+        if (lanes := self.bot.shown.lanes.failed).done():
             lanes.result()
 
     def effect(self) -> None:
@@ -211,15 +219,15 @@ class Life:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         sqlite_of(self.store)._lock.release()
-        self.bot.ledger.close()
+        self.bot.base.ledger.close()
 
     async def stop(self) -> None:
         """As `bot.app.Bot.stop`."""
         for part in self.parts:
             part.cancel()
         await asyncio.gather(*self.parts, return_exceptions=True)
-        await self.bot.replies.close()
-        await self.bot.delivery.lanes.close()
+        await self.bot.told.replies.close()
+        await self.bot.shown.lanes.close()
         await self.store.close()
         self.die()
 
