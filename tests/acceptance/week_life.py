@@ -21,6 +21,8 @@ import pytest
 import structlog
 
 import bot.app
+import bot.base
+import bot.oncall.build
 import bot.oncall.feeds
 import bot.storage.sqlite
 from bot.app import Bot, files
@@ -83,12 +85,12 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         assert current.life is not None
         return current.life
 
-    patch.setattr(bot.app, "Renderer", lambda *_: renderer)
-    patch.setattr(bot.app, "SlackClient", lambda *_: Web(outer))
-    patch.setattr(bot.app, "Gateway", lambda *_: SlackGateway(outer, life().effect))
-    patch.setattr(bot.app, "Outside", lambda *_, **__: Pagers(outer, life().effect))
-    patch.setattr(bot.app, "People", lambda *_: Directory(outer))
-    patch.setattr(bot.app, "AccessControl", lambda **_: Gate(outer))
+    patch.setattr(bot.base, "Renderer", lambda *_: renderer)
+    patch.setattr(bot.base, "SlackClient", lambda *_: Web(outer))
+    patch.setattr(bot.base, "Gateway", lambda *_: SlackGateway(outer, life().effect))
+    patch.setattr(bot.oncall.build, "Outside", lambda *_, **__: Pagers(outer, life().effect))
+    patch.setattr(bot.base, "People", lambda *_: Directory(outer))
+    patch.setattr(bot.oncall.build, "AccessControl", lambda **_: Gate(outer))
     patch.setattr(
         bot.oncall.feeds,
         "HttpClient",

@@ -65,7 +65,7 @@ def listed(view: View) -> list[str]:
 async def test_many_clicks_at_once_are_acknowledged_before_anybody_else_is_told(
     stage: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.app._ACTS_AT_ONCE", 2)
+    monkeypatch.setattr("bot.base._ACTS_AT_ONCE", 2)
     told_before = []
 
     async def press(card: Message) -> None:

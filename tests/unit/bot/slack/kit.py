@@ -119,8 +119,7 @@ class Bot:
         self.delivery: Any = whole.shown.delivery
         self.delivery.say = self.say
         if paged is not None:
-            incidents: Any = board.incidents
-            incidents.paged = paged
+            setattr(board.incidents, "paged", paged)  # noqa: B010 - a method
         slack = build(
             base,
             replace(board, pages=pages or board.pages, roster=roster or board.roster),
