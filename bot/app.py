@@ -261,7 +261,7 @@ class Bot:
         )
         self.slack_outage = SlackOutageAlert(
             targets=outside_pagers(settings),
-            send=self.oncall.outside.send,
+            send_outside=self.oncall.outside.send,
             connected=lambda: self.slack.app.connected,
             probe=partial(ask, "auth.test", base.web.auth_test),
             clock=clock,

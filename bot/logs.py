@@ -15,6 +15,7 @@ import select
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime
@@ -163,7 +164,9 @@ class QueuedHandler(logging.Handler):
         self._room = room
         self._patience = patience
         self._pause = pause
-        self._queue: queue.SimpleQueue[EventDict | threading.Event] = queue.SimpleQueue()
+        self._events: deque[EventDict | threading.Event] = deque()
+        self._is_called = False  # the thread was called, and has not looked yet
+        self._call: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
         # Each of these is changed by one side only: the callers, who hold the handler's lock, or the thread.
         self._accepted = self._refused = 0
@@ -181,14 +184,14 @@ class QueuedHandler(logging.Handler):
             self._refused += 1
             return
         self._accepted += 1
-        self._queue.put(event)
+        self._put(event)
         if record.levelno >= logging.WARNING:
             self._hurry_up()
 
     def flush(self) -> None:
         """Waits until all lines are written, but not for long: a reader that hangs does not hold up the end."""
         written = threading.Event()
-        self._queue.put(written)
+        self._put(written)
         self._hurry_up()
         written.wait(self._patience)
 
@@ -202,17 +205,23 @@ class QueuedHandler(logging.Handler):
         """How many lines were dropped since a line last told how many."""
         return self.dropped - self._reported
 
+    def _put(self, event: EventDict | threading.Event) -> None:
+        self._events.append(event)
+        if not self._is_called:
+            self._is_called = True
+            self._call.put(None)
+
     def _hurry_up(self) -> None:
         if self._hurry.empty():
             self._hurry.put(None)
 
     def _run(self) -> None:
         while True:
-            batch = [self._queue.get()]
+            self._call.get()
             with suppress(queue.Empty):
                 self._hurry.get(timeout=self._pause)
-            while not self._queue.empty():
-                batch.append(self._queue.get())
+            self._is_called = False
+            batch = [self._events.popleft() for _ in range(len(self._events))]
             self._write([each for each in batch if not isinstance(each, threading.Event)])
             for each in batch:
                 if isinstance(each, threading.Event):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from math import inf
@@ -45,6 +46,7 @@ _RECHECK_HELD = timedelta(seconds=15)  # what holds a question back may end with
 _AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
 
 
+@dataclass(kw_only=True, eq=False)
 class Monitoring:
     """Acts on what the monitor finds: escalates, nudges and closes through the router.
 
@@ -52,46 +54,40 @@ class Monitoring:
     since an answer to it may not be known here; call `release` when it may be known.
     """
 
-    def __init__(
-        self,
-        *,
-        monitor: Monitor,
-        router: Router,
-        ledger: Ledger,
-        clock: Clock,
-        held: Callable[[str], datetime | None] = lambda _: None,
-        alarm: bool = True,
-    ) -> None:
-        self._monitor = monitor
-        self._router = router
-        self._ledger = ledger
-        self._clock = clock
-        self._held = held
-        self._alarm = alarm
-        self._holding: dict[str, int] = {}  # what was due and is held, with its issue
-        self._dirty: set[int] = set()
-        self._left: list[Finding] = []  # stuck or deadlocked ones whose ledger could not be had
-        self._wake = asyncio.Event()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
+    monitor: Monitor
+    router: Router
+    ledger: Ledger
+    clock: Clock
+    held: Callable[[str], datetime | None] = lambda _: None
+    alarm: bool = True
+    _holding: dict[str, int] = field(
+        default_factory=dict, init=False
+    )  # what was due and is held, with its issue
+    _dirty: set[int] = field(default_factory=set, init=False)
+    _left: list[Finding] = field(
+        default_factory=list, init=False
+    )  # stuck or deadlocked ones whose ledger could not be had
+    _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
     def record_changed(self, summary: Summary) -> None:
         """Take in a clarification as it is now."""
-        self._monitor.record_changed(summary)
+        self.monitor.record_changed(summary)
         if summary.is_open and (summary.round > 1 or parse_id(summary.id)[1] > 1):
             self._dirty.add(summary.issue)
         self._wake.set()
 
     def trigger(self) -> None:
         """Something passed: a message, a click, an event. Costs nothing where nothing is due."""
-        due = self._monitor.next_due()
-        if due is not None and due <= self._clock.now():
+        due = self.monitor.next_due()
+        if due is not None and due <= self.clock.now():
             self._wake.set()
 
     def release(self) -> None:
         """What was held may be held no longer."""
         holding, self._holding = self._holding, {}
         for clarification, issue in holding.items():
-            self._monitor.again(clarification, issue, self._clock.now())
+            self.monitor.again(clarification, issue, self.clock.now())
         self._wake.set()
 
     async def run(self) -> None:
@@ -99,17 +95,17 @@ class Monitoring:
         while True:
             self._wake.clear()
             await self.catch_up()
-            due, seconds = self._monitor.next_due(), inf
-            if self._alarm and due is not None:
-                seconds = min((due - self._clock.now()).total_seconds(), _LONGEST_SLEEP)
+            due, seconds = self.monitor.next_due(), inf
+            if self.alarm and due is not None:
+                seconds = min((due - self.clock.now()).total_seconds(), _LONGEST_SLEEP)
             if seconds <= 0:  # it came due meanwhile
                 self._wake.set()
-            await event_or_time(self._clock, self._wake, seconds)
+            await event_or_time(self.clock, self._wake, seconds)
 
     async def catch_up(self) -> None:
         """Act on all that is due or suspect now. One ledger that cannot be had does not stop the others."""
         left, self._left = self._left, []
-        due = self._monitor.due(self._clock.now())
+        due = self.monitor.due(self.clock.now())
         found = [*due, *left, *await self._suspects(), *await self._repeated()]
         async with asyncio.TaskGroup() as group:
             for finding in found:
@@ -119,11 +115,11 @@ class Monitoring:
         """What is stuck or deadlocked between agents, each once; on a start there may be thousands to compare."""
         found: dict[str, Finding] = {}
         while True:
-            for each in self._monitor.suspects(_AT_A_TIME):
+            for each in self.monitor.suspects(_AT_A_TIME):
                 known = found.setdefault(each.clarification, each)
                 if known.kind == each.kind and len(known.others) < len(each.others):
                     found[each.clarification] = each
-            if not self._monitor.has_suspects:
+            if not self.monitor.has_suspects:
                 return list(found.values())
             await asyncio.sleep(0)  # others have their turn
 
@@ -133,7 +129,7 @@ class Monitoring:
         found: list[Finding] = []
         for issue in issues:
             try:
-                items = await self._ledger.read(issue)
+                items = await self.ledger.read(issue)
                 # Beside the event loop: a session can have hundreds of records to compare.
                 found += await asyncio.to_thread(_repetitions_in, items)
             except LockTimeout as error:
@@ -167,24 +163,24 @@ class Monitoring:
                 _log.exception("cannot apply a due step", id=finding.clarification)
 
     def _again(self, finding: Finding, after: timedelta) -> None:
-        self._monitor.again(finding.clarification, finding.issue, self._clock.now() + after)
+        self.monitor.again(finding.clarification, finding.issue, self.clock.now() + after)
 
     async def _act(self, finding: Finding) -> None:
         if finding.kind != "due":
             _log.warning(
                 "found a problem", id=finding.clarification, kind=finding.kind, others=list(finding.others)
             )
-            record = await self._ledger.find(finding.clarification, finding.issue)
+            record = await self.ledger.find(finding.clarification, finding.issue)
             words = escalation_words(record, finding.kind, await self._others(finding.others), finding.words)
-            await self._router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
+            await self.router.escalate(finding.clarification, finding.kind, words, only=_still_waits)
             return
-        call = await self._router.apply_due(finding.clarification)
+        call = await self.router.apply_due(finding.clarification)
         if call == "held":
             _log.info("expiry delayed until the thread is read", id=finding.clarification)
             self._holding[finding.clarification] = finding.issue
             # What held it under the ledger's lock may hold it no longer, and nobody else comes back to it.
-            now = self._clock.now()
-            until = self._held(finding.clarification) or now
+            now = self.clock.now()
+            until = self.held(finding.clarification) or now
             self._again(finding, min(until - now, _RECHECK_HELD))
         elif call is not None:
             _log.warning("applied a due step", id=finding.clarification, call=call.kind)
@@ -194,7 +190,7 @@ class Monitoring:
         found = []
         for each in ids:
             try:
-                found.append(await self._ledger.find(each, parse_id(each)[0]))
+                found.append(await self.ledger.find(each, parse_id(each)[0]))
             except (NotFound, LedgerUnreadable) as error:
                 _log.warning("summary leaves out a question", id=each, reason=str(error))
         return found
@@ -213,6 +209,7 @@ def _still_waits(record: Clarification) -> bool:
     return record.status in {"pending", "stale"}
 
 
+@dataclass(kw_only=True, eq=False)
 class LedgerWatch:
     """Finds changes that other processes made to ledgers, by content: they need not count revisions.
 
@@ -221,32 +218,21 @@ class LedgerWatch:
     which of some were asked directly, whatever their ledgers say now.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        index: Index,
-        changed: Callable[[Clarification], None],
-        adoption: Adoption,
-        shown: Callable[[int | None], Awaitable[set[str]]],
-        direct: Callable[[Collection[str]], Awaitable[set[str]]],
-        clock: Clock,
-    ) -> None:
-        self._ledger = ledger
-        self._index = index
-        self._changed = changed
-        self._adoption = adoption
-        self._shown = shown
-        self._direct = direct
-        self._clock = clock
+    ledger: Ledger
+    index: Index
+    changed: Callable[[Clarification], None]
+    adoption: Adoption
+    shown: Callable[[int | None], Awaitable[set[str]]]
+    direct: Callable[[Collection[str]], Awaitable[set[str]]]
+    clock: Clock
 
     async def run(self) -> None:
         """Look at what others write until cancelled."""
-        async with asyncio.TaskGroup() as group, aclosing(self._ledger.changes(self._clock)) as changes:
+        async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
             busy: dict[int, asyncio.Task[None]] = {}
             async for written in changes:
                 for error in written.set_aside:
-                    await self._adoption.notify(partial(self._adoption.notices.ledger_unreadable, error))
+                    await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
                 for issue in written.issues:
                     # One that has to wait is looked at again by itself, and does not keep the others waiting.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
@@ -255,35 +241,35 @@ class LedgerWatch:
     async def look_for_deleted(self, names: Collection[str]) -> None:
         """Compare the ledgers that lacked on a start what people were shown. `names`: the records that were there."""
         shown = await until_stored(
-            partial(self._shown, None), self._clock, _log, "looking for deleted records later"
+            partial(self.shown, None), self.clock, _log, "looking for deleted records later"
         )
         suspects = {parse_id(each)[0] for each in shown.difference(names)}
         try:
-            live = set(await self._ledger.live())
+            live = set(await self.ledger.live())
         except LedgersAway as error:  # nothing can be missed in them
             _log.warning("cannot look for deleted records", reason=str(error))
             return
         for issue in sorted(suspects & live):
-            self._ledger.forget(issue)
+            self.ledger.forget(issue)
             if not await self.look(issue):
                 await self._until_looked(issue)
 
     async def _until_looked(self, issue: int) -> None:
-        await self._clock.sleep(_RETRY)
+        await self.clock.sleep(_RETRY)
         while not await self.look(issue):
-            await self._clock.sleep(_RETRY)
+            await self.clock.sleep(_RETRY)
 
     async def look(self, issue: int) -> bool:
         """Compare one ledger with what is known of it, and act on the differences; False: look again later."""
-        known = {each.id: each.digest for each in self._index.of_issue(issue)}
+        known = {each.id: each.digest for each in self.index.of_issue(issue)}
         try:
-            items = await self._ledger.news(issue)
+            items = await self.ledger.news(issue)
         except LockTimeout as error:
             _log.warning("changed ledger delayed", issue=issue, reason=str(error))
             return False
         except LedgerUnreadable as error:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
-            await self._adoption.notify(partial(self._adoption.notices.ledger_unreadable, error))
+            await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
             return True
         return await self._compare(issue, items, known) if items is not None else True
 
@@ -296,46 +282,46 @@ class LedgerWatch:
         for position, (record, is_tampered) in enumerate(judged, 1):
             if record is None:
                 if (odd := oddity(issue, position, items[position - 1])) is not None:
-                    await self._adoption.notify(partial(self._adoption.notices.record_unreadable, odd))
+                    await self.adoption.notify(partial(self.adoption.notices.record_unreadable, odd))
                 continue
             if is_tampered or record.id in stripped:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record, known.get(record.id))
-        if self._adoption.acts():
+        if self.adoption.acts():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None
         if tampered or deleted:
-            await self._adoption.notify(
-                partial(self._adoption.notices.records_tampered, issue, tampered, deleted or [])
+            await self.adoption.notify(
+                partial(self.adoption.notices.records_tampered, issue, tampered, deleted or [])
             )
         if not done:
-            self._ledger.forget(issue)
+            self.ledger.forget(issue)
         return done
 
     async def _look_at(self, record: Clarification, before: str | None) -> bool:
         """Take in one record that another process may have written; False: look again later. `before`: the digest that was
         known when it was read.
         """
-        if is_unsettled(record) and not await self._ledger.verify_question(record):
-            return not self._adoption.acts() or await self._adoption.adopt(record.id)
-        forged = before is not None and not await self._ledger.verify_answer(record)
-        summary, known = summarize(record), self._index.get(record.id, record.issue_number)
+        if is_unsettled(record) and not await self.ledger.verify_question(record):
+            return not self.adoption.acts() or await self.adoption.adopt(record.id)
+        forged = before is not None and not await self.ledger.verify_answer(record)
+        summary, known = summarize(record), self.index.get(record.id, record.issue_number)
         now = known.digest if known is not None else None
         if now != before:  # we changed it since it was read
             return now == summary.digest
         if now != summary.digest and (now is not None or summary.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # what names a person who said nothing is shown to nobody
-                self._changed(record)
-        if (summary.adoptable or forged) and self._adoption.acts():
-            return await self._adoption.adopt(record.id)
+                self.changed(record)
+        if (summary.adoptable or forged) and self.adoption.acts():
+            return await self.adoption.adopt(record.id)
         return True
 
     def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
         """Each record, and whether another program changed it after it was settled. Blocking."""
         records = [parse(item) for item in items]
-        return [(each, each is not None and self._ledger.is_tampered_now(each)) for each in records]
+        return [(each, each is not None and self.ledger.is_tampered_now(each)) for each in records]
 
     async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
         """Those of which another program removed, once they were settled, all that tells that they were asked directly: no
@@ -345,20 +331,20 @@ class LedgerWatch:
         if not bare:
             return set()
         return await until_stored(
-            partial(self._direct, bare), self._clock, _log, "a look for changed records has to wait"
+            partial(self.direct, bare), self.clock, _log, "a look for changed records has to wait"
         )
 
     async def _deleted(self, issue: int, items: list[Raw]) -> list[str] | None:
         """What is known of an issue and was removed from its ledger; None: look again later."""
-        known = {each.id for each in self._index.of_issue(issue)}
+        known = {each.id for each in self.index.of_issue(issue)}
         known |= await until_stored(
-            partial(self._shown, issue), self._clock, _log, "looking for deleted records later"
+            partial(self.shown, issue), self.clock, _log, "looking for deleted records later"
         )
         if known <= {identity(item) for item in items}:
             return []
         try:
             # It may have been written since, or be missing only while somebody writes the file anew.
-            there = await self._ledger.transact(issue, _names)
+            there = await self.ledger.transact(issue, _names)
         except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("looking for deleted records later", issue=issue, reason=str(error))
             return None

@@ -137,8 +137,8 @@ class Delivery:
         mine = [summary for summary in summaries if self._concerns(summary)]
         wanted = (each for each in mine if self._known.get(each.id) != each.round)
         fresh = [self._card(summary) for summary in wanted if self._audiences.shows(summary)]
-        cards = await self._messages.want(fresh) if fresh else []
         if fresh:
+            self._messages.expect(fresh)
             self._known.update({card.clarification or "": card.round or 0 for card in fresh})
         shown = {
             summary.id: summary
@@ -146,11 +146,8 @@ class Delivery:
             if not (summary.is_open and self._audiences.shows(summary))
             or self._rollups.claim_card(summary.id)
         }
-        cards += await self._messages.cards_of(shown.keys() - {card.clarification for card in fresh})
-        for row in cards:
-            if row.clarification not in shown:
-                continue
-            priority = _priority(shown[row.clarification], row)
+        for row in await self._messages.cards_of(shown.keys()):
+            priority = _priority(shown[row.clarification or ""], row)
             self.lanes.put(
                 row.channel or row.target,
                 row.key,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ _log = structlog.get_logger("clarify.delivery")
 _T = TypeVar("_T")
 # What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
 TAKEN_UP = "taken up:"
+_RETRY = 0.5  # seconds
 _LOOK, _LOOKS = 0.05, 40  # seconds between looks for another bot's post
 # A call whose outcome is not known is watched for so long, in case that Slack does it late; and watched again for as long
 # when another bot comes, until its start is so long ago. Seconds.
@@ -155,28 +156,43 @@ class Messages:
         self.in_flight = InFlight(self._posted_elsewhere)
         self.inherited: set[str] = set()
         self.late = asyncio.Event()
+        self._expected: dict[str, Row] = {}  # the cards that are just being stored
+        self._storing: set[asyncio.Task[None]] = set()
 
     async def _posted_elsewhere(self, channel: str) -> frozenset[str]:
         """Also by the bot that led before, as long as this one that leads now has not taken that up."""
         begun = await self.begun_in(channel) if self._store.is_shared else []
         return frozenset(row.key for row in begun)
 
-    async def want(self, fresh: Iterable[Fresh]) -> list[Row]:
-        """Have messages shown; one that is there already gets the new body, if it has one. Returns all cards of the
-        clarifications that they are about, the earlier rounds first.
-        """
+    async def want(self, fresh: Iterable[Fresh]) -> None:
+        """Have messages shown; one that is there already gets the new body, if it has one."""
         wanted = list(fresh)
+        await self._store.write(lambda tx: put(tx, wanted))
 
-        def work(tx: Tx) -> list[Row]:
-            put(tx, wanted)
-            about = {each.clarification for each in wanted if each.clarification is not None}
-            return _in_order(row for some in batches(about) for row in tx.rows(_CARDS_OF, some=some))
+    def expect(self, cards: Iterable[Fresh]) -> None:
+        """Have cards of open questions shown. They are stored within 50 ms, or with what is stored of them first; until
+        then the ledger knows of them.
+        """
+        fresh = {card.key: card for card in cards}
+        self._expected |= {key: Row(**asdict(card)) for key, card in fresh.items()}
+        task = asyncio.create_task(self._store_expected(fresh), name="store cards")
+        self._storing.add(task)
+        task.add_done_callback(self._storing.discard)
 
-        return await self._store.write(work)
+    async def _store_expected(self, fresh: Mapping[str, Fresh]) -> None:
+        while True:
+            try:
+                await self._store.write_soon(lambda tx: put(tx, fresh.values()))
+                break
+            except StorageUnavailable as error:
+                _log.warning("storing cards later", reason=str(error))
+                await asyncio.sleep(_RETRY)
+        for key in fresh:
+            self._expected.pop(key, None)
 
     async def get(self, key: str) -> Row | None:
         row = await self._store.read_one("select * from messages where key = :key", key=key)
-        return _row(row) if row else None
+        return _row(row) if row else self._expected.get(key)
 
     async def at(self, channel: str, ts: str) -> Row | None:
         """The message that we know to be at a place."""
@@ -191,7 +207,7 @@ class Messages:
 
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
         """The `ts` of a round's card, if it is in `channel`."""
-        found = await self._rows(
+        found = await self._find(
             """select * from messages where kind = 'card' and clarification = :clarification and round = :round
                and channel = :channel""",
             clarification=clarification,
@@ -202,7 +218,7 @@ class Messages:
 
     async def begun_in(self, channel: str) -> list[Row]:
         """The messages that may be in a channel: their post was begun, and its outcome is not known."""
-        return await self._rows(
+        return await self._find(
             """select * from messages
                where channel = :channel and ts is null and intent_at is not null and failed is null""",
             channel=channel,
@@ -233,8 +249,13 @@ class Messages:
 
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
         """The cards of clarifications, the earlier rounds first."""
-        found = [await self._store.read(_CARDS_OF, some=some) for some in batches(clarifications)]
-        return _in_order(row for rows in found for row in rows)
+        ids = set(clarifications)
+        found = [_row(row) for some in batches(ids) for row in await self._store.find(_CARDS_OF, some=some)]
+        stored = {row.key for row in found}
+        found += (
+            row for row in self._expected.values() if row.clarification in ids and row.key not in stored
+        )
+        return sorted(found, key=lambda card: card.round or 0)
 
     async def asked_of(self, issue: int | None = None) -> set[str]:
         """The clarifications of an issue, or of all, that have a card."""
@@ -250,7 +271,7 @@ class Messages:
         """The reminders of clarifications that may still have to change."""
         sql = """select * from messages
                  where kind = 'nudge' and final = 0 and failed is null and clarification in :some"""
-        return [row for some in batches(clarifications) for row in await self._rows(sql, some=some)]
+        return [row for some in batches(clarifications) for row in await self._find(sql, some=some)]
 
     async def nudges_for(self, rollup: str) -> list[Row]:
         """The reminders of a roll-up card that may still have to change."""
@@ -504,11 +525,14 @@ class Messages:
             producer=OWN_THREAD,
             session_id=session_id,
         )
-        return found is not None
+        expected = any(
+            (row.producer, row.session_id) == (OWN_THREAD, session_id) for row in self._expected.values()
+        )
+        return found is not None or expected
 
     async def taken_places(self, channel: str, clarification: str | None, besides: str) -> set[str]:
         """The ts of messages of a clarification that are accounted for, `besides` the message of that key."""
-        rows = await self._store.read(
+        rows = await self._store.find(
             """select ts from messages where channel = :channel and coalesce(clarification, '') = :clarification
                and ts is not null and key <> :besides""",
             channel=channel,
@@ -520,9 +544,8 @@ class Messages:
     async def _rows(self, sql: str, **values: object) -> list[Row]:
         return [_row(row) for row in await self._store.read(sql, **values)]
 
-
-def _in_order(rows: Iterable[Found]) -> list[Row]:
-    return sorted(map(_row, rows), key=lambda card: card.round or 0)
+    async def _find(self, sql: str, **values: object) -> list[Row]:
+        return [_row(row) for row in await self._store.find(sql, **values)]
 
 
 def put(tx: Tx, fresh: Iterable[Fresh]) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -130,12 +130,16 @@ class Intake:
             self._sessions[session].append(item)
             return
         self._sessions[session] = deque([item])
-        task = asyncio.create_task(self._work(session), name=f"intake {item.producer}")
+        self._run(self._work(session), f"intake {item.producer}")
+
+    def _run(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._note_idle()
         if task.cancelled() or (error := task.exception()) is None:
             return
         _log.error("intake failed", task=task.get_name(), error=repr(error))
@@ -147,7 +151,7 @@ class Intake:
             self._idle.set()
 
     def _is_busy(self) -> bool:
-        return bool(self._sessions) or self._looking or self._inbox.news.is_set()
+        return bool(self._tasks) or self._looking or self._inbox.news.is_set()
 
     async def _work(self, session: tuple[str, str]) -> None:
         queue = self._sessions[session]
@@ -159,9 +163,9 @@ class Intake:
                     queue.popleft()
             if done:
                 # Once for all that waited together: after a crash they are processed again, which changes nothing.
-                await self._stored(partial(self._inbox.done, done), "cannot mark processed events yet")
+                marking = self._stored(partial(self._inbox.done, done), "cannot mark processed events yet")
+                self._run(marking, "mark processed events")
         del self._sessions[session]
-        self._note_idle()
 
     async def _until_done(self, run: list[Item], queue: Collection[Item]) -> list[int]:
         """Work a run of events off; returns the ids of those that were not given up, which are marked already.

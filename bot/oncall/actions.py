@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
@@ -48,25 +49,21 @@ _AT_ONCE = 16
 Change = Callable[[str, Holder], Awaitable[Clarification]]
 
 
+@dataclass(eq=False)
 class Admission:
     """Decides who may change what a page is about: the people of its policy, everybody who was paged, the answerers of the
     route.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        incidents: Incidents,
-        roster: Roster,
-        index: Index,
-        access: AccessControl,
-    ) -> None:
-        self._policies = {each.name: each for each in settings.on_call}
-        self._audiences = Audiences(settings)
-        self._incidents = incidents
-        self._roster = roster
-        self._index = index
-        self.access = access
+    settings: Settings
+    incidents: Incidents
+    roster: Roster
+    index: Index
+    access: AccessControl
+    _audiences: Audiences = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._audiences = Audiences(self.settings)
 
     async def filter(
         self, incidents: Sequence[Incident], person: Person
@@ -80,7 +77,7 @@ class Admission:
         refusal: Refusal | None = None
         known: dict[tuple[str | None, Audience], Refusal | None] = {}
         for each in incidents:
-            held = self._incidents.open(each.id)
+            held = self.incidents.open(each.id)
             if held is not None and person.user in held.paged:
                 may.append(each)
                 continue
@@ -94,16 +91,16 @@ class Admission:
         return may, refusal
 
     async def _refusal(self, incident: Incident, person: Person) -> Refusal | None:
-        policy = self._policies.get(incident.policy or "")
+        policy = self.settings.policy(incident.policy)
         named: tuple[str, ...] = ()
         if policy is not None:
             named = policy.named_users
             if person.user in named:
                 return None
-            if person.user in await in_time(person.deadline, self._roster.on_call(policy.name)):
+            if person.user in await in_time(person.deadline, self.roster.on_call(policy.name)):
                 return None
             if policy.group is not None and person.user in await in_time(
-                person.deadline, self._roster.members(policy.group, policy.listed)
+                person.deadline, self.roster.members(policy.group, policy.listed)
             ):
                 return None
         audience = self._audience(incident)
@@ -114,18 +111,22 @@ class Admission:
     def _audience(self, incident: Incident) -> Audience:
         """The audience of the question if one is open, else the agent's own people."""
         about = incident.clarification
-        known = None if about is None else self._index.get(about)
+        known = None if about is None else self.index.get(about)
         return Audience(incident.agent_id or "") if known is None else audience_of(known)
 
 
+@dataclass(eq=False)
 class Announcer:
     """Tells a session's thread who took its question or its handoff."""
 
-    def __init__(self, settings: Settings, index: Index, messages: Messages, delivery: Delivery) -> None:
-        self._audiences = Audiences(settings)
-        self._index = index
-        self._messages = messages
-        self._delivery = delivery
+    settings: Settings
+    index: Index
+    messages: Messages
+    delivery: Delivery
+    _audiences: Audiences = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._audiences = Audiences(self.settings)
 
     async def tell(
         self, incidents: Sequence[Incident], verb: str, words: Callable[[str], str], at: datetime
@@ -138,49 +139,38 @@ class Announcer:
                     threads.setdefault(place, []).append(each)
             for place, mine in threads.items():
                 key = f"{verb}:{mine[0].id}:{int(at.timestamp() * 1000)}"
-                await self._delivery.say(place, key, words(many(mine)))
+                await self.delivery.say(place, key, words(many(mine)))
         except StorageUnavailable as error:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
     async def _thread(self, incident: Incident) -> Place | None:
         """The session's thread: of a question by its session, of a handoff by where its card stands."""
         if incident.clarification is None:
-            card = await self._messages.get(incident.notice_key)
+            card = await self.messages.get(incident.notice_key)
             if card is None or card.channel is None or card.ts is None:
                 return None
             return Place(card.channel, card.thread_ts or card.ts)
-        known = self._index.get(incident.clarification)
+        known = self.index.get(incident.clarification)
         if known is None:
             return None
-        thread = await self._messages.thread_of(*self._audiences.thread(known))
+        thread = await self.messages.thread_of(*self._audiences.thread(known))
         return Place(thread.channel, thread.ts) if thread is not None else None
 
 
+@dataclass(kw_only=True, eq=False)
 class PageActions:
     """Does what people ask for with a page's controls, if `admission` allows it; `announcer` tells the session's thread."""
 
-    def __init__(
-        self,
-        *,
-        incidents: Incidents,
-        policies: Policies,
-        router: Router,
-        ledger: Ledger,
-        renderer: Renderer,
-        admission: Admission,
-        announcer: Announcer,
-        clock: Clock,
-    ) -> None:
-        self._incidents = incidents
-        self._policies = policies
-        self._router = router
-        self._ledger = ledger
-        self._renderer = renderer
-        self._admission = admission
-        self._announcer = announcer
-        self._clock = clock
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._later: set[asyncio.Task[Clarification]] = set()
+    incidents: Incidents
+    policies: Policies
+    router: Router
+    ledger: Ledger
+    renderer: Renderer
+    admission: Admission
+    announcer: Announcer
+    clock: Clock
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+    _later: set[asyncio.Task[Clarification]] = field(default_factory=set, init=False)
 
     async def press(self, press: PagePress, person: Person) -> Reaction:
         """Do what a pressed control stands for, if this person may; everybody may look."""
@@ -196,7 +186,7 @@ class PageActions:
         if user == person.user:
             return Reaction(errors={HAND_BLOCK: YOURSELF}, recorded=False)
         try:
-            if not await self._admission.access.full_member(user, person.deadline):
+            if not await self.admission.access.full_member(user, person.deadline):
                 return Reaction(errors={HAND_BLOCK: NOT_A_MEMBER}, recorded=False)
             incidents, refused = await self._admitted(press, person)
             return refused or await self._hand(incidents, user, person)
@@ -213,12 +203,12 @@ class PageActions:
             case "take":
                 return await self._take(incidents, person)
             case "hand":
-                return Reaction(view=self._renderer.view(hand_modal(press, many(incidents))))
+                return Reaction(view=self.renderer.view(hand_modal(press, many(incidents))))
             case "snooze":
                 return await self._snooze(incidents, person)
             case _:
-                now = self._clock.now()
-                await self._incidents.happened([(each.id, NotMine(now, person.user)) for each in incidents])
+                now = self.clock.now()
+                await self.incidents.happened([(each.id, NotMine(now, person.user)) for each in incidents])
                 return Reaction(PASSED_ON)
 
     async def _admitted(self, press: PagePress, person: Person) -> tuple[list[Incident], Reaction | None]:
@@ -227,9 +217,9 @@ class PageActions:
         if not chosen:
             return [], Reaction(GONE)
         if not (still_open := [each for each in chosen if each.is_open]):
-            self._incidents.touch(chosen)
+            self.incidents.touch(chosen)
             return [], Reaction(await self._closed_words(chosen, person.user))
-        mine, refusal = await self._admission.filter(still_open, person)
+        mine, refusal = await self.admission.filter(still_open, person)
         if not mine and refusal is not None:
             _log.warning(
                 "refused a click: page %d, team %s, user %s: %s",
@@ -243,9 +233,9 @@ class PageActions:
 
     async def _chosen(self, press: PagePress) -> list[Incident]:
         if not press.page:  # on no page: the card of what is handed over
-            one = await self._incidents.get(press.incident)
+            one = await self.incidents.get(press.incident)
             return [one] if one is not None else []
-        incidents = await self._incidents.of_page(press.page)
+        incidents = await self.incidents.of_page(press.page)
         return [each for each in incidents if press.incident in {0, each.id}]
 
     async def _closed_words(self, chosen: Sequence[Incident], user: str) -> str:
@@ -253,19 +243,19 @@ class PageActions:
         if len(chosen) != 1:
             return GONE
         if (clarification := chosen[0].clarification) is not None:
-            record = await self._ledger.find(clarification, parse_id(clarification)[0])
+            record = await self.ledger.find(clarification, parse_id(clarification)[0])
             return GONE if record.is_open else phrases.closed(record)
         if chosen[0].kind != "handoff":
             return GONE
-        history = (await self._incidents.histories([chosen[0].id])).get(chosen[0].id, [])
+        history = (await self.incidents.histories([chosen[0].id])).get(chosen[0].id, [])
         return taken_words(history, user) or GONE
 
     async def _take(self, incidents: Sequence[Incident], person: Person) -> Reaction:
-        now = self._clock.now()
+        now = self.clock.now()
         holder = Holder(user=person.user, team=person.team or None, at=now)
         held, rest = split(incidents)
         # Whoever had one is told so; of many that would be as many messages, and the page that they have says it, too.
-        take = self._router.take_over if len(held) == 1 else self._router.take
+        take = self.router.take_over if len(held) == 1 else self.router.take
         taken, failed, later = await self._in_ledgers(held, take, holder)
         # One that is in no ledger any more is taken here alone: otherwise nobody could end its pages.
         rest += [each for each, error in failed if isinstance(error, NotFound)]
@@ -274,34 +264,34 @@ class PageActions:
             (each.id, Taken(now, person.user)) for each in taken if not self._is_known(each, person.user)
         ]
         if entries:
-            await self._incidents.happened(entries)
-        mine = await self._incidents.take([each.id for each in rest], person.user) if rest else set()
+            await self.incidents.happened(entries)
+        mine = await self.incidents.take([each.id for each in rest], person.user) if rest else set()
         taken_here = [each for each in rest if each.id in mine]
         if rest and not (taken_here or taken or failed or later):
             return Reaction(await self._closed_words(rest, person.user))
         handoffs = [each for each in taken_here if each.kind == "handoff"]
-        await self._announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
+        await self.announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
         return reaction([*taken, *taken_here], failed, "You claimed", len(later))
 
     async def _hand(self, incidents: Sequence[Incident], user: str, person: Person) -> Reaction:
-        now = self._clock.now()
+        now = self.clock.now()
         holder = Holder(user=user, team=person.team or None, at=now)
         held, rest = split(incidents)
-        handed, failed, later = await self._in_ledgers(held, self._router.hand, holder)
+        handed, failed, later = await self._in_ledgers(held, self.router.hand, holder)
         entries = [
             (each.id, Handed(now, user, person.user))
             for each in [*handed, *rest]
             if not self._is_handed(each, user, now)
         ]
         if entries:
-            await self._incidents.happened(entries)
+            await self.incidents.happened(entries)
         told = [*handed, *(each for each in rest if each.kind == "handoff")]
-        await self._announcer.tell(told, "handed", said_handed(person.user, user), now)
+        await self.announcer.tell(told, "handed", said_handed(person.user, user), now)
         words = f"{inert.mention(user)} is being paged. You handed over"
         return reaction([*handed, *rest], failed, words, len(later))
 
     async def _snooze(self, incidents: Sequence[Incident], person: Person) -> Reaction:
-        now = self._clock.now()
+        now = self.clock.now()
         incidents = [each for each in incidents if not self._is_others(each, person.user)]
         if not incidents:
             return Reaction(IN_HAND)
@@ -309,7 +299,7 @@ class PageActions:
         until = quiet_until(now, ends)
         if until <= now:
             return Reaction(NO_TIME)
-        await self._incidents.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
+        await self.incidents.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
         return Reaction(f"Snoozed until {inert.date(until)}. You'll be paged again then.")
 
     async def _show(self, press: PagePress) -> Reaction:
@@ -322,12 +312,12 @@ class PageActions:
             text = "\n\n".join(
                 filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
             )
-            return Reaction(view=self._renderer.view(message_modal("Full text", text)))
-        record = await self._ledger.find(incident.clarification, parse_id(incident.clarification)[0])
+            return Reaction(view=self.renderer.view(message_modal("Full text", text)))
+        record = await self.ledger.find(incident.clarification, parse_id(incident.clarification)[0])
         # It can be large, and others' clicks are not to wait for it.
         if record.is_open:
-            return Reaction(view=await asyncio.to_thread(self._renderer.answer_modal, record))
-        return Reaction(view=await asyncio.to_thread(lambda: self._renderer.view(full_view(record))))
+            return Reaction(view=await asyncio.to_thread(self.renderer.answer_modal, record))
+        return Reaction(view=await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
 
     def _is_known(self, incident: Incident, user: str) -> bool:
         """The ledger's news may have been taken in already."""
@@ -341,12 +331,12 @@ class PageActions:
 
     def _wants(self, incident: Incident) -> Wanted | None:
         """What the policy wants of an incident now; None: it is closed."""
-        each = self._incidents.open(incident.id)
-        return self._policies.wants_of(each) if each is not None else None
+        each = self.incidents.open(incident.id)
+        return self.policies.wants_of(each) if each is not None else None
 
     def _is_handed(self, incident: Incident, user: str, since: datetime) -> bool:
         """Whether the ledger's news was taken in already: said twice, it would page twice."""
-        each = self._incidents.open(incident.id)
+        each = self.incidents.open(incident.id)
         latest = each.history[-8:] if each is not None else []
         return any(isinstance(h, Handed) and h.user == user and h.at >= since for h in latest)
 

@@ -6,6 +6,7 @@ kept, the newest of each clarification, and worked off in the pager's rounds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
 
@@ -28,35 +29,33 @@ _ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
 
+@dataclass(eq=False)
 class Escalations:
     """Collects changed clarifications, and brings the incidents in line with them in `work`."""
 
-    def __init__(
-        self, incidents: Incidents, policies: Policies, ledger: Ledger, index: Index, clock: Clock
-    ) -> None:
-        self._incidents = incidents
-        self._policies = policies
-        self._ledger = ledger
-        self._index = index
-        self._clock = clock
-        self._changed: dict[str, Summary] = {}
-        self._gone: set[str] = set()
+    incidents: Incidents
+    policies: Policies
+    ledger: Ledger
+    index: Index
+    clock: Clock
+    _changed: dict[str, Summary] = field(default_factory=dict, init=False)
+    _gone: set[str] = field(default_factory=set, init=False)
 
     def record_changed(self, summary: Summary) -> None:
         """A clarification as it is now."""
-        if summary.status == "escalated" or self._incidents.about(summary.id) or summary.id in self._changed:
+        if summary.status == "escalated" or self.incidents.about(summary.id) or summary.id in self._changed:
             self._changed[summary.id] = summary
-            self._incidents.awake.set()
+            self.incidents.awake.set()
 
     def restore(self) -> None:
         """On start: everything that is escalated, and everything that was."""
-        for summary in self._index:
+        for summary in self.index:
             self.record_changed(summary)
-        for each in self._incidents:
+        for each in self.incidents:
             clarification = each.incident.clarification
             if clarification is not None and clarification not in self._changed:
                 self._gone.add(clarification)
-        self._incidents.awake.set()
+        self.incidents.awake.set()
 
     async def work(self) -> None:
         """Bring the incidents in line with the changed clarifications, as many as fit into a round.
@@ -77,7 +76,7 @@ class Escalations:
             if self._changed.get(clarification) is summary:
                 del self._changed[clarification]
         if self._changed or self._gone:  # in the next round: the first pages go out meanwhile
-            self._incidents.awake.set()
+            self.incidents.awake.set()
 
     async def _find(self, clarification: str) -> None:
         """One that needs nothing any more, or that was not there to be read.
@@ -85,7 +84,7 @@ class Escalations:
         Another reader may have moved a broken ledger away: only people can tell what to do.
         """
         try:
-            record = await self._ledger.find(clarification, parse_id(clarification)[0])
+            record = await self.ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
             _log.warning("cannot read a page's question", id=clarification, reason=str(error))
         else:
@@ -93,51 +92,51 @@ class Escalations:
 
     async def _follow(self, summary: Summary) -> None:
         key = key_of(summary)
-        over = [each for each in self._incidents.about(summary.id) if _is_over(each.incident, summary, key)]
-        await self._incidents.close(over)
+        over = [each for each in self.incidents.about(summary.id) if _is_over(each.incident, summary, key)]
+        await self.incidents.close(over)
         if key is None:
-            self._incidents.touch(each.incident for each in self._incidents.about(summary.id))
+            self.incidents.touch(each.incident for each in self.incidents.about(summary.id))
             return
-        if self._incidents.open_of(key) is None:
+        if self.incidents.open_of(key) is None:
             await self._begin(key, summary)
-        each = self._incidents.open_of(key)
+        each = self.incidents.open_of(key)
         if each is None:
             return
         if (news := await self._unknown(summary, each)) is not None:
-            await self._incidents.happened([(each.incident.id, news)])
+            await self.incidents.happened([(each.incident.id, news)])
         else:
-            self._incidents.touch([each.incident])
+            self.incidents.touch([each.incident])
 
     async def _begin(self, key: str, summary: Summary) -> None:
         """Its ledger was gone for a while, so it was closed; now that the ledger is back, somebody has to take it."""
         new = _incident(key, summary)
-        if await self._incidents.raise_(new) is not None:
+        if await self.incidents.raise_(new) is not None:
             return
         try:
-            record = await self._ledger.find(summary.id, summary.issue)
+            record = await self.ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("cannot tell whether a question is escalated", id=summary.id, reason=str(error))
             return
         if key_of(summarize(record)) == key:
-            await self._incidents.raise_(new, anew=True)
+            await self.incidents.raise_(new, anew=True)
 
     async def _unknown(self, summary: Summary, each: OpenIncident) -> Happening | None:
         """What the ledger says about its holder and the log does not."""
         if summary.taken_by is None and summary.handed_to is None:
             return None
-        news = unknown(summary, each, self._clock.now())
-        if news is None and self._policies.wants_of(each).state == "taken":
+        news = unknown(summary, each, self.clock.now())
+        if news is None and self.policies.wants_of(each).state == "taken":
             return None
         try:
-            record = await self._ledger.find(summary.id, summary.issue)
+            record = await self.ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
             return None
-        if not await self._ledger.is_held(record):
+        if not await self.ledger.is_held(record):
             _log.warning("another program claimed a question for someone; paging continues", id=summary.id)
             return None
         # The same person as the log knows, who does not have it any more as it knows: was it taken again?
-        return news or again(record, each, self._clock.now())
+        return news or again(record, each, self.clock.now())
 
 
 def _incident(key: str, summary: Summary) -> NewIncident:

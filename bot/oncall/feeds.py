@@ -14,7 +14,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -109,20 +109,24 @@ def _secret(policy: OnCallSettings, settings: Settings) -> str:
     return settings.secrets.by_variable[policy.feed_env or ""].get_secret_value()
 
 
+@dataclass(eq=False)
 class Copies:
     """Reads what is kept of each policy's source; as last read while the storage is away."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    settings: Settings
+    store: Store
+    _origins: Mapping[str, str] = field(init=False)
+    _known: dict[str, Copy | None] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._origins = {
-            each.name: origin(each, settings) for each in settings.on_call if each.feed is not None
+            each.name: origin(each, self.settings) for each in self.settings.on_call if each.feed is not None
         }
-        self._store = store
-        self._known: dict[str, Copy | None] = {}
 
     async def of(self, policy: str) -> Copy | None:
         """None: nothing is known of it."""
         try:
-            row = await self._store.read_one("select * from feeds where policy = :policy", policy=policy)
+            row = await self.store.read_one("select * from feeds where policy = :policy", policy=policy)
         except StorageError as error:
             _log.error("cannot read who is on call from the storage", policy=policy, reason=str(error))
             return self._known.get(policy)
@@ -397,40 +401,33 @@ async def _read_pagerduty(
     return Reading(None if kept is not None and kept.digest == digest else shifts, None, digest)
 
 
+@dataclass(eq=False)
 class Feeds:
     """Asks the sources of all policies that have one, again and again: `run` on the bot that leads.
 
     `tell` says in the fallback channel that a source is broken, and that it works again, once each; `on_change` is called when others are on call.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        people: People,
-        store: Store,
-        clock: Clock,
-        *,
-        tell: Tell,
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._settings = settings
-        self._policies = [each for each in settings.on_call if each.feed is not None]
-        self._people = people
-        self._store = store
-        self._clock = clock
-        self._copies = Copies(settings, store)
-        self._tell = tell
-        self._on_change = on_change
-        self._failed: Counter[str] = Counter()
+    settings: Settings
+    people: People
+    store: Store
+    clock: Clock
+    tell: Tell = field(kw_only=True)
+    on_change: Callable[[], None] = field(kw_only=True, default=lambda: None)
+    _copies: Copies = field(init=False)
+    _failed: Counter[str] = field(default_factory=Counter, init=False)
+
+    def __post_init__(self) -> None:
+        self._copies = Copies(self.settings, self.store)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for policy in self._policies:
+            for policy in filter(lambda each: each.feed is not None, self.settings.on_call):
                 group.create_task(self._keep(policy), name=f"who is on call for {policy.name}")
 
     async def _keep(self, policy: OnCallSettings) -> None:
-        matching = Matching(policy, self._people)
+        matching = Matching(policy, self.people)
         async with HttpClient(None) as client:
             while True:
                 try:
@@ -439,7 +436,7 @@ class Feeds:
                 except StorageUnavailable as error:
                     _log.warning("cannot store who is on call", policy=policy.name, reason=str(error))
                     seconds = _STORAGE_RETRY
-                await self._clock.sleep(seconds)
+                await self.clock.sleep(seconds)
 
     async def look(self, policy: OnCallSettings, matching: Matching, client: HttpClient) -> bool:
         """Ask a source once, and keep what it says; whether all is known now.
@@ -448,9 +445,9 @@ class Feeds:
             StorageUnavailable: nothing was kept.
         """
         kept = await self._copies.of(policy.name)
-        now = self._clock.now()
+        now = self.clock.now()
         try:
-            reading = await read(policy, self._settings, kept, now, client)
+            reading = await read(policy, self.settings, kept, now, client)
         except NoFeed as error:
             await self._away(policy, kept, str(error))
             return False
@@ -461,7 +458,7 @@ class Feeds:
         known = {each.person: each for each in kept.shifts} if kept is not None else {}
         matched, told = await matching.all(shifts, known)
         copy = Copy(
-            origin(policy, self._settings),
+            origin(policy, self.settings),
             reading.etag,
             reading.digest,
             tuple(matched),
@@ -474,10 +471,10 @@ class Feeds:
             _log.warning("the on-call source lists no one", policy=policy.name, reason=trouble)
         if trouble != copy.trouble:
             said = said or _works_again(policy, copy, now)
-            await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)
-        await self._store.write(lambda tx: _put(tx, policy.name, replace(copy, trouble=trouble)))
+            await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
+        await self.store.write(lambda tx: _put(tx, policy.name, replace(copy, trouble=trouble)))
         if kept is None or kept.shifts != copy.shifts:
-            self._on_change()
+            self.on_change()
         return told
 
     async def _away(self, policy: OnCallSettings, kept: Copy | None, reason: str) -> None:
@@ -485,7 +482,7 @@ class Feeds:
         tries = self._failed[policy.name]
         if tries == 1:
             _log.warning("cannot read the on-call source", policy=policy.name, reason=reason)
-        trouble, now = "away", self._clock.now()
+        trouble, now = "away", self.clock.now()
         holds = kept is not None and now - kept.read_at <= TOO_OLD
         if (holds and tries < TRIES) or (kept is not None and kept.trouble == trouble):
             return
@@ -494,9 +491,9 @@ class Feeds:
             said += f" The copy read at {kept.read_at:%Y-%m-%d %H:%M} UTC is used for one day. After that, {_stand_in(policy)}."
         else:
             said += f" Until it can be read, {_stand_in(policy)}."
-        await self._tell(f"feed:{policy.name}:{now.isoformat()}", said)
-        empty = Copy(origin(policy, self._settings), None, "", (), _NEVER, _NEVER)
-        await self._store.write(lambda tx: _put(tx, policy.name, replace(kept or empty, trouble=trouble)))
+        await self.tell(f"feed:{policy.name}:{now.isoformat()}", said)
+        empty = Copy(origin(policy, self.settings), None, "", (), _NEVER, _NEVER)
+        await self.store.write(lambda tx: _put(tx, policy.name, replace(kept or empty, trouble=trouble)))
 
 
 def _put(tx: Tx, policy: str, copy: Copy) -> None:

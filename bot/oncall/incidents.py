@@ -104,6 +104,7 @@ class OpenIncident:
             self.history.append(happening)
 
 
+@dataclass(eq=False)
 class Incidents:
     """The incidents in the storage, and the open ones in memory.
 
@@ -113,28 +114,23 @@ class Incidents:
     `awake` is set when the pager has something to do.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        clock: Clock,
-        policy_of: Callable[[str], str | None],
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._policy_of = policy_of
-        self._on_change = on_change
-        self.awake = asyncio.Event()
-        self.touched: set[int] = set()  # their messages are to be brought up to date
-        self._open: dict[int, OpenIncident] = {}
-        self._by_key: dict[str, int] = {}
-        self._by_clarification: dict[str, set[int]] = {}
-        self._agenda: list[tuple[datetime, int]] = []  # a heap: when to look at which
-        self._latest: datetime | None = None
+    store: Store
+    clock: Clock
+    policy_of: Callable[[str], str | None]
+    on_change: Callable[[], None] = lambda: None
+    awake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    touched: set[int] = field(default_factory=set, init=False)  # their messages are to be brought up to date
+    _open: dict[int, OpenIncident] = field(default_factory=dict, init=False)
+    _by_key: dict[str, int] = field(default_factory=dict, init=False)
+    _by_clarification: dict[str, set[int]] = field(default_factory=dict, init=False)
+    _agenda: list[tuple[datetime, int]] = field(
+        default_factory=list, init=False
+    )  # a heap: when to look at which
+    _latest: datetime | None = field(default=None, init=False)
 
     async def restore(self) -> None:
         """On start: take up what is open."""
-        rows = await self._store.read("select * from incidents where closed_at is null order by id")
+        rows = await self.store.read("select * from incidents where closed_at is null order by id")
         incidents = [_incident(row) for row in rows]
         histories = await self.histories(each.id for each in incidents)
         for known in self:
@@ -146,7 +142,7 @@ class Incidents:
         """Another bot raised these, or wrote into their logs, or another process forgot their words."""
         histories = await self.histories(incidents)
         for some in batches(incidents):
-            for row in await self._store.read("select * from incidents where id in :ids", ids=some):
+            for row in await self.store.read("select * from incidents where id in :ids", ids=some):
                 incident, history = _incident(row), histories.get(row["id"], [])
                 if not incident.is_open:
                     self._drop(incident.id)
@@ -161,7 +157,7 @@ class Incidents:
         """Have somebody take this, once per key; durable when this returns. None: it was raised before, and is open or
         (unless `anew`) closed.
         """
-        began = Began(self._clock.now())
+        began = Began(self.clock.now())
 
         def work(tx: Tx) -> Incident | None:
             if anew:  # the one before keeps its log and its pages, under another name
@@ -177,7 +173,7 @@ class Incidents:
                    on conflict (key) do nothing returning *""",
                 key=new.key,
                 kind=kind_of(new.key),
-                policy=self._policy_of(new.agent_id or ""),
+                policy=self.policy_of(new.agent_id or ""),
                 agent_id=whole_characters(new.agent_id) if new.agent_id is not None else None,
                 clarification=new.clarification,
                 title=whole_characters(new.title),
@@ -192,7 +188,7 @@ class Incidents:
             append(tx, incident.id, began)
             return incident
 
-        incident = await self._store.write(work)
+        incident = await self.store.write(work)
         if incident is not None:
             self._keep_open(OpenIncident(incident, [began]))
         return incident
@@ -208,7 +204,7 @@ class Incidents:
                 if isinstance(happening, IncidentClosed):
                     _close(tx, incident, happening.at)
 
-        await self._store.write(work)
+        await self.store.write(work)
         for incident, happening in entries:
             if (each := self._open.get(incident)) is not None:
                 each.note(happening)
@@ -221,7 +217,7 @@ class Incidents:
 
         Of two who press at the same moment only one has it.
         """
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(tx: Tx) -> set[int]:
             mine: set[int] = set()
@@ -232,7 +228,7 @@ class Incidents:
                     mine.add(incident)
             return mine
 
-        mine = await self._store.write(work)
+        mine = await self.store.write(work)
         for incident in mine:
             self._drop(incident)
         self.changed(incidents)
@@ -240,7 +236,7 @@ class Incidents:
 
     async def close(self, incidents: Iterable[OpenIncident]) -> None:
         """Close incidents that nobody has to take any more. Durable when this returns."""
-        now = self._clock.now()
+        now = self.clock.now()
         if entries := [(each.incident.id, IncidentClosed(now)) for each in incidents]:
             await self.happened(entries)
 
@@ -250,12 +246,12 @@ class Incidents:
 
     def changed(self, incidents: Iterable[int]) -> None:
         """Something happened to incidents: have the policy asked again, and their messages brought up to date."""
-        now = self._clock.now()
+        now = self.clock.now()
         for incident in incidents:
             self.touched.add(incident)
             if (each := self._open.get(incident)) is not None:
                 self.schedule(each, now)
-        self._on_change()
+        self.on_change()
         self.awake.set()
 
     def touch(self, incidents: Iterable[Incident]) -> None:
@@ -287,17 +283,17 @@ class Incidents:
         return iter(list(self._open.values()))
 
     async def get(self, incident: int) -> Incident | None:
-        row = await self._store.read_one("select * from incidents where id = :id", id=incident)
+        row = await self.store.read_one("select * from incidents where id = :id", id=incident)
         return _incident(row) if row else None
 
     async def named(self, key: str) -> Incident | None:
         """The incident of a key, open or closed."""
-        row = await self._store.read_one("select * from incidents where key = :key", key=key)
+        row = await self.store.read_one("select * from incidents where key = :key", key=key)
         return _incident(row) if row else None
 
     async def of_page(self, page: int) -> list[Incident]:
         """The incidents that a page is about, the open ones first."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select x.* from page_items i join incidents x on x.id = i.incident where i.page = :page
                order by x.closed_at is not null, x.id""",
             page=page,
@@ -308,7 +304,7 @@ class Incidents:
         """What happened to incidents, in its order."""
         rows: list[Row] = []
         for some in batches(incidents):
-            rows += await self._store.read(
+            rows += await self.store.read(
                 "select * from incident_log where incident in :incidents order by id", incidents=some
             )
         found: dict[int, list[Happening]] = {}
@@ -361,7 +357,7 @@ class Incidents:
         self._by_key[incident.key] = incident.id
         if incident.clarification is not None:
             self._by_clarification.setdefault(incident.clarification, set()).add(incident.id)
-        self.schedule(each, self._clock.now())
+        self.schedule(each, self.clock.now())
         self.awake.set()
 
     def _drop(self, incident_id: int) -> None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import structlog
@@ -38,6 +39,7 @@ SendOutside = Callable[[str, str, str], Awaitable[None]]
 """Sends a title and a text to the address in an environment variable; see `Outside.send`."""
 
 
+@dataclass(eq=False)
 class Outside:
     """Sends to pagers. `kinds`: of which kind each is, by the environment variable with its address; `secrets`: the
     addresses (`Secrets.by_variable`).
@@ -46,22 +48,15 @@ class Outside:
     limit: seconds that one sending may take.
     """
 
-    def __init__(
-        self,
-        kinds: Mapping[str, str],
-        secrets: Mapping[str, SecretStr],
-        telemetry: Telemetry,
-        *,
-        acting: Acting = nullcontext,
-        limit: float = _LIMIT,
-    ) -> None:
-        self._kinds = kinds
-        self._secrets = secrets
-        self._telemetry = telemetry
-        self._acting = acting
-        self._limit = limit
-        self._hanging = 0
-        # Its log lines quote addresses, which hold keys; what went wrong is told by PagerError.
+    kinds: Mapping[str, str]
+    secrets: Mapping[str, SecretStr]
+    telemetry: Telemetry
+    acting: Acting = field(kw_only=True, default=nullcontext)
+    limit: float = field(kw_only=True, default=_LIMIT)
+    _hanging: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        # Its log lines quote addresses, which hold keys; PagerError tells what went wrong.
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
 
     async def send(self, variable: str, title: str, body: str) -> None:
@@ -73,23 +68,23 @@ class Outside:
         try:
             await self._send(variable, title, body)
         except PagerError:
-            self._telemetry.paged("outside", "failed")
+            self.telemetry.paged("outside", "failed")
             raise
-        self._telemetry.paged("outside", "sent")
+        self.telemetry.paged("outside", "sent")
 
     async def _send(self, variable: str, title: str, body: str) -> None:
-        secret = self._secrets.get(variable)
+        secret = self.secrets.get(variable)
         if secret is None:
             raise PagerError(f"{variable} is not set")
         if self._hanging >= _MOST_HANGING:
             raise PagerError(f"{variable}: {self._hanging} earlier alerts are still being sent")
         try:
-            async with self._acting(), asyncio.timeout(self._limit):
+            async with self.acting(), asyncio.timeout(self.limit):
                 await self._in_thread(variable, secret, title[:_TITLE], body[:_BODY])
         except NotLeading as error:
             raise PagerError(f"{variable}: {error}") from None
         except TimeoutError:
-            raise PagerError(f"{variable}: no answer within {self._limit:g} s") from None
+            raise PagerError(f"{variable}: no answer within {self.limit:g} s") from None
 
     def _in_thread(self, variable: str, secret: SecretStr, title: str, body: str) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
@@ -105,7 +100,7 @@ class Outside:
                 done.set_result(None)
 
         def work() -> None:
-            problem = _SENDERS[self._kinds[variable]](variable, secret, title, body)
+            problem = _SENDERS[self.kinds[variable]](variable, secret, title, body)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(tell, problem)
 
@@ -140,6 +135,7 @@ _SENDERS: Mapping[str, Callable[[str, SecretStr, str, str], PagerError | None]] 
 """By the kind of a pager: sends a title and a text to the address in a variable; what went wrong, if anything."""
 
 
+@dataclass(kw_only=True, eq=False)
 class SlackOutageAlert:
     """Tells the pagers outside that Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
 
@@ -152,29 +148,17 @@ class SlackOutageAlert:
     seconds: a monotonic clock; patience and every are in its seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        targets: Iterable[str],
-        send: SendOutside,
-        connected: Callable[[], bool],
-        probe: Callable[[], Awaitable[object]],
-        clock: Clock,
-        seconds: Callable[[], float],
-        patience: float = _OUTAGE,
-        every: float = _EVERY,
-    ) -> None:
-        self._targets = tuple(targets)
-        self._send_outside = send
-        self._connected = connected
-        self._probe = probe
-        self._clock = clock
-        self._seconds = seconds
-        self._patience = patience
-        self._every = every
-        self._since: float | None = None
-        self._told: set[str] = set()
-        self._raised = False
+    targets: Collection[str]
+    send_outside: SendOutside
+    connected: Callable[[], bool]
+    probe: Callable[[], Awaitable[object]]
+    clock: Clock
+    seconds: Callable[[], float]
+    patience: float = _OUTAGE
+    every: float = _EVERY
+    _since: float | None = field(default=None, init=False)
+    _told: set[str] = field(default_factory=set, init=False)
+    _raised: bool = field(default=False, init=False)
 
     @property
     def is_raised(self) -> bool:
@@ -183,7 +167,7 @@ class SlackOutageAlert:
 
     async def run(self) -> None:
         while True:
-            await self._clock.sleep(self._every)  # at the start nothing can be up yet
+            await self.clock.sleep(self.every)  # at the start nothing can be up yet
             await self.look()
 
     async def look(self) -> None:
@@ -195,30 +179,30 @@ class SlackOutageAlert:
                 await self._recovered()
             return
         if self._since is None:
-            self._since = self._seconds()
+            self._since = self.seconds()
             _log.warning("Slack cannot be reached", reason=trouble)
-        if self._seconds() - self._since >= self._patience:
+        if self.seconds() - self._since >= self.patience:
             await self._raise(trouble)
 
     async def _trouble(self) -> str | None:
         """What is wrong, in words for people."""
         try:
-            await self._probe()
+            await self.probe()
         except SlackUnreachableError:
             return "Slack does not answer"
         except SlackRefusedError as error:
             return f"Slack refuses the bot ({error.code})"
-        return None if self._connected() else "Slack's connection for clicks and replies is down"
+        return None if self.connected() else "Slack's connection for clicks and replies is down"
 
     async def _raise(self, trouble: str) -> None:
         if not self._raised:
             self._raised = True
-            _log.error("Slack outage alert", reason=trouble, targets=list(self._targets))
+            _log.error("Slack outage alert", reason=trouble, targets=list(self.targets))
         body = (
-            f"{trouble}, for {int(self._patience // 60)} minutes or more. Agents' questions and pages to on-call "
+            f"{trouble}, for {int(self.patience // 60)} minutes or more. Agents' questions and pages to on-call "
             "don't reach Slack, or can't be answered there. Nothing is lost: everything is delivered once Slack is back."
         )
-        for target in self._targets:
+        for target in self.targets:
             if target not in self._told and await self._send(target, "clarify-bot cannot reach Slack", body):
                 self._told.add(target)
 
@@ -231,7 +215,7 @@ class SlackOutageAlert:
 
     async def _send(self, target: str, title: str, body: str) -> bool:
         try:
-            await self._send_outside(target, title, body)
+            await self.send_outside(target, title, body)
         except PagerError as error:
             _log.error("cannot tell the outside pager", target=target, reason=str(error))
             return False
@@ -244,6 +228,7 @@ def outside_pagers(settings: Settings) -> dict[str, str]:
     return {variable: kind for policy in settings.on_call for variable, kind in policy.pagers.items()}
 
 
+@dataclass(eq=False)
 class Heartbeat:
     """Sends a sign of life to a monitoring service: a GET of a configured address while all is well.
 
@@ -252,31 +237,24 @@ class Heartbeat:
     The address is a secret: monitoring services put their key into it.
     """
 
-    def __init__(
-        self,
-        url: SecretStr,
-        every: timedelta,
-        clock: Clock,
-        is_well: Callable[[], Awaitable[bool]],
-    ) -> None:
-        self._url = url
-        self._every = every
-        self._clock = clock
-        self._is_well = is_well
-        self._trouble: str | None = None
+    url: SecretStr
+    every: timedelta
+    clock: Clock
+    is_well: Callable[[], Awaitable[bool]]
+    _trouble: str | None = field(default=None, init=False)
 
     async def run(self) -> None:
         """Until cancelled."""
         async with HttpClient(None) as http:
             while True:
-                if await self._is_well():
+                if await self.is_well():
                     self._note(await self._beat(http))
-                await self._clock.sleep(self._every.total_seconds())
+                await self.clock.sleep(self.every.total_seconds())
 
     async def _beat(self, http: HttpClient) -> str | None:
         """One sign of life; what went wrong, in words that do not hold the address."""
         try:
-            async with http.stream("GET", self._url.get_secret_value()) as response:
+            async with http.stream("GET", self.url.get_secret_value()) as response:
                 return None if 200 <= response.status < 300 else f"HTTP {response.status}"
         except NETWORK as error:
             return words(error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 
@@ -35,271 +35,6 @@ _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
 _SHARE = 4  # of the time that is left, at most a quarter is waited
 PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Due:
-    each: OpenIncident
-    want: Wanted
-
-    @property
-    def is_urgent(self) -> bool:
-        """Somebody passed it on, or what was sent did not arrive: it does not wait for others."""
-        return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
-
-
-class Pager:
-    """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
-
-    `words(page)` gives a page's title and text for senders outside; None: nobody needs it any more. `on_sent` is called
-    when pages were sent.
-    """
-
-    def __init__(
-        self,
-        *,
-        incidents: Incidents,
-        pages: Pages,
-        policies: Policies,
-        escalations: Escalations,
-        delivery: Delivery,
-        send_outside: SendOutside,
-        words: PageWords,
-        clock: Clock,
-        on_sent: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._incidents = incidents
-        self._pages = pages
-        self._policies = policies
-        self._escalations = escalations
-        self._delivery = delivery
-        self._send_outside = send_outside
-        self._words = words
-        self._clock = clock
-        self._on_sent = on_sent
-        self._windows = Windows()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-
-    async def restore(self) -> None:
-        """On start: take up what is open and what is owed.
-
-        Raises:
-            StorageUnavailable: it could not be read.
-        """
-        await self._incidents.restore()
-        owed = await self._pages.restore()
-        now = self._clock.now()
-        for group, together, at in await self._pages.since(now - _REMEMBERED):
-            self._windows.passed(group, together, at)
-        for sending in owed:
-            for number in () if sending.failed else sending.incidents:
-                if (each := self._incidents.open(number)) is not None:
-                    # It goes out now: the next repeat counts from here, not from before the restart. Of one that was
-                    # given up it does not: no step would take the place of that again.
-                    each.history.append(Paged(now, sending.step))
-                    self._incidents.schedule(each, now)
-            self._go(sending)
-        self._escalations.restore()
-
-    async def run(self) -> None:
-        """Runs until cancelled."""
-        try:
-            while True:
-                self._incidents.awake.clear()
-                try:
-                    await self._round()
-                    seconds = self._seconds_left()
-                except StorageUnavailable as error:
-                    _log.warning("pages delayed", reason=str(error))
-                    self._incidents.awake.clear()
-                    seconds = _STORAGE_RETRY
-                if seconds:  # none are left: what is due is worked off first
-                    await event_or_time(self._clock, self._incidents.awake, seconds)
-        finally:
-            # Without an outcome, what is under way outside is sent again after the next start.
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _round(self) -> None:
-        await self._escalations.work()
-        await self._pages.look()
-        if await self._page():
-            self._on_sent()
-        if touched := list(self._incidents.touched):
-            self._bring(await self._pages.of_incidents(touched))
-            self._incidents.touched.difference_update(touched)
-        for key in list(self._pages.landed):
-            self._bring(await self._pages.older(key))
-            self._pages.landed.discard(key)
-
-    def _bring(self, lanes: Iterable[Lane]) -> None:
-        """Have messages brought up to date."""
-        for lane in lanes:
-            self._delivery.send(lane.target, lane.key, post=lane.post)
-
-    def _seconds_left(self) -> float:
-        """Until something is due; infinite: not before something happens."""
-        moments = [at for at in (self._incidents.next_due(), self._pages.next_look()) if at is not None]
-        if not moments:
-            return inf
-        return min(_LOOK_AGAIN, max(0.0, (min(moments) - self._clock.now()).total_seconds()))
-
-    async def _page(self) -> bool:
-        """Send what is due; returns whether anything was sent. Each incident that was due is scheduled anew.
-
-        Raises:
-            StorageUnavailable: not all of it was sent; the rest is due again in a second.
-        """
-        looked_at = self._incidents.take_due(self._clock.now())
-        unscheduled = {each.incident.id: each for each in looked_at}
-        any_sent = False
-        try:
-            groups: dict[Group, list[_Due]] = {}
-            for each in looked_at:
-                want = self._ask(each)
-                if want is None or not want.send:
-                    self._schedule(each, want)
-                    del unscheduled[each.incident.id]
-                else:
-                    groups.setdefault(each.incident.group, []).append(_Due(each, want))
-            for group, members in groups.items():
-                ready = self._through_the_window(group, members, unscheduled)
-                calm = any(not due.is_urgent for due in ready)
-                sent = [await self._send(batch, step, holder) for step, holder, batch in _batches(ready)]
-                any_sent |= any(sent)
-                if calm and any(sent):
-                    self._windows.passed(group, (due.each.incident.id for due in ready), self._clock.now())
-                for due in ready:
-                    self._reschedule(due.each)
-                    unscheduled.pop(due.each.incident.id, None)
-        finally:
-            for each in unscheduled.values():
-                self._incidents.schedule(each, self._clock.now() + _SOON)
-        return any_sent
-
-    def _ask(self, each: OpenIncident) -> Wanted | None:
-        """None: it cannot be asked about, and is set apart."""
-        try:
-            return self._policies.wants_of(each)
-        except Exception:  # noqa: BLE001 - one broken incident must not stop the others
-            _log.exception("cannot handle an incident", incident=each.incident.id)
-            return None
-
-    def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
-        self._incidents.schedule(each, self._clock.now() + _POSTPONED if want is None else want.next_at)
-
-    def _reschedule(self, each: OpenIncident) -> None:
-        """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
-        if each.due is not None:
-            return  # set apart, or something happened to it meanwhile
-        want, now = self._ask(each), self._clock.now()
-        if want is None or not want.send:
-            self._schedule(each, want)
-        else:
-            self._incidents.schedule(each, now if isinstance(each.history[-1], Failed) else now + _SOON)
-
-    def _through_the_window(
-        self, group: Group, members: Sequence[_Due], unscheduled: dict[int, OpenIncident]
-    ) -> list[_Due]:
-        """Those that may go now; the others are due again when the window opens."""
-        now = self._clock.now()
-        ends = min(
-            (due.each.incident.expires_at for due in members if due.each.incident.expires_at), default=None
-        )
-        ready = []
-        for due in members:
-            opens = self._windows.opens(group, (due.each.incident.id,), ends, now)
-            if due.is_urgent or opens <= now:
-                ready.append(due)
-            else:
-                self._incidents.schedule(due.each, opens)
-                del unscheduled[due.each.incident.id]
-        return ready
-
-    async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
-        """Whether anything was sent."""
-        to: list[Destination] = []
-        reached: list[OpenIncident] = []
-        for each in members:
-            try:
-                to += await self._policies.destinations(each.incident, step, holder)
-                reached.append(each)
-            except StorageUnavailable:
-                raise
-            except Exception:  # noqa: BLE001 - as above
-                self._postpone(each)
-        # All of them are of one policy.
-        shortfall = await self._policies.shortfall(members[0].incident, step, holder)
-        # Looking up took its time: what was taken meanwhile is not sent any more.
-        still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
-        return bool(still) and await self._send_or_split(still, step, to, shortfall)
-
-    async def _send_or_split(
-        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
-    ) -> bool:
-        try:
-            await self._send_page(members, step, to, shortfall)
-        except StorageUnavailable:
-            raise
-        except Exception:  # noqa: BLE001 - as above
-            if len(members) > 1:
-                return any([await self._send_or_split([each], step, to, shortfall) for each in members])
-            self._postpone(members[0])
-            return False
-        return True
-
-    def _postpone(self, each: OpenIncident) -> None:
-        _log.exception("cannot page for an incident", incident=each.incident.id)
-        self._incidents.schedule(each, self._clock.now() + _POSTPONED)
-
-    async def _send_page(
-        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
-    ) -> None:
-        """Send one page about `members`; durable when this returns."""
-        first, ids = members[0].incident, tuple(each.incident.id for each in members)
-        batch = Batch(first.group, step, ids, merged(to), *shortfall)
-        sendings = await self._pages.send(batch)
-        _log.warning(
-            "paging",
-            kind=first.kind,
-            step=step,
-            incidents=ids[:20],
-            count=len(ids),
-            targets=[each.target for each in batch.destinations],
-        )
-        for sending in sendings:
-            self._go(sending)
-
-    def _go(self, sending: Sending) -> None:
-        """Put a sending that is written down on its way."""
-        if sending.message is not None:
-            self._pages.watch(sending)
-            self._delivery.send(sending.destination.target, sending.message)
-            return
-        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page} outside")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _page_outside(self, sending: Sending) -> None:
-        variable = sending.destination.target
-        state: SendingState
-        try:
-            async with self._slots:
-                words = await self._words(sending.page)
-                if words is not None:
-                    await self._send_outside(variable, *words)
-            state, note = ("sent" if words else "dropped"), None
-        except Exception as error:  # noqa: BLE001 - whatever a sender does: the next step is due
-            _log.warning("page not sent", page=sending.page, through=variable, error=type(error).__name__)
-            state, note = "failed", type(error).__name__
-        while True:
-            try:
-                return await self._pages.settle(sending, state, note)
-            except StorageUnavailable as error:
-                _log.warning("page outcome not stored yet, will retry", page=sending.page, reason=str(error))
-                await self._clock.sleep(_STORAGE_RETRY)
 
 
 @dataclass(slots=True)
@@ -351,6 +86,259 @@ def _alone(group: Group) -> int:
     clarifications, has its controls on a page of its own, so the first few of them go out alone.
     """
     return 3 if group[0] == "escalated" else 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    each: OpenIncident
+    want: Wanted
+
+    @property
+    def is_urgent(self) -> bool:
+        """Somebody passed it on, or what was sent did not arrive: it does not wait for others."""
+        return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
+
+
+@dataclass(kw_only=True, eq=False)
+class Pager:
+    """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
+
+    `words(page)` gives a page's title and text for senders outside; None: nobody needs it any more. `on_sent` is called
+    when pages were sent.
+    """
+
+    incidents: Incidents
+    pages: Pages
+    policies: Policies
+    escalations: Escalations
+    delivery: Delivery
+    send_outside: SendOutside
+    words: PageWords
+    clock: Clock
+    on_sent: Callable[[], None] = lambda: None
+    _windows: Windows = field(default_factory=Windows, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+
+    async def restore(self) -> None:
+        """On start: take up what is open and what is owed.
+
+        Raises:
+            StorageUnavailable: it could not be read.
+        """
+        await self.incidents.restore()
+        owed = await self.pages.restore()
+        now = self.clock.now()
+        for group, together, at in await self.pages.since(now - _REMEMBERED):
+            self._windows.passed(group, together, at)
+        for sending in owed:
+            for number in () if sending.failed else sending.incidents:
+                if (each := self.incidents.open(number)) is not None:
+                    # It goes out now: the next repeat counts from here, not from before the restart. Of one that was
+                    # given up it does not: no step would take the place of that again.
+                    each.history.append(Paged(now, sending.step))
+                    self.incidents.schedule(each, now)
+            self._go(sending)
+        self.escalations.restore()
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                self.incidents.awake.clear()
+                try:
+                    await self._round()
+                    seconds = self._seconds_left()
+                except StorageUnavailable as error:
+                    _log.warning("pages delayed", reason=str(error))
+                    self.incidents.awake.clear()
+                    seconds = _STORAGE_RETRY
+                if seconds:  # none are left: what is due is worked off first
+                    await event_or_time(self.clock, self.incidents.awake, seconds)
+        finally:
+            # Without an outcome, what is under way outside is sent again after the next start.
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _round(self) -> None:
+        await self.escalations.work()
+        await self.pages.look()
+        if await self._page():
+            self.on_sent()
+        if touched := list(self.incidents.touched):
+            self._bring(await self.pages.of_incidents(touched))
+            self.incidents.touched.difference_update(touched)
+        for key in list(self.pages.landed):
+            self._bring(await self.pages.older(key))
+            self.pages.landed.discard(key)
+
+    def _bring(self, lanes: Iterable[Lane]) -> None:
+        """Have messages brought up to date."""
+        for lane in lanes:
+            self.delivery.send(lane.target, lane.key, post=lane.post)
+
+    def _seconds_left(self) -> float:
+        """Until something is due; infinite: not before something happens."""
+        moments = [at for at in (self.incidents.next_due(), self.pages.next_look()) if at is not None]
+        if not moments:
+            return inf
+        return min(_LOOK_AGAIN, max(0.0, (min(moments) - self.clock.now()).total_seconds()))
+
+    async def _page(self) -> bool:
+        """Send what is due; returns whether anything was sent. Each incident that was due is scheduled anew.
+
+        Raises:
+            StorageUnavailable: not all of it was sent; the rest is due again in a second.
+        """
+        looked_at = self.incidents.take_due(self.clock.now())
+        unscheduled = {each.incident.id: each for each in looked_at}
+        any_sent = False
+        try:
+            groups: dict[Group, list[_Due]] = {}
+            for each in looked_at:
+                want = self._ask(each)
+                if want is None or not want.send:
+                    self._schedule(each, want)
+                    del unscheduled[each.incident.id]
+                else:
+                    groups.setdefault(each.incident.group, []).append(_Due(each, want))
+            for group, members in groups.items():
+                ready = self._through_the_window(group, members, unscheduled)
+                calm = any(not due.is_urgent for due in ready)
+                sent = [await self._send(batch, step, holder) for step, holder, batch in _batches(ready)]
+                any_sent |= any(sent)
+                if calm and any(sent):
+                    self._windows.passed(group, (due.each.incident.id for due in ready), self.clock.now())
+                for due in ready:
+                    self._reschedule(due.each)
+                    unscheduled.pop(due.each.incident.id, None)
+        finally:
+            for each in unscheduled.values():
+                self.incidents.schedule(each, self.clock.now() + _SOON)
+        return any_sent
+
+    def _ask(self, each: OpenIncident) -> Wanted | None:
+        """None: it cannot be asked about, and is set apart."""
+        try:
+            return self.policies.wants_of(each)
+        except Exception:  # noqa: BLE001 - one broken incident must not stop the others
+            _log.exception("cannot handle an incident", incident=each.incident.id)
+            return None
+
+    def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
+        self.incidents.schedule(each, self.clock.now() + _POSTPONED if want is None else want.next_at)
+
+    def _reschedule(self, each: OpenIncident) -> None:
+        """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
+        if each.due is not None:
+            return  # set apart, or something happened to it meanwhile
+        want, now = self._ask(each), self.clock.now()
+        if want is None or not want.send:
+            self._schedule(each, want)
+        else:
+            self.incidents.schedule(each, now if isinstance(each.history[-1], Failed) else now + _SOON)
+
+    def _through_the_window(
+        self, group: Group, members: Sequence[_Due], unscheduled: dict[int, OpenIncident]
+    ) -> list[_Due]:
+        """Those that may go now; the others are due again when the window opens."""
+        now = self.clock.now()
+        ends = min(
+            (due.each.incident.expires_at for due in members if due.each.incident.expires_at), default=None
+        )
+        ready = []
+        for due in members:
+            opens = self._windows.opens(group, (due.each.incident.id,), ends, now)
+            if due.is_urgent or opens <= now:
+                ready.append(due)
+            else:
+                self.incidents.schedule(due.each, opens)
+                del unscheduled[due.each.incident.id]
+        return ready
+
+    async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
+        """Whether anything was sent."""
+        to: list[Destination] = []
+        reached: list[OpenIncident] = []
+        for each in members:
+            try:
+                to += await self.policies.destinations(each.incident, step, holder)
+                reached.append(each)
+            except StorageUnavailable:
+                raise
+            except Exception:  # noqa: BLE001 - as above
+                self._postpone(each)
+        # All of them are of one policy.
+        shortfall = await self.policies.shortfall(members[0].incident, step, holder)
+        # Looking up took its time: what was taken meanwhile is not sent any more.
+        still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
+        return bool(still) and await self._send_or_split(still, step, to, shortfall)
+
+    async def _send_or_split(
+        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
+    ) -> bool:
+        try:
+            await self._send_page(members, step, to, shortfall)
+        except StorageUnavailable:
+            raise
+        except Exception:  # noqa: BLE001 - as above
+            if len(members) > 1:
+                return any([await self._send_or_split([each], step, to, shortfall) for each in members])
+            self._postpone(members[0])
+            return False
+        return True
+
+    def _postpone(self, each: OpenIncident) -> None:
+        _log.exception("cannot page for an incident", incident=each.incident.id)
+        self.incidents.schedule(each, self.clock.now() + _POSTPONED)
+
+    async def _send_page(
+        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
+    ) -> None:
+        """Send one page about `members`; durable when this returns."""
+        first, ids = members[0].incident, tuple(each.incident.id for each in members)
+        batch = Batch(first.group, step, ids, merged(to), *shortfall)
+        sendings = await self.pages.send(batch)
+        _log.warning(
+            "paging",
+            kind=first.kind,
+            step=step,
+            incidents=ids[:20],
+            count=len(ids),
+            targets=[each.target for each in batch.destinations],
+        )
+        for sending in sendings:
+            self._go(sending)
+
+    def _go(self, sending: Sending) -> None:
+        """Put a sending that is written down on its way."""
+        if sending.message is not None:
+            self.pages.watch(sending)
+            self.delivery.send(sending.destination.target, sending.message)
+            return
+        task = asyncio.create_task(self._page_outside(sending), name=f"page {sending.page} outside")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _page_outside(self, sending: Sending) -> None:
+        variable = sending.destination.target
+        state: SendingState
+        try:
+            async with self._slots:
+                words = await self.words(sending.page)
+                if words is not None:
+                    await self.send_outside(variable, *words)
+            state, note = ("sent" if words else "dropped"), None
+        except Exception as error:  # noqa: BLE001 - whatever a sender does: the next step is due
+            _log.warning("page not sent", page=sending.page, through=variable, error=type(error).__name__)
+            state, note = "failed", type(error).__name__
+        while True:
+            try:
+                return await self.pages.settle(sending, state, note)
+            except StorageUnavailable as error:
+                _log.warning("page outcome not stored yet, will retry", page=sending.page, reason=str(error))
+                await self.clock.sleep(_STORAGE_RETRY)
 
 
 def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[OpenIncident]]]:

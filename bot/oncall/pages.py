@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
@@ -110,23 +110,27 @@ class PagePlace:
         return self.channel == channel and float(self.ts) < float(ts)
 
 
+@dataclass(eq=False)
 class Pages:
     """Sends pages and keeps the outcome of each. Methods that store or read raise StorageUnavailable if they cannot."""
 
-    def __init__(self, store: Store, incidents: Incidents, in_flight: InFlight, clock: Clock) -> None:
-        self._store = store
-        self._incidents = incidents
-        self._in_flight = in_flight
-        self._clock = clock
-        self.landed: set[str] = set()  # messages that are there now: they cover older ones
-        self._watched: dict[str, Sending] = {}
-        self._watches: list[tuple[datetime, str]] = []  # a heap: when to look whether a message is there
-        self._shortened: set[str] = set()
+    store: Store
+    incidents: Incidents
+    in_flight: InFlight
+    clock: Clock
+    landed: set[str] = field(
+        default_factory=set, init=False
+    )  # messages that are there now: they cover older ones
+    _watched: dict[str, Sending] = field(default_factory=dict, init=False)
+    _watches: list[tuple[datetime, str]] = field(
+        default_factory=list, init=False
+    )  # a heap: when to look whether a message is there
+    _shortened: set[str] = field(default_factory=set, init=False)
 
     async def restore(self) -> list[Sending]:
         """On start, after the incidents: load who was paged, and return the sendings that are still to be made."""
         await self._load_paged()
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select s.message from page_sendings s join messages m on m.key = s.message
                where s.state in ('wanted', 'late') and m.ts is not null"""
         )
@@ -137,25 +141,25 @@ class Pages:
     async def reload(self, incidents: Collection[int] | None = None) -> None:
         """Another bot did something about these, or any, incidents."""
         if incidents is None:
-            rows = await self._store.read("select id from incidents where closed_at is null")
-            incidents = {row["id"] for row in rows} | {each.incident.id for each in self._incidents}
-        await self._incidents.reload(incidents)
+            rows = await self.store.read("select id from incidents where closed_at is null")
+            incidents = {row["id"] for row in rows} | {each.incident.id for each in self.incidents}
+        await self.incidents.reload(incidents)
         await self._load_paged()
 
     async def _load_paged(self) -> None:
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select i.incident, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
                join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack'"""
         )
         for row in rows:
-            if (each := self._incidents.open(row["incident"])) is not None:
+            if (each := self.incidents.open(row["incident"])) is not None:
                 each.paged |= _destination("slack", row).users
 
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
         """Keep a page with all its messages, and that it was sent; without destinations only that it failed, which one that
         reaches nobody did too. Durable when this returns.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         happenings: list[Paged | Failed] = [Paged(now, batch.step)] if batch.destinations else []
         if not batch.destinations or batch.reaches_nobody:
             happenings.append(Failed(now, batch.step))
@@ -178,9 +182,9 @@ class Pages:
                     append(tx, incident, happening, page)
             return sendings
 
-        sendings = await self._store.write(work)
+        sendings = await self.store.write(work)
         for incident in batch.incidents:
-            if (each := self._incidents.open(incident)) is not None:
+            if (each := self.incidents.open(incident)) is not None:
                 for happening in happenings:
                     each.note(happening)
         return sendings
@@ -190,10 +194,10 @@ class Pages:
         if sending.message is None:
             return
         for incident in sending.incidents:
-            if (each := self._incidents.open(incident)) is not None:
+            if (each := self.incidents.open(incident)) is not None:
                 each.paged |= sending.destination.users
         self._watched[sending.message] = sending
-        heapq.heappush(self._watches, (self._clock.now() + _DEADLINE, sending.message))
+        heapq.heappush(self._watches, (self.clock.now() + _DEADLINE, sending.message))
 
     def next_look(self) -> datetime | None:
         """When to look whether messages are there; None: none is waited for."""
@@ -203,7 +207,7 @@ class Pages:
 
     async def look(self) -> None:
         """Go on without the messages that are not there in time. Set back, the clock gives none of them longer."""
-        now = self._clock.now()
+        now = self.clock.now()
         if self._watches and max(self._watches)[0] > now + _DEADLINE:
             self._watches = sorted((min(at, now + _DEADLINE), key) for at, key in self._watches)
         while (at := self.next_look()) is not None and at <= now:
@@ -224,13 +228,13 @@ class Pages:
             await self._ended(row.key, outcome, note)
         elif row.kind in {"notice", "handoff"} and outcome == "sent":
             about = row.key.partition(":")[2]
-            self._incidents.touch(
-                each.incident for each in self._incidents if each.incident.key.partition(":")[2] == about
+            self.incidents.touch(
+                each.incident for each in self.incidents if each.incident.key.partition(":")[2] == about
             )
 
     async def settle(self, sending: Sending, state: SendingState, note: str | None = None) -> None:
         """Keep how a sending ended. A page that failed has the next step of its policy taken, once."""
-        page, to, now = sending.page, sending.destination, self._clock.now()
+        page, to, now = sending.page, sending.destination, self.clock.now()
 
         def work(tx: Tx) -> tuple[Failed, tuple[int, ...]] | None:
             before = tx.one(
@@ -258,19 +262,19 @@ class Pages:
                 append(tx, row["incident"], failed, page)
             return failed, tuple(row["incident"] for row in rows)
 
-        found = await self._store.write(work)
+        found = await self.store.write(work)
         if found is None:
             return
         failed, incidents = found
         _log.warning("page not delivered", page=page, step=failed.step, through=to.via, reason=note)
         for incident in incidents:
-            if (each := self._incidents.open(incident)) is not None:
+            if (each := self.incidents.open(incident)) is not None:
                 each.note(failed)
-        self._incidents.changed(incidents)
+        self.incidents.changed(incidents)
 
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
         """Which alike incidents were paged together lately, in order."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select p.id, p.kind, p.policy, p.at, i.incident
                from pages p join page_items i on i.page = p.id where p.at >= :since order by p.id""",
             since=since.timestamp(),
@@ -283,14 +287,14 @@ class Pages:
 
     async def sent(self, page: int) -> tuple[datetime, str] | None:
         """When a page was sent, and the note of it; None: there is no such page."""
-        row = await self._store.read_one("select at, note from pages where id = :page", page=page)
+        row = await self.store.read_one("select at, note from pages where id = :page", page=page)
         return (moment(row["at"]), row["note"] or "") if row else None
 
     async def of_incidents(self, incidents: Iterable[int]) -> list[Lane]:
         """The messages about incidents, pages and the cards of handoffs, that may still have to change."""
         found: dict[str, Lane] = {}
         for some in batches(incidents):
-            rows = await self._store.read(
+            rows = await self.store.read(
                 """select m.key, m.target, m.channel, m.ts from page_items i
                    join page_sendings s on s.page = i.page join messages m on m.key = s.message
                    where i.incident in :incidents and m.final = 0 and m.failed is null
@@ -306,7 +310,7 @@ class Pages:
 
     async def older(self, key: str) -> list[Lane]:
         """The messages before `key` to the same target, about something that it is about."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select distinct m.key, m.target, m.channel, m.ts from page_sendings new
                join page_items i on i.page = new.page join page_items j on j.incident = i.incident
                join page_sendings old on old.page = j.page and old.via = 'slack' and old.target = new.target
@@ -321,7 +325,7 @@ class Pages:
 
         One that is `posted` is covered by what is there, too; another by what is on its way.
         """
-        row = await self._store.read_one(
+        row = await self.store.read_one(
             """select count(*) as open, count(case when exists (
                  select 1 from page_items j join page_sendings s on s.page = j.page
                  left join messages m on m.key = s.message
@@ -338,7 +342,7 @@ class Pages:
 
     async def sending_of(self, key: str) -> Sending | None:
         """The sending whose message is `key`."""
-        row = await self._store.read_one(
+        row = await self.store.read_one(
             "select s.*, p.step from page_sendings s join pages p on p.id = s.page where s.message = :key",
             key=key,
         )
@@ -346,19 +350,19 @@ class Pages:
 
     async def is_posted(self, key: str) -> bool:
         """Whether a message is there."""
-        row = await self._store.read_one("select ts from messages where key = :key", key=key)
+        row = await self.store.read_one("select ts from messages where key = :key", key=key)
         return row is not None and row["ts"] is not None
 
     async def is_message_of(self, key: str, page: int) -> bool:
         """Whether a message is one of a page's."""
-        found = await self._store.read_one(
+        found = await self.store.read_one(
             "select 1 from page_sendings where message = :key and page = :page", key=key, page=page
         )
         return found is not None
 
     async def is_message_about(self, key: str, clarification: str) -> bool:
         """Whether a message is of a page about a clarification."""
-        found = await self._store.read_one(
+        found = await self.store.read_one(
             """select 1 from page_sendings s join page_items p on p.page = s.page
                join incidents i on i.id = p.incident where s.message = :key and i.clarification = :clarification""",
             key=key,
@@ -368,7 +372,7 @@ class Pages:
 
     async def clarifications_of(self, key: str) -> tuple[str, ...]:
         """The clarifications of the page that has this message."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select distinct i.clarification from page_sendings s
                join page_items p on p.page = s.page join incidents i on i.id = p.incident
                where s.message = :key and i.clarification is not null""",
@@ -380,9 +384,9 @@ class Pages:
         """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
         an answer.
         """
-        rows = await self._in_flight.look(
+        rows = await self.in_flight.look(
             channel,
-            lambda: self._store.read(
+            lambda: self.store.read(
                 """select i.clarification from messages m
                    join page_sendings s on s.message = m.key
                    join page_items p on p.page = s.page
@@ -397,7 +401,7 @@ class Pages:
 
     async def open_pages(self) -> list[PagePlace]:
         """The pages about questions that somebody still has to take, which begin threads of their own."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select distinct m.channel, m.ts, i.clarification from incidents i
                join page_items p on p.incident = i.id
                join page_sendings s on s.page = p.page join messages m on m.key = s.message
@@ -410,8 +414,8 @@ class Pages:
         """The first try failed: shorten its deadline to 2 s."""
         if key in self._watched and key not in self._shortened:
             self._shortened.add(key)
-            heapq.heappush(self._watches, (self._clock.now() + _AFTER_FAILURE, key))
-            self._incidents.awake.set()
+            heapq.heappush(self._watches, (self.clock.now() + _AFTER_FAILURE, key))
+            self.incidents.awake.set()
 
     async def _ended(self, key: str, state: SendingState, note: str | None) -> None:
         sending = await self.sending_of(key)
@@ -421,7 +425,7 @@ class Pages:
         self._unwatch(key)
         if state == "sent":
             self.landed.add(key)
-            self._incidents.awake.set()
+            self.incidents.awake.set()
 
     def _unwatch(self, key: str) -> None:
         self._watched.pop(key, None)
@@ -429,7 +433,7 @@ class Pages:
 
     async def _owed(self) -> list[Sending]:
         """The sendings whose outcome is not known, the earliest first."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select s.*, p.step, i.incident, (select count(*) from page_sendings o
                  where o.page = s.page and o.state in ('late', 'failed')) as failed
                from page_sendings s join pages p on p.id = s.page join page_items i on i.page = s.page

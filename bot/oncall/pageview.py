@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -26,27 +26,17 @@ _log = structlog.get_logger("clarify.paging")
 _STATES: dict[str, ItemState] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
 
 
+@dataclass(kw_only=True, eq=False)
 class PageView:
     """Draws pages and the cards of handoffs; without a link where Slack does not tell the address."""
 
-    def __init__(
-        self,
-        *,
-        incidents: Incidents,
-        pages: Pages,
-        policies: Policies,
-        messages: Messages,
-        ledger: Ledger,
-        renderer: Renderer,
-        permalinks: Permalinks,
-    ) -> None:
-        self._incidents = incidents
-        self._pages = pages
-        self._policies = policies
-        self._messages = messages
-        self._ledger = ledger
-        self._renderer = renderer
-        self._permalinks = permalinks
+    incidents: Incidents
+    pages: Pages
+    policies: Policies
+    messages: Messages
+    ledger: Ledger
+    renderer: Renderer
+    permalinks: Permalinks
 
     async def draw(self, row: Row) -> Drawn | None:
         """A page's message, or the card of a handoff, as it should be; None: nobody was paged about it.
@@ -57,19 +47,19 @@ class PageView:
         return await (self._draw_handoff(row) if row.kind == "handoff" else self._draw_page(row))
 
     async def _draw_handoff(self, row: Row) -> Drawn | None:
-        incident = await self._incidents.named(f"handoff:{row.key.partition(':')[2]}")
+        incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
-        histories = await self._incidents.histories([incident.id])
+        histories = await self.incidents.histories([incident.id])
         item = self._standing(incident, histories.get(incident.id, []))
-        message = self._renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), item))
+        message = self.renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), item))
         return Drawn(message, needed=item.state != "closed", final=item.state == "closed")
 
     async def _draw_page(self, row: Row) -> Drawn | None:
-        sending = await self._pages.sending_of(row.key)
+        sending = await self.pages.sending_of(row.key)
         if sending is None:
             return None
-        covered = await self._pages.is_covered(row.key, posted=row.ts is not None)
+        covered = await self.pages.is_covered(row.key, posted=row.ts is not None)
         mentions = sending.destination.mentions
         content = await self._content(
             sending.page, covered=covered, mentions=mentions, channel=row.channel or row.target
@@ -99,10 +89,10 @@ class PageView:
         self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
     ) -> PageContent | None:
         """The page `page` as it stands in `channel` (None: outside Slack); None: there is no such page."""
-        sent, incidents = await self._pages.sent(page), await self._incidents.of_page(page)
+        sent, incidents = await self.pages.sent(page), await self.incidents.of_page(page)
         if sent is None or not incidents:
             return None
-        histories = await self._incidents.histories(each.id for each in incidents)
+        histories = await self.incidents.histories(each.id for each in incidents)
         items = [self._standing(each, histories.get(each.id, [])) for each in incidents]
         awaited = any(each.state == "live" for each in items)
         listed = [
@@ -123,14 +113,14 @@ class PageView:
 
     def _message(self, content: PageContent) -> Message:
         try:
-            return self._renderer.message(page_card(content))
+            return self.renderer.message(page_card(content))
         except Exception:  # noqa: BLE001 - a page that cannot be laid out still has to tell that there is one
             _log.exception("cannot lay out a page", page=content.page)
-            return self._renderer.message(page_card(content.bare()))
+            return self.renderer.message(page_card(content.bare()))
 
     def _standing(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
         """How an incident stands, without what it says."""
-        want = self._policies.wants(incident, history)
+        want = self.policies.wants(incident, history)
         state: ItemState = "closed" if not incident.is_open else _STATES[want.state]
         closing = (Taken,) if state == "closed" else (Taken, Handed)
         last = next((each for each in reversed(history) if isinstance(each, closing)), None)
@@ -157,7 +147,7 @@ class PageView:
         if incident.clarification is None:
             key = incident.notice_key
             link = incident.link or await self._link(key)
-            card = await self._messages.get(key) if incident.kind == "handoff" and link else None
+            card = await self.messages.get(key) if incident.kind == "handoff" and link else None
             if card is not None and card.ts is not None and card.channel == channel:
                 item = replace(item, reason="", body="")
             return item.with_question(None, link)
@@ -167,14 +157,14 @@ class PageView:
 
     async def _record(self, clarification: str) -> Clarification | None:
         try:
-            return await self._ledger.find(clarification, parse_id(clarification)[0])
+            return await self.ledger.find(clarification, parse_id(clarification)[0])
         except ClarifyError as error:
             _log.warning("showing a page without its question", id=clarification, reason=str(error))
             return None
 
     async def _link(self, key: str) -> str | None:
         """The web address of the message `key`; None: it is not there, or Slack does not say."""
-        row = await self._messages.get(key)
+        row = await self.messages.get(key)
         if row is None or row.ts is None or row.channel is None:
             return None
-        return await self._permalinks.permalink(row.channel, row.ts)
+        return await self.permalinks.permalink(row.channel, row.ts)

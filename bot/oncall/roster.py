@@ -9,8 +9,8 @@ is asked, with a limit; what it does not tell is taken as last known.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -73,32 +73,28 @@ class Shortfall(NamedTuple):
     reaches_nobody: bool = False
 
 
+@dataclass(eq=False)
 class Roster:
     """Finds who is on call, and stores stand-ins. No method but `hand` raises.
 
     `on_change` is called when somebody stands in. `patience`: how many seconds Slack has for an answer.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        people: People,
-        store: Store,
-        clock: Clock,
-        on_change: Callable[[], None] = lambda: None,
-        *,
-        patience: float = _PATIENCE,
-    ) -> None:
-        self._policies = {policy.name: policy for policy in settings.on_call}
-        self._people = people
-        self._store = store
-        self._copies = Copies(settings, store)
-        self._clock = clock
-        self._on_change = on_change
-        self._patience = patience
-        self._barred: dict[str, OutsiderReason | None] = {}  # why they may not be paged, as last known
-        self._groups: dict[str, tuple[str, ...]] = {}
-        self._silent_since: datetime | None = None
+    settings: Settings
+    people: People
+    store: Store
+    clock: Clock
+    on_change: Callable[[], None] = lambda: None
+    patience: float = field(kw_only=True, default=_PATIENCE)
+    _copies: Copies = field(init=False)
+    _barred: dict[str, OutsiderReason | None] = field(
+        default_factory=dict, init=False
+    )  # why they may not be paged, as last known
+    _groups: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
+    _silent_since: datetime | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._copies = Copies(self.settings, self.store)
 
     async def hand(
         self, policy: str, user: str, until: datetime, by: str, *, since: datetime | None = None
@@ -108,7 +104,7 @@ class Roster:
         Raises:
             StorageUnavailable: nothing was changed.
         """
-        now = self._clock.now().timestamp()
+        now = self.clock.now().timestamp()
 
         def work(tx: Tx) -> None:
             tx.run("delete from overrides where until <= :now", now=now)
@@ -123,8 +119,8 @@ class Roster:
             )
             tx.tell("home", leader_only=True)
 
-        await self._store.write(work)
-        self._on_change()
+        await self.store.write(work)
+        self.on_change()
 
     async def swaps(self) -> list[Override]:
         """The overrides of all policies that hold or are planned, in the order in which they begin.
@@ -132,9 +128,9 @@ class Roster:
         Raises:
             StorageUnavailable: they could not be read.
         """
-        rows = await self._store.read(
+        rows = await self.store.read(
             "select * from overrides where until > :now order by since, id",
-            now=self._clock.now().timestamp(),
+            now=self.clock.now().timestamp(),
         )
         return [_override(row) for row in rows]
 
@@ -150,13 +146,13 @@ class Roster:
             tx.tell("home", leader_only=True)
             return found
 
-        found = await self._store.write(work)
-        self._on_change()
+        found = await self.store.write(work)
+        self.on_change()
         return found
 
     async def crew(self, policy_name: str) -> frozenset[str]:
         """Those who take turns by a policy, whoever's turn it is now: named in the file, in its user group, in its calendar."""
-        policy = self._policies[policy_name]
+        policy = self.settings.on_call_named(policy_name)
         named = set(policy.listed)
         if policy.group is not None:
             named |= {*await self.members(policy.group, policy.listed)}
@@ -170,10 +166,10 @@ class Roster:
         return (await self.who(policy_name)).users
 
     async def who(self, policy_name: str) -> OnDuty:
-        policy = self._policies.get(policy_name)
+        policy = self.settings.policy(policy_name)
         if policy is None:
             return OnDuty((), "no such policy")
-        overrides, now = await self._overrides(policy_name), self._clock.now()
+        overrides, now = await self._overrides(policy.name), self.clock.now()
         override, changes = in_force(overrides, now), changes_at(overrides, now)
         if override is not None and await self.pageable((override.user,), policy.listed):
             words = "took over" if override.by == override.user else "handed over"
@@ -193,7 +189,7 @@ class Roster:
         """Those of a user group who may be paged, sorted; as last known while Slack does not tell."""
         try:
             async with self._limit():
-                found = tuple(sorted(await self._people.group(group)))
+                found = tuple(sorted(await self.people.group(group)))
             self._groups[group] = found
         except (SlackError, TimeoutError) as error:
             gone = isinstance(error, SlackRefusedError) and error.code in NO_GROUP
@@ -221,7 +217,7 @@ class Roster:
     async def _why_barred(self, user: str) -> OutsiderReason | None:
         try:
             async with self._limit():
-                profile, home = await self._people.profile(user), await self._people.installation()
+                profile, home = await self.people.profile(user), await self.people.installation()
                 self._barred[user] = outsider(profile, home)
         except (SlackError, TimeoutError) as error:
             if isinstance(error, SlackRefusedError) and error.code in UNKNOWN_USER:
@@ -232,22 +228,22 @@ class Roster:
 
     def _limit(self) -> asyncio.Timeout:
         """How long Slack has; no time at all right after it was silent: a page about hundreds asks for each of them."""
-        return asyncio.timeout(0 if self._is_silent() else self._patience)
+        return asyncio.timeout(0 if self._is_silent() else self.patience)
 
     def _is_silent(self) -> bool:
         since = self._silent_since
-        return since is not None and timedelta(0) <= self._clock.now() - since < _SILENCE
+        return since is not None and timedelta(0) <= self.clock.now() - since < _SILENCE
 
     def _why(self, error: Exception) -> str:
         """What to log; a silence is remembered."""
         if isinstance(error, TimeoutError) and not self._is_silent():
-            self._silent_since = self._clock.now()
+            self._silent_since = self.clock.now()
         return str(error) or type(error).__name__
 
     async def _overrides(self, policy: str) -> Sequence[Override]:
         """In the order of making; those that are over may be among them."""
         try:
-            rows = await self._store.read(
+            rows = await self.store.read(
                 "select * from overrides where policy = :policy order by id", policy=policy
             )
         except StorageError as error:
@@ -271,7 +267,7 @@ class Roster:
         """By what a calendar or PagerDuty says; of overlapping shifts those of the highest level of which somebody is
         there.
         """
-        now, copy = self._clock.now(), await self._copies.of(policy.name)
+        now, copy = self.clock.now(), await self._copies.of(policy.name)
         known = copy.shifts if copy is not None and now - copy.read_at <= TOO_OLD else ()
         current = (each.user for each in known if each.user is not None and each.begins <= now < each.ends)
         there = await self.pageable(current, policy.listed)
@@ -282,7 +278,7 @@ class Roster:
         return OnDuty((), feed, next_change(shifts, now), note=note)
 
     async def _on_shift(self, plan: RotationSettings) -> OnDuty:
-        now = self._clock.now()
+        now = self.clock.now()
         users = await self.active((turn(plan.users, plan.start, plan.shift, plan.timezone, now),))
         return OnDuty(users, "rotation", turn_until(plan.start, plan.shift, plan.timezone, now))
 
@@ -291,7 +287,7 @@ class Roster:
         plan = policy.rotation
         if plan is None:
             return await self.active(policy.named_users)
-        at = plan.users.index(turn(plan.users, plan.start, plan.shift, plan.timezone, self._clock.now()))
+        at = plan.users.index(turn(plan.users, plan.start, plan.shift, plan.timezone, self.clock.now()))
         return (await self.active((*plan.users[at + 1 :], *plan.users[:at])))[:1]
 
     async def _first_present(self, members: tuple[str, ...]) -> tuple[str, ...]:
@@ -299,13 +295,14 @@ class Roster:
         try:
             async with self._limit():
                 for user in members:
-                    if await self._people.present(user):
+                    if await self.people.present(user):
                         return (user,)
         except (SlackError, TimeoutError) as error:
             _log.warning("cannot tell who is active", reason=self._why(error))
         return members
 
 
+@dataclass(eq=False)
 class Policies:
     """The on-call policies of the configuration: what they want of an incident, and where their steps lead.
 
@@ -313,21 +310,20 @@ class Policies:
     clarification as it is now; None: it is in no thread any more.
     """
 
-    def __init__(
-        self, settings: Settings, roster: Roster, known: Callable[[str], Summary | None], clock: Clock
-    ) -> None:
-        self._settings = settings
-        self._roster = roster
-        self._known = known
-        self._clock = clock
-        self._audiences = Audiences(settings)
-        self._policies = {each.name: _policy(each) for each in settings.on_call}
-        self._by_hand = {each.name: each.listed for each in settings.on_call}
+    settings: Settings
+    roster: Roster
+    known: Callable[[str], Summary | None]
+    clock: Clock
+    _audiences: Audiences = field(init=False)
+    _policies: Mapping[str, Policy] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._audiences = Audiences(self.settings)
+        self._policies = {each.name: _policy(each) for each in self.settings.on_call}
 
     def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
         """What to do for an incident now, by its policy."""
-        policy = self._policies.get(incident.policy or "", _NOBODY)
-        return wanted(policy, history, self._clock.now())
+        return wanted(self._policy_of(incident), history, self.clock.now())
 
     def wants_of(self, each: OpenIncident) -> Wanted:
         """What to do for an open incident now, by its policy."""
@@ -338,7 +334,7 @@ class Policies:
 
         `holder`: who was handed it, or took it; pages go to them instead of the people on call.
         """
-        policy = self._policies.get(incident.policy or "", _NOBODY)
+        policy = self._policy_of(incident)
         if 0 <= step < len(policy.steps):
             notified = policy.steps[step].notify
         else:  # without steps, what somebody was handed goes to them
@@ -350,14 +346,14 @@ class Policies:
 
     async def shortfall(self, incident: Incident, step: int, holder: str | None) -> Shortfall:
         """What keeps a step from who should be on call by the policy's calendar or PagerDuty."""
-        if holder is not None or incident.policy not in self._policies:
+        if holder is not None:
             return Shortfall()
-        turn = await self._roster.who(incident.policy)
+        turn = await self.roster.who(incident.policy or "")
         if not turn.note:
             return Shortfall()
         if turn.users:
             return Shortfall(f"{turn.note[0].upper()}{turn.note[1:]}, so the backup is paged")
-        steps = self._policies[incident.policy].steps
+        steps = self._policy_of(incident).steps
         asks = {parse_target(each)[0] for each in steps[step].notify} if 0 <= step < len(steps) else set()
         return Shortfall(f"No one is on call: {turn.note}", bool(asks) and asks <= _OF_WHO_IS_ON_CALL)
 
@@ -369,7 +365,7 @@ class Policies:
         if kind in PAGERS:
             return [Destination(kind, name)]
         if kind == "group":
-            return _direct(await self._roster.members(name, self._listed(incident)))
+            return _direct(await self.roster.members(name, self._listed(incident)))
         people = await self._reached(incident, holder)
         if kind == "dm":
             return _direct(people)
@@ -383,15 +379,19 @@ class Policies:
 
     async def _reached(self, incident: Incident, holder: str | None) -> tuple[str, ...]:
         """The person who holds it; the people on call if that person may not be paged (any more)."""
-        if holder is not None and (held := await self._roster.pageable((holder,), self._listed(incident))):
+        if holder is not None and (held := await self.roster.pageable((holder,), self._listed(incident))):
             return held
-        return await self._roster.on_call(incident.policy) if incident.policy in self._policies else ()
+        return await self.roster.on_call(incident.policy or "")
+
+    def _policy_of(self, incident: Incident) -> Policy:
+        return self._policies.get(incident.policy or "", _NOBODY)
 
     def _listed(self, incident: Incident) -> frozenset[str]:
         """Whom the file names by hand: in the policy, or as answerers of the question, who may take it."""
         route = self._route(incident, self._about(incident))
         answerers = frozenset(() if route is None else route.answerer_users)
-        return answerers | self._by_hand.get(incident.policy or "", frozenset())
+        policy = self.settings.policy(incident.policy)
+        return answerers | (policy.listed if policy is not None else frozenset())
 
     def _thread(self, incident: Incident, people: tuple[str, ...]) -> Sequence[Destination]:
         about = self._about(incident)
@@ -403,7 +403,7 @@ class Policies:
         self, incident: Incident, people: tuple[str, ...], holder: str | None
     ) -> Sequence[Destination]:
         route = self._route(incident, self._about(incident))
-        place = self._settings.slack.fallback_channel or (route.channel if route is not None else None)
+        place = self.settings.slack.fallback_channel or (route.channel if route is not None else None)
         held = _direct(people) if holder is not None else []
         return [*held, *([] if place is None else [Destination("slack", place, None, people)])]
 
@@ -412,12 +412,12 @@ class Policies:
         try:
             if about is not None:
                 return self._audiences.route(about)
-            return self._settings.route_for(incident.agent_id or "")
+            return self.settings.route_for(incident.agent_id or "")
         except LookupError:
             return None
 
     def _about(self, incident: Incident) -> Summary | None:
-        return None if incident.clarification is None else self._known(incident.clarification)
+        return None if incident.clarification is None else self.known(incident.clarification)
 
 
 def _policy(settings: OnCallSettings) -> Policy:

@@ -32,6 +32,7 @@ MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
 _NAMED = 8  # times as much
 _GOING_ON = 2  # times as much, for what goes on with a question in it
 AT_ONCE = 500  # events in one look
+_FEW = 4  # events that are read on the event loop
 _LARGE = 128 * 1024  # characters that are read beside the event loop
 _ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 _log = structlog.get_logger("clarify.intake")
@@ -173,11 +174,10 @@ class Inbox:
 
     async def waiting(self, after: int, limit: int = AT_ONCE) -> list[Item]:
         """Unprocessed events with an id above `after`, oldest first."""
-        rows = await self._store.read(
-            "select * from inbox where state = 'new' and id > :after order by id limit :limit",
-            after=after,
-            limit=limit,
-        )
+        sql = "select * from inbox where state = 'new' and id > :after order by id limit :limit"
+        rows = await self._store.find(sql, after=after, limit=_FEW)
+        if len(rows) == _FEW:
+            rows += await self._store.read(sql, after=rows[-1]["id"], limit=limit - _FEW)
         if sum(len(row["body"] or "") for row in rows) < _LARGE:
             return [_item(row) for row in rows]
         return await asyncio.to_thread(lambda: [_item(row) for row in rows])
@@ -205,7 +205,7 @@ class Inbox:
 
     async def done(self, ids: list[int]) -> None:
         """Mark events as processed: their content is dropped, their ids stay to recognize duplicates."""
-        await self._store.write(
+        await self._store.write_soon(
             lambda tx: tx.many(
                 "update inbox set state = 'done', body = null where id = :id", [{"id": each} for each in ids]
             )

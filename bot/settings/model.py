@@ -994,6 +994,10 @@ class Settings(Configuration):
     def on_call_named(self, name: str) -> OnCallSettings:
         return next(on_call for on_call in self.on_call if on_call.name == name)
 
+    def policy(self, name: str | None) -> OnCallSettings | None:
+        """An on-call policy; None if it is not configured any more."""
+        return next((each for each in self.on_call if each.name == name), None)
+
 
 class ShellSettings(Configuration):
     """What the shell needs: the file, and the secrets that are there. `file` is None where there is none.

@@ -139,6 +139,9 @@ class PostgreSQL:
                 found[at] = each
         return found
 
+    def glance(self, query: Query) -> None:
+        """Its server is asked for everything."""
+
     async def _fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         try:
             return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])

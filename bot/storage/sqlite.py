@@ -1,7 +1,7 @@
-"""SQLite: one file, one writer, one reader, one instance per file.
+"""SQLite: one file, one writer, one instance per file.
 
 WAL with synchronous=FULL: once `commit` returns, its data is on disk. What is asked for runs in the connection's thread in
-one go, since switching threads costs more than most statements.
+one go, since switching threads costs more than most statements. What an index finds is read where it is asked for.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -22,7 +23,7 @@ from watchfiles import awatch
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
-from core.clock import SystemClock
+from core.clock import Clock, SystemClock
 from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
@@ -30,18 +31,17 @@ _BUSY_MS = 2000
 _PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
 
 
+@dataclass(kw_only=True, eq=False)
 class SQLite:
     """An open file. A statement that it cannot do is a part's own exception; the disk's or a lock's is everybody's."""
 
-    def __init__(
-        self, writer: _Connection, reader: _Connection, lock: FileLock, path: Path, installation: str
-    ) -> None:
-        self.installation = installation
-        self.clock = SystemClock()
-        self._path = path
-        self._writer = writer
-        self._reader = reader
-        self._lock = lock
+    writer: _Connection
+    reader: _Connection
+    glances: sqlite3.Connection
+    lock: FileLock
+    path: Path
+    installation: str
+    clock: Clock = field(default_factory=SystemClock)
 
     @classmethod
     async def open(cls, path: Path) -> Self:
@@ -67,7 +67,17 @@ class SQLite:
                 writer = await _connect(path, undo)
                 await writer.run(partial(migrate, path=path))
                 rows = list(await writer.execute_fetchall("select id from installation"))
-                opened = cls(writer, await _connect(path, undo), lock, path, str(rows[0]["id"]))
+                reader = await _connect(path, undo)
+                glances = sqlite3.connect(path, timeout=0, isolation_level=None)
+                glances.row_factory = sqlite3.Row
+                opened = cls(
+                    writer=writer,
+                    reader=reader,
+                    glances=glances,
+                    lock=lock,
+                    path=path,
+                    installation=str(rows[0]["id"]),
+                )
             except OSError as error:
                 raise StorageError(f"{path} cannot be used as storage: {error.strerror}.") from error
             except sqlite3.Error as error:
@@ -84,13 +94,20 @@ class SQLite:
             StorageUnavailable: nothing was done.
         """
         try:
-            return await self._writer.run(partial(_run_all, works))
+            return await self.writer.run(partial(_run_all, works))
         except sqlite3.Error as error:
             raise StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
-        return await self._reader.run(partial(_fetch_all, queries))
+        return await self.reader.run(partial(_fetch_all, queries))
+
+    def glance(self, query: Query) -> list[Row] | None:
+        """None where it fails, or another process has the file to itself."""
+        try:
+            return self.glances.execute(*query).fetchall()
+        except sqlite3.Error:
+            return None
 
     @property
     def is_shared(self) -> bool:
@@ -137,20 +154,21 @@ class SQLite:
                 return
 
     async def _pragma(self, name: str) -> int:
-        rows = await self._reader.execute_fetchall(f"pragma {name}")
+        rows = await self.reader.execute_fetchall(f"pragma {name}")
         return int(next(iter(rows))[0])
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         """No other bot tells anything, as there is none; another process may have forgotten something."""
-        bell(self._path).touch(mode=0o600)
-        async for _ in awatch(bell(self._path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
+        bell(self.path).touch(mode=0o600)
+        async for _ in awatch(bell(self.path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
             yield [("forgotten", "")]
 
     async def close(self) -> None:
         """Close, let another instance in."""
-        await self._writer.close()
-        await self._reader.close()
-        self._lock.release()
+        self.glances.close()
+        await self.writer.close()
+        await self.reader.close()
+        self.lock.release()
 
 
 def bell(path: Path) -> Path:

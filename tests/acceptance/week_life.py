@@ -220,8 +220,9 @@ class Life:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        sqlite_of(self.store)._lock.release()
-        self.bot.base.ledger.close()
+        sqlite_of(self.store).lock.release()
+        sqlite_of(self.store).glances.close()
+        self.bot.ledger.close()
 
     async def stop(self) -> None:
         """As `bot.app.Bot.stop`."""
@@ -252,7 +253,7 @@ class Life:
 
     def _watch(self, store: Store) -> None:
         database = sqlite_of(store)
-        writer, reader = database._writer, database._reader
+        writer, reader = database.writer, database.reader
         assert isinstance(writer, InlineConnection)
         assert isinstance(reader, InlineConnection)
         self._connections = [writer, reader]

@@ -299,6 +299,7 @@ def _name_callers(counter: Counter, changes: list[str]) -> None:
     store = importlib.import_module("bot.storage.store").Store
     _replace(store, "write", write)
     _replace(store, "read", read)
+    _replace(store, "find", read)
 
 
 class _Core:

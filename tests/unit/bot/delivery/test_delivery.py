@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.delivery.messages import Fresh, Row
+from bot.delivery.messages import Fresh
 from bot.errors import StorageUnavailable
 from bot.storage.store import Store
 from core.clarification import Clarification, escalated
@@ -48,12 +48,12 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
 ) -> None:
     want, refused = world.messages.want, list[str]()
 
-    async def full_once(fresh: Iterable[Fresh]) -> list[Row]:
+    async def full_once(fresh: Iterable[Fresh]) -> None:
         wanted = list(fresh)
         if any(each.kind == "rollup" for each in wanted) and not refused:
             refused.extend(each.key for each in wanted)
             raise StorageUnavailable("full")
-        return await want(wanted)
+        await want(wanted)
 
     monkeypatch.setattr(world.messages, "want", full_once)
     for seq in range(1, 23):

@@ -64,7 +64,7 @@ async def test_trouble_is_no_link_and_not_kept(store: Store, monkeypatch: pytest
         raise StorageUnavailable
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "read", broken)
+        patch.setattr(store, "find", broken)
         assert await links.link("CLR-1-001") is None
     assert await links.link("CLR-1-001") == "https://slack.example/C1/1.0"
 

@@ -371,7 +371,7 @@ async def test_storage_that_cannot_be_read_has_to_wait(world: Room, monkeypatch:
     async def fail(*_: object, **__: object) -> None:
         raise StorageUnavailable
 
-    monkeypatch.setattr(world.store, "read", fail)
+    monkeypatch.setattr(world.store, "find", fail)
     assert isinstance(await world.deliver(KEY), Again)
 
 

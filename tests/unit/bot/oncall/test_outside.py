@@ -214,7 +214,7 @@ class Outage:
         self.bodies: list[str] = []
         self.alert = SlackOutageAlert(
             targets=targets,
-            send=self.send,
+            send_outside=self.send,
             connected=lambda: self.socket,
             probe=self.probe,
             clock=self.clock,

@@ -173,10 +173,10 @@ async def test_cursor_moves_with_the_event_also_for_duplicates(inbox: Inbox) -> 
 
 async def test_cursor_stays_when_the_event_was_not_stored(inbox: Inbox, store: Store) -> None:
     await put(inbox, cursor="1")
-    await sqlite_of(store)._writer.execute_fetchall("pragma query_only = on")
+    await sqlite_of(store).writer.execute_fetchall("pragma query_only = on")
     with pytest.raises(StorageUnavailable):
         await put(inbox, raw(event_id="evt_2", reply_token="rpl_2"), cursor="2")
-    await sqlite_of(store)._writer.execute_fetchall("pragma query_only = off")
+    await sqlite_of(store).writer.execute_fetchall("pragma query_only = off")
     assert await inbox.cursor("planner") == "1"
     assert len(await inbox.waiting(0)) == 1
 

@@ -230,7 +230,9 @@ async def test_p10_thread_of_a_post_in_doubt_is_read_whole_and_leaves_the_mark(
     record = await bot.open()
     about = (record.id, record.round, record.asked.producer, SESSION)
     card = Fresh("card:1", "card", AGENTS, *about, asker=AGENT)
-    (row,) = await bot.messages.want([card])
+    await bot.messages.want([card])
+    row = await bot.messages.get("card:1")
+    assert row is not None
     await bot.messages.intend(row, AGENTS, None, bot.clock.now().timestamp(), opens_thread=True)
     message = bot.renderer.card(record)
     posted = await bot.web.chat_postMessage(channel=AGENTS, text=message.text, blocks=message.blocks)

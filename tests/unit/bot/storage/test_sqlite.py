@@ -32,7 +32,7 @@ async def test_concurrent_writes_share_commits(store: Store) -> None:
         nonlocal commits
         commits += sql.lower() == "commit"
 
-    await sqlite_of(store)._writer.run(lambda db: db.set_trace_callback(count))
+    await sqlite_of(store).writer.run(lambda db: db.set_trace_callback(count))
     await asyncio.gather(*(store.run(INSERT, key=str(n)) for n in range(200)))
     assert len(await keys(store)) == 200
     assert commits <= 3
@@ -55,11 +55,11 @@ async def test_locked_by_somebody_else_is_unavailable_then_recovers(
 
 
 async def test_full_disk_is_unavailable_and_recovers(store: Store) -> None:
-    pages = await sqlite_of(store)._writer.execute_fetchall("pragma page_count")
-    await sqlite_of(store)._writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
+    pages = await sqlite_of(store).writer.execute_fetchall("pragma page_count")
+    await sqlite_of(store).writer.execute_fetchall(f"pragma max_page_count = {next(iter(pages))[0]}")
     with pytest.raises(StorageUnavailable, match="full"):
         await store.run(BIG, body="x" * 1_000_000)
-    await sqlite_of(store)._writer.execute_fetchall("pragma max_page_count = 1000000")
+    await sqlite_of(store).writer.execute_fetchall("pragma max_page_count = 1000000")
     await store.run(BIG, body="x" * 1_000_000)
 
 
