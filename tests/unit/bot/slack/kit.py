@@ -117,9 +117,9 @@ class Bot:
         self.unread = Unread(base.clock, self._released)
         self.catch_up = CatchUp()
         self.delivery: Any = whole.shown.delivery
-        self.delivery.say = self.say
+        self.delivery.say = self.say  # type: ignore[method-assign]
         if paged is not None:
-            setattr(board.incidents, "paged", paged)  # noqa: B010 - a method
+            board.incidents.paged = paged  # type: ignore[method-assign]
         slack = build(
             base,
             replace(board, pages=pages or board.pages, roster=roster or board.roster),
