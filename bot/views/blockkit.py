@@ -8,7 +8,7 @@ mrkdwn, all of it the bot's own. Source: docs.slack.dev, "Blocks", "Block elemen
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -34,37 +34,28 @@ OPTION = 75
 BUTTON = 75
 TITLE = 24
 CONFIRM_TEXT = 300
-_TEXTS = {
-    ("section", "text"): SECTION,
-    ("header", "text"): 150,
-    ("context", "elements"): 2000,
-    ("button", "text"): BUTTON,
-    ("option", "text"): OPTION,
-    ("input", "label"): 2000,
-    ("input", "hint"): 2000,
-    ("select", "placeholder"): 150,
-    ("confirm", "title"): 100,
-    ("confirm", "text"): CONFIRM_TEXT,
-    ("confirm", "confirm"): 30,
-    ("confirm", "deny"): 30,
-    ("modal", "title"): TITLE,
-    ("modal", "submit"): TITLE,
-    ("modal", "close"): TITLE,
-}
-_STRINGS = {
-    "value": {"button": 2000, "option": 150},
-    "accessibility_label": {"button": 75},
-    "url": {"button": 3000},
+_SELECT = {"placeholder": 150}
+# Characters of texts and strings, by the kind of what holds them.
+_LIMITS: dict[str, dict[str, int]] = {
+    "section": {"text": SECTION},
+    "header": {"text": 150},
+    "context": {"elements": 2000},
+    "button": {"text": BUTTON, "value": 2000, "url": 3000, "accessibility_label": 75},
+    "option": {"text": OPTION, "value": 150},
+    "input": {"label": 2000, "hint": 2000},
+    "confirm": {"title": 100, "text": CONFIRM_TEXT, "confirm": 30, "deny": 30},
+    "modal": {"title": TITLE, "submit": TITLE, "close": TITLE, "callback_id": 255, "private_metadata": 3000},
+    "home": {"callback_id": 255, "private_metadata": 3000},
+    **dict.fromkeys(("static_select", "multi_static_select", "number_input", "plain_text_input"), _SELECT),
 }
 _COUNTS = {
-    ("context", "elements"): 10,
-    ("actions", "elements"): 25,
-    ("radio_buttons", "options"): 10,
-    ("checkboxes", "options"): 10,
-    ("static_select", "options"): 100,
-    ("multi_static_select", "options"): 100,
+    "context": ("elements", 10),
+    "actions": ("elements", 25),
+    "radio_buttons": ("options", 10),
+    "checkboxes": ("options", 10),
+    "static_select": ("options", 100),
+    "multi_static_select": ("options", 100),
 }
-_SELECTS = ("static_select", "multi_static_select", "number_input", "plain_text_input")
 _ROWS = 10  # of each of an agent's texts on a card
 _RESERVE = 400  # numbering, labels such as "Context: ", rounding
 
@@ -337,91 +328,87 @@ def check_message(text: str, blocks: Sequence[Block]) -> None:
     Raises:
         RenderError: with the first thing that is wrong, and where; never the content.
     """
-    problems = list(_common(blocks, MESSAGE_BLOCKS))
+    check = _Check(blocks, MESSAGE_BLOCKS)
     if not 0 < size(text) <= TEXT_LIMIT:
-        problems.append(f"text has {size(text)} characters; expected 1 to {TEXT_LIMIT}")
-    total = text_size(blocks) + size(text)
+        check.problems.append(f"text has {size(text)} characters; expected 1 to {TEXT_LIMIT}")
+    total = check.text_size + size(text)
     if total > MESSAGE_BUDGET:
-        problems.append(f"the message has {total} characters in all; expected at most {MESSAGE_BUDGET}")
-    _raise(problems)
+        check.problems.append(f"the message has {total} characters in all; expected at most {MESSAGE_BUDGET}")
+    check.done()
 
 
-def check_view(view: Mapping[str, Any]) -> None:
+def check_view(view: Block) -> None:
     """Whether Slack would take a modal.
 
     Raises:
         RenderError: with the first thing that is wrong, and where; never the content.
     """
-    problems = list(_common(view["blocks"], VIEW_BLOCKS))
-    problems += _texts("view", "modal", view)
-    for key, limit in (("private_metadata", 3000), ("callback_id", 255)):
-        if size(view.get(key, "")) > limit:
-            problems.append(f"view.{key} is longer than {limit}")
+    check = _Check(view.get("blocks", []), VIEW_BLOCKS)
+    check.item("view", view)
     if json_size(view) > VIEW_BUDGET:
-        problems.append(f"the view has more than {VIEW_BUDGET} bytes as JSON")
-    _raise(problems)
+        check.problems.append(f"the view has more than {VIEW_BUDGET} bytes as JSON")
+    check.done()
 
 
-def text_size(blocks: Any) -> int:
-    """The characters of all text in blocks."""
-    if isinstance(blocks, dict):
-        return sum(
-            size(value) if key == "text" and isinstance(value, str) else text_size(value)
-            for key, value in blocks.items()
-        )
-    return sum(map(text_size, blocks)) if isinstance(blocks, list) else 0
+class _Check:
+    """One walk over blocks: what is wrong with them, and the characters of all their text."""
+
+    def __init__(self, blocks: Sequence[Block], most: int) -> None:
+        self.problems: list[str] = []
+        self.text_size = 0
+        self._actions: list[str] = []
+        if not 0 < len(blocks) <= most:
+            self.problems.append(f"{len(blocks)} blocks; expected 1 to {most}")
+        for index, block in enumerate(blocks):
+            self._walk(f"blocks[{index}]", block)
+        # The fields of a form are told apart by their blocks.
+        actions = [] if any(block.get("type") == "input" for block in blocks) else self._actions
+        for name, names in (
+            ("block_id", [each["block_id"] for each in blocks if "block_id" in each]),
+            ("action_id", actions),
+        ):
+            if len(set(names)) < len(names) or any(size(each) > 255 for each in names):
+                self.problems.append(f"{name}s are not unique, or longer than 255")
+
+    def done(self) -> None:
+        if self.problems:
+            raise RenderError(
+                f"Slack would refuse this: {self.problems[0]} (of {len(self.problems)} problems)."
+            )
+
+    def _walk(self, where: str, item: Block) -> None:
+        self.item(where, item)
+        for key, value in item.items():
+            if isinstance(value, str):
+                if key == "text":
+                    self.text_size += size(value)
+                elif key == "action_id":
+                    self._actions.append(value)
+            elif isinstance(value, dict):
+                self._walk(where, value)
+            elif isinstance(value, list):
+                for each in value:
+                    self._walk(where, each)
+
+    def item(self, where: str, item: Block) -> None:
+        """What is wrong with one block, element or object, without what it holds."""
+        kind = item.get("type") or ("option" if "value" in item else "confirm" if "deny" in item else "")
+        for key, most in _LIMITS.get(kind, {}).items():
+            if key not in item:
+                continue
+            for found in item[key] if isinstance(item[key], list) else (item[key],):
+                text = found if isinstance(found, str) else found["text"]
+                if not text.strip() or size(text) > most:
+                    self.problems.append(
+                        f"{where}: {key} of {kind} has {size(text)} characters; expected 1 to {most}"
+                    )
+        if kind in _COUNTS:
+            key, most = _COUNTS[kind]
+            count = len(item.get(key, ()))
+            if not 0 < count <= most:
+                self.problems.append(f"{where} has {count} {key} in {kind}; expected 1 to {most}")
 
 
 def json_size(value: Any) -> int:
     """Bytes as JSON in pure ASCII, the longest form that a client may send."""
     return len(json.dumps(value, separators=(",", ":")))
-
-
-def _raise(problems: Sequence[str]) -> None:
-    if problems:
-        raise RenderError(f"Slack would refuse this: {problems[0]} (of {len(problems)} problems).")
-
-
-def _common(blocks: Sequence[Block], most: int) -> Iterator[str]:
-    if not 0 < len(blocks) <= most:
-        yield f"{len(blocks)} blocks; expected 1 to {most}"
-    ids = [block["block_id"] for block in blocks if "block_id" in block]
-    actions = [item["action_id"] for item in _walk(blocks) if "action_id" in item and "block_id" not in item]
-    messages = len({block.get("type") for block in blocks} & {"input"}) == 0
-    for name, names in (("block_id", ids), ("action_id", actions if messages else [])):
-        if len(set(names)) < len(names) or any(size(each) > 255 for each in names):
-            yield f"{name}s are not unique, or longer than 255"
-    for index, block in enumerate(blocks):
-        for item in _walk(block):
-            yield from _item(f"blocks[{index}]", item)
-
-
-def _walk(value: Any) -> Iterator[Block]:
-    if isinstance(value, dict):
-        yield value
-        for child in value.values():
-            yield from _walk(child)
-    elif isinstance(value, list):
-        for child in value:
-            yield from _walk(child)
-
-
-def _item(where: str, item: Block) -> Iterator[str]:
-    kind = item.get("type") or ("option" if "value" in item else "confirm" if "deny" in item else "")
-    kind = str(kind)
-    yield from _texts(where, "select" if kind in _SELECTS else kind, item)
-    for (of, key), most in _COUNTS.items():
-        if of == kind and not 0 < len(item[key]) <= most:
-            yield f"{where} has {len(item[key])} {key} in {kind}; expected 1 to {most}"
-    for key, limits in _STRINGS.items():
-        if kind in limits and size(item.get(key, "")) > limits[kind]:
-            yield f"{where}: {key} of {kind} is longer than {limits[kind]}"
-
-
-def _texts(where: str, kind: str, item: Mapping[str, Any]) -> Iterator[str]:
-    for (of, key), most in _TEXTS.items():
-        if of != kind or key not in item:
-            continue
-        for found in item[key] if isinstance(item[key], list) else [item[key]]:
-            if not found["text"].strip() or size(found["text"]) > most:
-                yield f"{where}: {key} of {kind} has {size(found['text'])} characters; expected 1 to {most}"

@@ -31,7 +31,7 @@ BLANK = "(blank)"
 _LINE_ENDS = re.compile("\r\n|[\r\u0085\u2028\u2029]")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _TORN_ENTITY = re.compile(r"&[a-z]{0,3}$")
 _TORN_END = re.compile(r"^[a-z]{0,3};")
 _ENTITY = re.compile(r"&(?:amp|lt|gt);")
@@ -92,6 +92,8 @@ def cleaned(text: str) -> str:
     """No control characters but newline and tab, no bidi overrides or embeddings, no unbalanced isolates, no lone
     surrogates. For what programs read; people are shown `plain`. May be empty.
     """
+    if text.isascii() and text.isprintable():  # the most
+        return text
     return _balanced(_CONTROLS.sub("", _LINE_ENDS.sub("\n", _SURROGATES.sub("\ufffd", text))))
 
 
@@ -377,7 +379,7 @@ def isolate(text: str, *, rtl: bool = False) -> str:
         text: any; isolates of its own are kept in pairs only, and what they hold needs no other.
         rtl: whether it is known to read from right to left; else its first letter says.
     """
-    if not rtl and not _RTL.search(text):
+    if not rtl and (text.isascii() or not _RTL.search(text)):
         return text
     return "\n".join(_isolated(each, rtl=rtl) for each in _balanced(text).split("\n"))
 
@@ -554,7 +556,7 @@ def _whole_words(text: str, limit: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return re.sub("[&<>]", lambda match: _ENTITIES[match[0]], text)
+    return text.translate(_ENTITIES)
 
 
 def _fitting(piece: str, limit: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Drafts → templates → Block Kit that Slack takes. The only loader of the message templates.
 
-What is shown, and in which order, the other modules of this folder decide; the templates say how each part looks in Block
-Kit, and every value in them is JSON-encoded; the result is sealed, parsed and checked before it leaves.
+The other modules of this folder decide what is shown, and in which order. The template has a macro for each kind of part,
+which says how it looks in Block Kit; the result is sealed and checked before it leaves.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import PackageLoader, StrictUndefined
+from jinja2.nativetypes import NativeEnvironment
 
 from bot.errors import BadPress, RenderError
 from bot.views import blockkit, card, forms
@@ -24,6 +26,8 @@ from core.clarification import Clarification
 
 _log = structlog.get_logger("clarify.render")
 _NOT_WHOLE = "Slack cannot show all of this, so it cannot be accepted here. Reject it, or have the agent ask for less at a time."
+_NO_VALUE: tuple[object, ...] = (None, "", [])
+_encoded = json.JSONEncoder(sort_keys=True).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +42,33 @@ class Message:
     more: tuple[str, ...] = ()
 
 
+class _Layouts(NativeEnvironment):
+    """Templates whose macros yield values: what a macro says is its one value as it is, never text that is read as one."""
+
+    @staticmethod
+    def concat(values: Iterable[Any]) -> Any:
+        (value,) = values
+        return value
+
+
+def _given(block: Block) -> Block:
+    """Without the keys that have no value."""
+    return {key: value for key, value in block.items() if value not in _NO_VALUE}
+
+
+def _each(macro: Callable[[Any], Block], items: Iterable[Any]) -> list[Block]:
+    return [macro(item) for item in items]
+
+
 @functools.cache
-def _templates() -> tuple[Template, Template]:
-    """The templates of messages and of views, compiled: once, for that takes longer than most messages."""
-    made = Environment(
-        loader=PackageLoader("templates", package_path=""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        auto_reload=False,
+def _layouts() -> Mapping[str, Callable[..., Any]]:
+    """The templates' macros by name, compiled: once, for that takes longer than most messages."""
+    made = _Layouts(
+        loader=PackageLoader("templates", package_path=""), undefined=StrictUndefined, auto_reload=False
     )
-    return made.get_template("slack/blocks.json.j2"), made.get_template("slack/view.json.j2")
+    made.globals.update(given=_given, each=_each)
+    module = made.get_template("slack/blocks.json.j2").module
+    return {name: macro for name, macro in vars(module).items() if callable(macro)}
 
 
 class Renderer:
@@ -58,7 +79,7 @@ class Renderer:
 
     def __init__(self, installation: str = "") -> None:
         self._installation = installation
-        self._blocks, self._view = _templates()
+        self._layouts = _layouts()
 
     def card(
         self,
@@ -113,11 +134,11 @@ class Renderer:
         Raises:
             RenderError: it breaks a limit of Slack's: a fault of ours.
         """
-        blocks: list[Block] = json.loads(self._blocks.render(parts=_shown(draft.parts)))
-        if self._installation:
-            seal_controls(self._installation, blocks)
+        blocks = self._laid_out(draft.parts)
         for index, block in enumerate(blocks):
-            block["block_id"] = f"{draft.stem}.{_digest(block)}.{index}"
+            # Tells apart what changed without a new revision: other writers of ledgers need not count.
+            digest = hashlib.sha256(_encoded(block).encode()).hexdigest()[:8]
+            block["block_id"] = f"{draft.stem}.{digest}.{index}"
         blockkit.check_message(draft.text, blocks)
         return Message(draft.text, blocks, draft.more)
 
@@ -127,20 +148,14 @@ class Renderer:
         Raises:
             RenderError: it breaks a limit of Slack's: a fault of ours.
         """
-        made: dict[str, Any] = json.loads(self._view.render(view=view, parts=_shown(view.parts)))
-        if self._installation:
-            seal_controls(self._installation, made["blocks"])
-            if view.press:
-                made["private_metadata"] = seal(self._installation, view.press)
+        press = seal(self._installation, view.press) if self._installation and view.press else view.press
+        made: dict[str, Any] = self._layouts["view"](replace(view, press=press), self._laid_out(view.parts))
         blockkit.check_view(made)
         return made
 
-
-def _shown(parts: tuple[Part, ...]) -> list[Part]:
-    """Without rows that hold nothing."""
-    return [part for part in parts if part]
-
-
-def _digest(block: Block) -> str:
-    """Tells apart what changed without a new revision: other writers of ledgers need not count."""
-    return hashlib.sha256(json.dumps(block, sort_keys=True).encode()).hexdigest()[:8]
+    def _laid_out(self, parts: Iterable[Part]) -> list[Block]:
+        """The blocks of the parts, without rows that hold nothing."""
+        blocks = [self._layouts[part.kind](part) for part in parts if part]
+        if self._installation:
+            seal_controls(self._installation, blocks)
+        return blocks

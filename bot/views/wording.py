@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -87,7 +88,7 @@ _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 TAMPERED = "Tampered with: another program changed this after it was decided. The bot no longer hands it out as an answer."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Round:
     """One round of a clarification: `record` as it was at round `number`; `asked` and `question` are those of that round.
 
@@ -102,13 +103,13 @@ class Round:
     stage: Stage
     asks_an_agent: bool = False
 
-    @property
+    @cached_property
     def agent(self) -> str:
         """The agent's name on one line, as plain text."""
         named = self.asked.agent_name or self.asked.agent_id or self.record.from_
         return name_of(named)
 
-    @property
+    @cached_property
     def target(self) -> str:
         """Whom it is put to, on one line, as plain text; empty where that is just people."""
         to = inert.line(self.record.to)
@@ -124,14 +125,14 @@ class Round:
         """The background that the agent gave; empty where there is none."""
         return inert.plain(self.asked.context or "").strip()
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """The choices' labels on one line each, as plain text; never empty ones."""
         if "multiple_choice" not in self.asked.kinds:
             return ()
         return tuple(inert.named(option.label) for option in self.asked.choices)
 
-    @property
+    @cached_property
     def numbered(self) -> str:
         """All choices in full, numbered, one a line, with what the agent says of each."""
         about = self.described or ("",) * len(self.labels)
@@ -140,7 +141,7 @@ class Round:
         )
         return "\n".join(f"{n}. {each}" for n, each in enumerate(said, 1))
 
-    @property
+    @cached_property
     def described(self) -> tuple[str, ...]:
         """What the agent says of each choice, on one line; nothing at all where it says nothing of any."""
         direct = self.asked.direct
