@@ -504,7 +504,6 @@ class Bot:
             asyncio.ensure_future(stop.wait()),
             self._died,
             self.shown.lanes.failed,
-            self.told.replies.failed,
             self.told.intake.failed,
         }
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -519,7 +518,7 @@ class Bot:
         """Accept nothing more, finish what is running, close. What is left is found again on the next start."""
         _log.info("stopping")
         await self.slack.app.stop()
-        await self.told.replies.close()  # of the last clicks, while producers can be reached
+        await self.told.replies.outbox.close()  # of the last clicks, while producers can be reached
         if self._http is not None:
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
@@ -535,7 +534,7 @@ class Bot:
         await self.agent_status.settle()
         self.agent_status.close()
         await self.told.intake.close()
-        await self.told.replies.close()
+        await self.told.replies.outbox.close()
         await self.shown.lanes.close()
         await self.base.web.close()
         if self.webhooks is not None:

@@ -89,7 +89,11 @@ def build(
             clock=clock,
         ),
         erasing=Erasing(
-            store=base.store, client=base.web, clock=clock, redraw=partial(delivery.send, post=False)
+            store=base.store,
+            client=base.web,
+            clock=clock,
+            rng=base.rng,
+            redraw=partial(delivery.send, post=False),
         ),
     )
 

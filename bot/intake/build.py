@@ -90,7 +90,7 @@ def build(
         audiences=base.audiences,
         index=base.index,
         notices=notices,
-        replies_settled=replies.settled,
+        replies_settled=replies.outbox.settled,
         seen=seen,
         clock=clock,
         outage=outage,

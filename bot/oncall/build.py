@@ -94,7 +94,7 @@ def build(base: Base, board: Board, delivery: Delivery, on_change: Callable[[], 
     outside = Outside(
         outside_pagers(settings), settings.secrets.by_variable, base.telemetry, acting=base.store.acting
     )
-    escalations = Escalations(incidents, policies, ledger, base.index, clock)
+    escalations = Escalations(incidents, ledger, base.index, clock)
     fallback = settings.slack.fallback_channel or settings.route_for("").channel
     return OnCall(
         outside=outside,

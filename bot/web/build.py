@@ -52,7 +52,7 @@ def build(
         backlog=lambda: told.inbox.backlog(clock.now()),
         producers=producers.status,
         slack_connected=lambda: app.connected,
-        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: told.replies.length},
+        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: len(told.replies.outbox)},
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
     needed = [

@@ -229,7 +229,7 @@ class Life:
         for part in self.parts:
             part.cancel()
         await asyncio.gather(*self.parts, return_exceptions=True)
-        await self.bot.told.replies.close()
+        await self.bot.told.replies.outbox.close()
         await self.bot.shown.lanes.close()
         await self.store.close()
         self.die()
