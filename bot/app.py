@@ -407,7 +407,6 @@ class Bot:
             asyncio.ensure_future(stop.wait()),
             self._died,
             self.delivery.lanes.failed,
-            self.replies.failed,
             self.intake.failed,
         }
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -422,7 +421,7 @@ class Bot:
         """Accept nothing more, finish what is running, close. What is left is found again on the next start."""
         _log.info("stopping")
         await self.slack.stop()
-        await self.replies.close()  # of the last clicks, while producers can be reached
+        await self.replies.outbox.close()  # of the last clicks, while producers can be reached
         if self._http is not None:
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
@@ -438,7 +437,7 @@ class Bot:
         await self.agent_status.settle()
         self.agent_status.close()
         await self.intake.close()
-        await self.replies.close()
+        await self.replies.outbox.close()
         await self.delivery.lanes.close()
         await self.web.close()
         if self.webhooks is not None:
@@ -529,7 +528,7 @@ class Bot:
         outside = Outside(
             outside_pagers(settings), settings.secrets.by_variable, self.telemetry, acting=self.store.acting
         )
-        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, clock)
+        self.escalations = Escalations(self.incidents, self.ledger, self.index, clock)
         self.quorum = Quorum(
             settings=settings, people=self.people, router=self.router, ledger=self.ledger, clock=clock
         )
@@ -693,7 +692,7 @@ class Bot:
             audiences=self.audiences,
             index=self.index,
             notices=self.notices,
-            replies_settled=self.replies.settled,
+            replies_settled=self.replies.outbox.settled,
             seen=self._event_seen,
             clock=self.clock,
             outage=self.ledger_outage,
@@ -771,6 +770,7 @@ class Bot:
             store=self.store,
             client=self.web,
             clock=self.clock,
+            rng=self.rng,
             redraw=partial(self.delivery.send, post=False),
         )
 
@@ -1061,7 +1061,10 @@ class Bot:
             backlog=lambda: self.inbox.backlog(self.clock.now()),
             producers=self.producers.status,
             slack_connected=lambda: self.slack.connected,
-            queues={"delivery": lambda: self.delivery.lanes.length, "replies": lambda: self.replies.length},
+            queues={
+                "delivery": lambda: self.delivery.lanes.length,
+                "replies": lambda: len(self.replies.outbox),
+            },
             webhooks=self.webhooks.waiting if self.webhooks is not None else None,
         )
         needed = [

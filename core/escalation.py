@@ -29,6 +29,7 @@ from core.hours import Hours
 LAST_RESORT = -1
 IncidentState = Literal["paging", "taken", "snoozed", "closed"]
 _SNOOZE = timedelta(minutes=10)
+_ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 _SET_BACK = timedelta(minutes=1)  # less than this is waited for
 
 WORDS_LIMIT = 1500
@@ -292,6 +293,21 @@ class Wanted:
     next_at: datetime | None
     holder: str | None
     state: IncidentState
+
+
+def is_news(held: Taken | Handed, history: Sequence[Happening], now: datetime) -> bool:
+    """Whether a log lacks who took a question, or was handed it, as its record says at `now`: records may be read late, and
+    again. A log that is ahead of the clock was written before the clock was set back.
+    """
+    last = next((each for each in reversed(history) if isinstance(each, (Taken, Handed))), None)
+    if last is None:
+        return True
+    is_same = isinstance(last, type(held)) and last.user == held.user
+    if is_same and abs(held.at - last.at) <= _ROUNDING:
+        return False
+    if last.at > now:
+        return True
+    return held.at > last.at if is_same else held.at >= last.at - _ROUNDING
 
 
 def wanted(policy: Policy, history: Sequence[Happening], now: datetime) -> Wanted:

@@ -7,24 +7,21 @@ kept, the newest of each clarification, and worked off in the pager's rounds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from itertools import islice
 
 import structlog
 
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incident, Incidents, OpenIncident
-from bot.oncall.roster import Policies
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError
-from core.escalation import Handed, Happening, NewIncident, Taken
+from core.escalation import Handed, NewIncident, Taken, is_news
 from core.index import Index, Summary, summarize
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
-_ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
 # Kinds that are about a clarification only as long as it is open.
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
@@ -34,7 +31,6 @@ class Escalations:
     """Collects changed clarifications, and brings the incidents in line with them in `work`."""
 
     incidents: Incidents
-    policies: Policies
     ledger: Ledger
     index: Index
     clock: Clock
@@ -102,10 +98,8 @@ class Escalations:
         each = self.incidents.open_of(key)
         if each is None:
             return
-        if (news := await self._unknown(summary, each)) is not None:
-            await self.incidents.happened([(each.incident.id, news)])
-        else:
-            self.incidents.touch([each.incident])
+        self.incidents.touch([each.incident])
+        await self._follow_holder(summary, each)
 
     async def _begin(self, key: str, summary: Summary) -> None:
         """Its ledger was gone for a while, so it was closed; now that the ledger is back, somebody has to take it."""
@@ -120,23 +114,22 @@ class Escalations:
         if key_of(summarize(record)) == key:
             await self.incidents.raise_(new, anew=True)
 
-    async def _unknown(self, summary: Summary, each: OpenIncident) -> Happening | None:
-        """What the ledger says about its holder and the log does not."""
+    async def _follow_holder(self, summary: Summary, each: OpenIncident) -> None:
+        """Take in who has the question by its record, if we wrote that."""
         if summary.taken_by is None and summary.handed_to is None:
-            return None
-        news = unknown(summary, each, self.clock.now())
-        if news is None and self.policies.wants_of(each).state == "taken":
-            return None
+            return
         try:
             record = await self.ledger.find(summary.id, summary.issue)
         except ClarifyError as error:
             _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
-            return None
-        if not await self.ledger.is_held(record):
+            return
+        held = held_in(record)
+        if held is None or not is_news(held, each.history, self.clock.now()):
+            return
+        if await self.ledger.is_held(record):
+            await self.incidents.follow([(each.incident.id, held)])
+        else:
             _log.warning("another program claimed a question for someone; paging continues", id=summary.id)
-            return None
-        # The same person as the log knows, who does not have it any more as it knows: was it taken again?
-        return news or again(record, each, self.clock.now())
 
 
 def _incident(key: str, summary: Summary) -> NewIncident:
@@ -167,27 +160,9 @@ def key_of(summary: Summary) -> str | None:
     return f"escalated:{summary.id}:{summary.round}:{since}"
 
 
-def again(record: Clarification, each: OpenIncident, now: datetime) -> Happening | None:
-    """Whether somebody took it, or was handed it, once more than the log knows (pure)."""
-    last = _last(each)
+def held_in(record: Clarification) -> Taken | Handed | None:
+    """Who has it by its record, or was handed it (pure)."""
     asked = record.asked
-    holder = asked.taken_by or asked.handed_to
-    if holder is None or last is None or holder.at <= last.at + _ROUNDING:
-        return None
-    return Taken(now, holder.user) if asked.taken_by is not None else Handed(now, holder.user, "")
-
-
-def _last(each: OpenIncident) -> Taken | Handed | None:
-    return next((h for h in reversed(each.history) if isinstance(h, (Taken, Handed))), None)
-
-
-def unknown(summary: Summary, each: OpenIncident, now: datetime) -> Happening | None:
-    """What the ledger says about its holder and the log does not (pure)."""
-    last = _last(each)
-    if summary.taken_by is not None:
-        known = isinstance(last, Taken) and last.user == summary.taken_by
-        return None if known else Taken(now, summary.taken_by)
-    if summary.handed_to is not None:
-        known = isinstance(last, Handed) and last.user == summary.handed_to
-        return None if known else Handed(now, summary.handed_to, "")
-    return None
+    if asked.taken_by is not None:
+        return Taken(asked.taken_by.at, asked.taken_by.user)
+    return Handed(asked.handed_to.at, asked.handed_to.user, "") if asked.handed_to is not None else None

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import structlog
 
@@ -30,6 +30,7 @@ from core.escalation import (
     Paged,
     Snoozed,
     Taken,
+    is_news,
 )
 from core.records import FORGOTTEN, Subject
 
@@ -212,6 +213,36 @@ class Incidents:
                 self._drop(incident)
         self.changed([incident for incident, _ in entries])
 
+    async def follow(self, holders: Sequence[tuple[int, Taken | Handed]]) -> None:
+        """Keep who took incidents, or was handed them, as the records say, unless their logs have that already, or have
+        something newer. Durable when this returns.
+        """
+        now = self.clock.now()
+
+        def work(tx: Tx) -> list[tuple[int, Happening]]:
+            news: list[tuple[int, Happening]] = []
+            for incident, held in holders:
+                # Locks the row: of two bots that follow the same record one writes.
+                if not tx.run(
+                    "update incidents set kind = kind where id = :id and closed_at is null", id=incident
+                ):
+                    continue
+                rows = tx.rows(
+                    """select * from incident_log where incident = :incident and what in ('taken', 'handed')
+                       order by id desc limit 1""",
+                    incident=incident,
+                )
+                if is_news(held, [_happening(row) for row in rows], now):
+                    append(tx, incident, held)
+                    news.append((incident, held))
+            return news
+
+        news = await self.store.write(work)
+        for incident, held in news:
+            if (each := self._open.get(incident)) is not None:
+                each.note(held)
+        self.changed([incident for incident, _ in news])
+
     async def take(self, incidents: Sequence[int], user: str) -> set[int]:
         """Close incidents that `user` took, and return those that were open until now. Durable when this returns.
 
@@ -379,12 +410,18 @@ def kind_of(key: str) -> Kind:
 
 def append(tx: Tx, incident: int, happening: Happening, page: int | None = None) -> None:
     """Write what happened to an incident into its log, within somebody else's transaction."""
+    until = happening.until.timestamp() if isinstance(happening, Snoozed) else None
     tx.run(
         """insert into incident_log (incident, at, what, step, user_id, done_by, until, page)
            values (:incident, :at, :what, :step, :user, :done_by, :until, :page)""",
         incident=incident,
+        at=happening.at.timestamp(),
+        what=_WHAT[type(happening)],
+        step=getattr(happening, "step", None),
+        user=getattr(happening, "user", None),
+        done_by=getattr(happening, "by", None),
+        until=until,
         page=page,
-        **_row(happening)._asdict(),
     )
     tx.tell("incident", incident)
 
@@ -400,64 +437,35 @@ def moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-class _LogRow(NamedTuple):
-    """One row of `incident_log`."""
-
-    at: float
-    what: str
-    step: int | None = None
-    user: str | None = None
-    done_by: str | None = None
-    until: float | None = None
-
-
-def _row(happening: Happening) -> _LogRow:  # noqa: PLR0911 - a table
-    at = happening.at.timestamp()
-    match happening:
-        case Began():
-            return _LogRow(at, "began")
-        case Paged(step=step):
-            return _LogRow(at, "sent", step)
-        case Failed(step=step):
-            return _LogRow(at, "failed", step)
-        case Taken(user=user):
-            return _LogRow(at, "taken", user=user)
-        case Handed(user=user, by=by):
-            return _LogRow(at, "handed", user=user, done_by=by)
-        case Snoozed(until=until, by=by):
-            return _LogRow(at, "snoozed", done_by=by, until=until.timestamp())
-        case NotMine(by=by):
-            return _LogRow(at, "not mine", done_by=by)
-        case IncidentClosed():
-            return _LogRow(at, "closed")
+_LOGGED: Mapping[str, type[Happening]] = {
+    "began": Began,
+    "sent": Paged,
+    "failed": Failed,
+    "taken": Taken,
+    "handed": Handed,
+    "snoozed": Snoozed,
+    "not mine": NotMine,
+    "closed": IncidentClosed,
+}
+_WHAT = {kind: what for what, kind in _LOGGED.items()}
 
 
-def _happening(row: Row) -> Happening:  # noqa: PLR0911 - a table
-    """The happening that `_row` wrote.
+def _happening(row: Row) -> Happening:
+    """The happening that `append` wrote.
 
     Raises:
         ValueError: the row is of another release.
     """
-    at = moment(row["at"])
-    match row["what"]:
-        case "began":
-            return Began(at)
-        case "sent":
-            return Paged(at, row["step"])
-        case "failed":
-            return Failed(at, row["step"])
-        case "taken":
-            return Taken(at, row["user_id"])
-        case "handed":
-            return Handed(at, row["user_id"], row["done_by"] or "")
-        case "snoozed":
-            return Snoozed(at, moment(row["until"]), row["done_by"] or "")
-        case "not mine":
-            return NotMine(at, row["done_by"] or "")
-        case "closed":
-            return IncidentClosed(at)
-        case what:
-            raise ValueError(f"the page log has an entry of kind {what!r} from another release")
+    if (kind := _LOGGED.get(row["what"])) is None:
+        raise ValueError(f"the page log has an entry of kind {row['what']!r} from another release")
+    given: dict[str, Any] = {
+        "at": moment(row["at"]),
+        "step": row["step"],
+        "user": row["user_id"],
+        "by": row["done_by"] or "",
+        "until": None if row["until"] is None else moment(row["until"]),
+    }
+    return kind(**{each.name: given[each.name] for each in fields(kind)})
 
 
 def _incident(row: Row) -> Incident:

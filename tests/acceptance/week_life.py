@@ -219,7 +219,7 @@ class Life:
         for part in self.parts:
             part.cancel()
         await asyncio.gather(*self.parts, return_exceptions=True)
-        await self.bot.replies.close()
+        await self.bot.replies.outbox.close()
         await self.bot.delivery.lanes.close()
         await self.store.close()
         self.die()

@@ -16,7 +16,7 @@ from bot.people.access import Person
 from bot.settings.load import parse_settings, prepare_folders
 from bot.slackapi import Place
 from bot.views.codec import PagePress, PageVerb, Press, Verb
-from bot.views.reaction import Reaction
+from bot.views.reaction import Reaction, Recorded, Tell
 from core.answers import from_text
 from core.approvals import version_of
 from core.clarification import Clarification, Decider, NotOpen
@@ -288,8 +288,8 @@ class World:
         while reaction is None:
             life, began = await self._there(), self._loop.time()
             reaction = await life.do(self._pressed(life, clarification, user, verb))
-            confirmed = reaction is not None and (
-                reaction.record is not None or reaction.text.startswith(_OWNED.get(verb, ()))
+            confirmed = isinstance(reaction, Recorded) or (
+                isinstance(reaction, Tell) and reaction.text.startswith(_OWNED.get(verb, ()))
             )
             act = CardAct(began, self._loop.time(), user, verb, clarification, confirmed)
             self.story.card_acts.append(act)
@@ -375,7 +375,7 @@ class World:
             reaction = await life.do(life.bot.page_actions.submit_hand(press, to, person))
         else:
             reaction = await life.do(life.bot.page_actions.press(press, person))
-        confirmed = reaction is not None and _DONE[verb] in (reaction.text or "")
+        confirmed = isinstance(reaction, Tell) and _DONE[verb] in reaction.text
         self.story.acts.append(Act(began, self._loop.time(), user, verb, page, confirmed))
         if verb == "take" and confirmed and self.plan.draw("then", page, user) < 0.5:
             await asyncio.sleep(8 * MINUTE * self.plan.draw("answers", page, user))

@@ -31,6 +31,7 @@ from core.escalation import (
     changes_at,
     escalation_words,
     in_force,
+    is_news,
     quiet_until,
     turn,
     turn_until,
@@ -680,3 +681,26 @@ def test_words_are_never_longer_than_their_limit(
     circle[1::2] = [answered(each, Answer(question, question), ADE, LATER) for each in circle[1::2]]
     for why in WHYS:
         assert 0 < len(escalation_words(found, why, circle)) <= WORDS_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("logged", "held", "now", "is_new"),
+    [
+        (None, Taken(at(5), "U1"), 6, True),
+        (Taken(at(5), "U1"), Taken(at(5), "U1"), 6, False),  # read again
+        (Taken(at(5), "U1"), Taken(at(9), "U1"), 9, True),  # taken again
+        (Taken(at(7), "U1"), Taken(at(5), "U1"), 8, False),  # as earlier releases logged it: late
+        (Taken(at(5), "U1"), Handed(at(6), "U1", ""), 6, True),
+        (Handed(at(5), "U2", "U1"), Handed(at(5), "U2", ""), 6, False),  # by the page, then by the record
+        (Handed(at(5), "U2", "U1"), Taken(at(6), "U2"), 6, True),
+        (Taken(at(9), "U2"), Taken(at(5), "U1"), 10, False),  # read late
+        (Taken(at(65), "U1"), Taken(at(65), "U1"), 5, False),  # the clock was set back
+        (Taken(at(65), "U1"), Taken(at(5), "U1"), 5, True),
+        (Taken(at(65), "U1"), Taken(at(5), "U2"), 5, True),
+    ],
+)
+def test_holder_of_a_record_is_logged_once(
+    logged: Taken | Handed | None, held: Taken | Handed, now: int, is_new: bool
+) -> None:
+    history = [Began(at(0)), *([logged] if logged else []), NotMine(at(6), "U3")]
+    assert is_news(held, history, at(now)) is is_new

@@ -302,7 +302,7 @@ class World:
             lanes=messenger.lanes,
             clock=self.clock,
         )
-        self.escalations = Escalations(self.incidents, self.policies, self.ledger, self.index, self.clock)
+        self.escalations = Escalations(self.incidents, self.ledger, self.index, self.clock)
         self.pager = Pager(
             incidents=self.incidents,
             pages=self.pages,
