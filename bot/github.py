@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
-from math import inf
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -30,17 +29,18 @@ import structlog
 from pydantic import SecretStr
 
 from bot.checks import CheckResult, right, wrong
-from bot.errors import StorageUnavailable
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, HttpAnswer, HttpClient, retry_after, words
+from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from bot.settings.model import GithubSettings
 from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
 from bot.views.inert import clip, line, plain, size
+from core.archive import FIRST_RESERVED
 from core.clarification import Clarification, Entry
-from core.clock import Clock, Pace, backoff, event_or_time, iso
-from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
+from core.clock import Clock, Pace, backoff, iso
+from core.errors import LedgersAway, LedgerUnreadable
 from core.index import Summary
-from core.ledger import FIRST_RESERVED, Ledger
+from core.ledger import Ledger
 from core.records import Raw, Subject, parse
 
 _log = structlog.get_logger("clarify.github")
@@ -65,12 +65,14 @@ LABELS = {
 }
 # GitHub ends a request after 10 s: a comment whose outcome is not known is there by then, or will never be.
 SETTLED_AFTER = 15.0
-_STORAGE_RETRY = 1.0  # seconds
-_AFTER_A_DEFECT = 60.0
+_BACKOFF = Backoff(first=2.0, longest=300.0, spread=0.5)
 
 
 class GithubSync:
-    """Runs the mirroring: `restore` once, then `run` until cancelled; `record_changed` at any time."""
+    """Brings issues in line with their ledgers: `restore` once, then `run` until cancelled; `record_changed` at any time.
+
+    An issue is owed something while it differs from its ledger: what was posted is in the storage.
+    """
 
     def __init__(
         self,
@@ -82,26 +84,26 @@ class GithubSync:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        self._settings = settings
-        self._token = token
+        self._mention = settings.mention
         self._ledger = ledger
         self._memory = _Memory(store, settings.repo)
-        self._acting = store.acting
         self._clock = clock
-        self._rng = rng
-        self._due: dict[int, float] = {}  # issue → not before
-        self._failures: dict[int, int] = {}
-        self._busy = False
-        self._wake = asyncio.Event()
-
-    @property
-    def idle(self) -> bool:
-        """Whether GitHub shows what is in the ledgers, as far as it takes it."""
-        return not (self._due or self._busy)
+        self._http = HttpClient(token.get_secret_value())
+        self._api = GithubApi(self._http, settings, clock, rng, store.acting)
+        self._listed: set[int] = set()  # issues whose comments we know
+        self._created: set[str] = set()  # labels
+        self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
+        self._reported: dict[int, str] = {}
+        self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=clock, rng=rng)
 
     def record_changed(self, summary: Summary) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
-        self._add(summary.issue)
+        self._put(summary.issue)
+
+    def _put(self, issue: int) -> None:
+        """Numbers of the reserved range are made up for sessions: there is no such issue."""
+        if 0 < issue < FIRST_RESERVED:
+            self.outbox.put(issue)
 
     async def restore(self, summaries: Iterable[Summary]) -> None:
         """Queue everything to be compared again: what is open, what was begun, and what others wrote meanwhile.
@@ -111,112 +113,38 @@ class GithubSync:
         """
         self._since = await self._memory.begin(self._clock.now().timestamp())
         for summary in summaries:
-            self._add(summary.issue)
+            self._put(summary.issue)
         for issue in await self._memory.unsettled():
-            self._add(issue)
+            self._put(issue)
         try:
             written = await self._ledger.live()
         except LedgersAway as error:
             _log.warning("cannot check the ledgers for new entries", reason=str(error))
             return
         for issue in written:
-            self._add(issue)
+            self._put(issue)
 
     async def run(self) -> None:
         """Mirror what is due, until cancelled."""
-        async with HttpClient(self._token.get_secret_value()) as http:
-            reconciler = _Reconciler(
-                GithubApi(http, self._settings, self._clock, self._rng, self._acting),
-                self._memory,
-                self._since,
-                ledger=self._ledger,
-                clock=self._clock,
-                mention=self._settings.mention,
-            )
-            while True:
-                self._wake.clear()
-                now = self._clock.steady()
-                issue = next((issue for issue, due in self._due.items() if due <= now), None)
-                if issue is None:
-                    first = min(self._due.values(), default=inf)
-                    await event_or_time(self._clock, self._wake, first - now)
-                else:
-                    del self._due[issue]
-                    await self._reconcile(reconciler, issue)
+        async with self._http:
+            await self.outbox.run()
 
-    def _add(self, issue: int) -> None:
-        """Numbers of the reserved range are made up for sessions: there is no such issue."""
-        if 0 < issue < FIRST_RESERVED:
-            self._due.setdefault(issue, -inf)
-            self._wake.set()
-
-    async def _reconcile(self, reconciler: _Reconciler, issue: int) -> None:
-        self._busy = True
+    async def _attempt(self, issue: int) -> Outcome | None:
         try:
-            done = await reconciler.reconcile(issue)
-        except NotNow as trouble:
-            self._again(issue, self._patience(issue, trouble), str(trouble))
-        except (StorageUnavailable, LockTimeout) as error:
-            self._again(issue, _STORAGE_RETRY, str(error))
-        except LedgerUnreadable as error:
+            return Delivered(more=not await self._reconcile(issue))
+        except LedgerUnreadable as error:  # it has to change first
             _log.error("not mirrored to GitHub", issue=issue, reason=str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other issues go on
-            _log.exception("cannot mirror an issue to GitHub", issue=issue, error=type(error).__name__)
-            self._due[issue] = self._clock.steady() + _AFTER_A_DEFECT
-        else:
-            self._failures.pop(issue, None)
-            if not done:
-                self._due.setdefault(issue, -inf)
-        finally:
-            self._busy = False
+            return None
+        except NotNow as trouble:
+            # What is in everybody's way holds up every request anyway.
+            seconds = 0.0 if trouble.everybody else trouble.seconds
+            least = SETTLED_AFTER if trouble.unsure else 0.0
+            return RetryLater(
+                str(trouble), after=least, exactly=None if seconds is None else max(seconds, least)
+            )
 
-    def _patience(self, issue: int, trouble: NotNow) -> float:
-        """Seconds until the issue's next turn. What is in everybody's way holds up every request anyway."""
-        failures = self._failures.get(issue, 0)
-        self._failures[issue] = failures + 1
-        wait = 0.0 if trouble.everybody else trouble.seconds
-        if wait is None:
-            wait = patience(failures, self._rng)
-        return max(wait, SETTLED_AFTER) if trouble.unsure else wait
-
-    def _again(self, issue: int, seconds: float, reason: str) -> None:
-        _log.warning("GitHub issue delayed", issue=issue, reason=reason, seconds=round(seconds, 1))
-        self._due[issue] = self._clock.steady() + seconds
-
-
-class _Reconciler:
-    """Brings one issue at a time in line with its ledger. `since`: when mirroring began; `mention`: whom to mention in
-    escalations.
-    """
-
-    def __init__(
-        self,
-        api: GithubApi,
-        memory: _Memory,
-        since: datetime,
-        *,
-        ledger: Ledger,
-        clock: Clock,
-        mention: str | None,
-    ) -> None:
-        self._api = api
-        self._memory = memory
-        self._since = since
-        self._ledger = ledger
-        self._clock = clock
-        self._mention = mention
-        self._listed: set[int] = set()  # issues whose comments we know
-        self._created: set[str] = set()  # labels
-        self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
-        self._reported: dict[int, str] = {}
-
-    async def reconcile(self, issue: int) -> bool:
-        """Bring an issue one step further; whether all is as it should be, or cannot be.
-
-        Raises:
-            NotNow, StorageUnavailable, LockTimeout: to be tried again.
-            LedgerUnreadable: the ledger has to change first.
-        """
+    async def _reconcile(self, issue: int) -> bool:
+        """Bring an issue one step further; whether all is as it should be, or cannot be."""
         raw = await self._ledger.read(issue)
         raw = await asyncio.to_thread(_as_decided, self._ledger, raw)
         # Of a ledger with thousands of records this takes a second: nobody's click waits for it.
@@ -386,7 +314,7 @@ def entries_of(record: Clarification) -> list[Due]:
 def _as_decided(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
     """Without what another program changed after it was decided. Blocking."""
     read = ((item, parse(item)) for item in raw)
-    return [item for item, record in read if record is None or not ledger.is_tampered_now(record)]
+    return [item for item, record in read if record is None or not ledger.seals.is_tampered(record)]
 
 
 def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:
@@ -610,7 +538,6 @@ _PER_PAGE = 50  # comments may be long
 _MOST_PAGES = 1000
 _MAX_BODY = 32 * 1024 * 1024
 _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')  # of a Link header
-_FIRST_TROUBLE, _LONGEST_TROUBLE = 2.0, 300.0  # seconds, after failures; half of it by chance
 _FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # the same, after limits that do not say how long
 _LONGEST_RESET = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
 _RESET_MARGIN = 1.0
@@ -651,11 +578,6 @@ class Refused(Exception):
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
         self.status = status
-
-
-def patience(failures: int, rng: random.Random) -> float:
-    """Seconds before the try that follows so many failures."""
-    return backoff(failures, first=_FIRST_TROUBLE, longest=_LONGEST_TROUBLE, spread=0.5, chance=rng.random())
 
 
 class GithubApi:
@@ -794,7 +716,7 @@ class GithubApi:
                 wait = backoff(self._limits, first=_FIRST_LIMIT, longest=_LONGEST_LIMIT)
                 wait += self._rng.uniform(0, _FIRST_LIMIT / 10)
             self._limits += 1
-        self._pause(patience(self._pace.failures, self._rng) if wait is None else wait)
+        self._pause(_BACKOFF.seconds(self._pace.failures, self._rng) if wait is None else wait)
 
     def _pause(self, seconds: float) -> None:
         self._pace.refused(self._clock.steady(), seconds)

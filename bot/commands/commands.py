@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -25,7 +26,7 @@ from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.blockkit import Draft
 from bot.views.lists import choice_of, said
-from bot.views.reaction import Reaction, explained
+from bot.views.reaction import Tell, Told, explained
 from bot.views.render import Renderer
 from core import answers
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
@@ -73,13 +74,13 @@ class Commands:
         """Whether a text asks for a change, which must be made before the acknowledgement."""
         return grammar.is_change(grammar.parse(text))
 
-    async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Reaction:
+    async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Told:
         """Do what a text asks for, if the person may. Never raises for what can be expected."""
         command = grammar.parse(text)
         named = command.id if isinstance(command, One | Change) and command.id else "of that id"
         return await self._answered(self._done(command, person, place, page), named)
 
-    async def take(self, clarification_id: str, person: Person) -> Reaction:
+    async def take(self, clarification_id: str, person: Person) -> Told:
         """The person pressed Take in a list."""
         return await self._answered(self._changes.take(clarification_id, person), clarification_id)
 
@@ -103,9 +104,9 @@ class Commands:
                 answer = said(command.text, live=False)
         return answer
 
-    async def _answered(self, work: Awaitable[Draft], clarification_id: str) -> Reaction:
+    async def _answered(self, work: Awaitable[Draft], clarification_id: str) -> Told:
         """The command's reply, or words for the person about why it failed."""
-        recorded = True
+        told: Told = Tell()
         try:
             answer = await work
         except IllegalTransition as error:
@@ -115,10 +116,10 @@ class Commands:
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             if isinstance(error, NotOpen):
                 self._refresh(error.record.id)
-            reaction = explained(error, clarification_id)
-            answer, recorded = said(reaction.text), reaction.recorded
+            told = explained(error, clarification_id)
+            answer = said(told.text)
         message = self._renderer.message(answer)
-        return Reaction(message.text, blocks=message.blocks, recorded=recorded)
+        return replace(told, text=message.text, blocks=message.blocks)
 
 
 class Changes:

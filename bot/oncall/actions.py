@@ -25,7 +25,7 @@ from bot.slackapi import Place
 from bot.views import inert, phrases
 from bot.views.codec import HAND_BLOCK, PagePress
 from bot.views.forms import full_view, hand_modal, message_modal
-from bot.views.reaction import Reaction, explained
+from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, explained
 from bot.views.render import Renderer
 from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
@@ -182,12 +182,12 @@ class PageActions:
     async def submit_hand(self, press: PagePress, user: str, person: Person) -> Reaction:
         """Hand to… was sent with `user` chosen (empty: nobody)."""
         if not inert.is_user(user):
-            return Reaction(errors={HAND_BLOCK: NOBODY_CHOSEN}, recorded=False)
+            return FieldErrors({HAND_BLOCK: NOBODY_CHOSEN})
         if user == person.user:
-            return Reaction(errors={HAND_BLOCK: YOURSELF}, recorded=False)
+            return FieldErrors({HAND_BLOCK: YOURSELF})
         try:
             if not await self.admission.access.full_member(user, person.deadline):
-                return Reaction(errors={HAND_BLOCK: NOT_A_MEMBER}, recorded=False)
+                return FieldErrors({HAND_BLOCK: NOT_A_MEMBER})
             incidents, refused = await self._admitted(press, person)
             return refused or await self._hand(incidents, user, person)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
@@ -203,22 +203,22 @@ class PageActions:
             case "take":
                 return await self._take(incidents, person)
             case "hand":
-                return Reaction(view=self.renderer.view(hand_modal(press, many(incidents))))
+                return OpenModal(self.renderer.view(hand_modal(press, many(incidents))))
             case "snooze":
                 return await self._snooze(incidents, person)
             case _:
                 now = self.clock.now()
                 await self.incidents.happened([(each.id, NotMine(now, person.user)) for each in incidents])
-                return Reaction(PASSED_ON)
+                return Tell(PASSED_ON)
 
     async def _admitted(self, press: PagePress, person: Person) -> tuple[list[Incident], Reaction | None]:
         """The open incidents of a page that this person may change, or why not."""
         chosen = await self._chosen(press)
         if not chosen:
-            return [], Reaction(GONE)
+            return [], Tell(GONE)
         if not (still_open := [each for each in chosen if each.is_open]):
             self.incidents.touch(chosen)
-            return [], Reaction(await self._closed_words(chosen, person.user))
+            return [], Tell(await self._closed_words(chosen, person.user))
         mine, refusal = await self.admission.filter(still_open, person)
         if not mine and refusal is not None:
             _log.warning(
@@ -228,7 +228,7 @@ class PageActions:
                 person.user,
                 refusal.why,
             )
-            return [], Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
+            return [], Tell(phrases.not_allowed(refusal.why, refusal.answerers))
         return mine, None
 
     async def _chosen(self, press: PagePress) -> list[Incident]:
@@ -264,7 +264,7 @@ class PageActions:
         mine = await self.incidents.take([each.id for each in rest], person.user) if rest else set()
         taken_here = [each for each in rest if each.id in mine]
         if rest and not (taken_here or taken or failed or later):
-            return Reaction(await self._closed_words(rest, person.user))
+            return Tell(await self._closed_words(rest, person.user))
         handoffs = [each for each in taken_here if each.kind == "handoff"]
         await self.announcer.tell([*taken, *handoffs], "took", said_taken(person.user), now)
         return reaction([*taken, *taken_here], failed, "You claimed", len(later))
@@ -284,30 +284,30 @@ class PageActions:
         now = self.clock.now()
         incidents = [each for each in incidents if not self._is_others(each, person.user)]
         if not incidents:
-            return Reaction(IN_HAND)
+            return Tell(IN_HAND)
         ends = min((each.expires_at for each in incidents if each.expires_at is not None), default=None)
         until = quiet_until(now, ends)
         if until <= now:
-            return Reaction(NO_TIME)
+            return Tell(NO_TIME)
         await self.incidents.happened([(each.id, Snoozed(now, until, person.user)) for each in incidents])
-        return Reaction(f"Snoozed until {inert.date(until)}. You'll be paged again then.")
+        return Tell(f"Snoozed until {inert.date(until)}. You'll be paged again then.")
 
     async def _show(self, press: PagePress) -> Reaction:
         """Show one incident of a page about several, with the controls to answer it."""
         chosen = await self._chosen(press)
         if not chosen:
-            return Reaction(GONE)
+            return Tell(GONE)
         incident = chosen[0]
         if incident.clarification is None:
             text = "\n\n".join(
                 filter(None, (incident.title, incident.reason, incident.body, incident.link or ""))
             )
-            return Reaction(view=self.renderer.view(message_modal("Full text", text)))
+            return OpenModal(self.renderer.view(message_modal("Full text", text)))
         record = await self.ledger.find(incident.clarification, parse_id(incident.clarification)[0])
         # It can be large, and others' clicks are not to wait for it.
         if record.is_open:
-            return Reaction(view=await asyncio.to_thread(self.renderer.answer_modal, record))
-        return Reaction(view=await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
+            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
+        return OpenModal(await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
 
     def _is_others(self, incident: Incident, user: str) -> bool:
         """Whether somebody else holds it: an older page may still offer to snooze it."""
@@ -379,7 +379,7 @@ def reaction(
         text += f" {gone} are already closed."
     if busy or other:
         text += f" {busy + other} could not be changed: please click the button again."
-    return Reaction(text)
+    return Tell(text)
 
 
 def many(incidents: Sequence[Incident]) -> str:

@@ -39,7 +39,7 @@ from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
 from bot.views.lists import ROLLUP_PAGE, rollup_modal, which_question
-from bot.views.reaction import Reaction, explained
+from bot.views.reaction import FieldErrors, OpenModal, Reaction, Recorded, Tell, Told, Unrecorded, explained
 from bot.views.render import Renderer
 from core import answers
 from core.approvals import check_seen
@@ -97,7 +97,7 @@ class Answering:
             return await self._pressed(press, person, place)
         except BadPress as error:
             _answers_log.warning("cannot read a control: %s", error)
-            return Reaction(phrases.UNREADABLE_PRESS)
+            return Tell(phrases.UNREADABLE_PRESS)
         except NotOpen as error:
             self.refresh(press.clarification)
             return explained(error, press.clarification)
@@ -125,25 +125,26 @@ class Answering:
             return read_submission(sent.values, record, press.arg)
 
         person, place, now = sent.person, sent.place, self.clock.now()
+        reaction: Told | Recorded
         try:
             await self.unread.hear(press.clarification, person.deadline)
             reaction = await self.answer(
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
             )
         except SubmissionErrors as error:
-            return Reaction(errors=error.errors)
+            return FieldErrors(error.errors)
         except NotOpen as error:
             self.refresh(press.clarification)
             reaction = explained(error, press.clarification)
         except BadInput as error:
             if sent.values:
-                return Reaction(errors=dict.fromkeys(sent.values, str(error)))
+                return FieldErrors(dict.fromkeys(sent.values, str(error)))
             reaction = explained(error, press.clarification)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             reaction = explained(error, press.clarification)
-        if not reaction.text or reaction.record is not None or (sent.values and not reaction.recorded):
+        if isinstance(reaction, Recorded) or (sent.values and isinstance(reaction, Unrecorded)):
             return reaction
-        return Reaction(view=self.notice(reaction.text), recorded=reaction.recorded)
+        return OpenModal(self.notice(reaction.text))
 
     async def answer(
         self,
@@ -155,7 +156,7 @@ class Answering:
         at: datetime,
         round: int | None = None,  # noqa: A002 - the protocol's word
         version: str | None = None,
-    ) -> Reaction:
+    ) -> Tell | Recorded:
         """Check access, then let the router record the answer. `version`: of the arguments that the person saw.
 
         Raises:
@@ -169,8 +170,7 @@ class Answering:
         needed = seen.needed if isinstance(seen, Summary) else seen.asked.needed
         decider = await self.access.decider(person, several=needed > 1)
         record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
-        # An accept that others have to follow changes little that can be seen: it is said.
-        return Reaction(phrases.accepted(record) if record.is_open else "", record=record)
+        return Recorded(record)
 
     async def answer_text(
         self,
@@ -181,7 +181,7 @@ class Answering:
         *,
         at: datetime,
         round: int | None = None,  # noqa: A002 - as above
-    ) -> Reaction:
+    ) -> Tell | Recorded:
         """As `answer`, with what a person wrote at that moment."""
 
         def read(record: Clarification) -> Answer:
@@ -192,7 +192,7 @@ class Answering:
 
     async def ask_which(
         self, waiting: Sequence[Clarification], text: str, person: Person, name: str, at: datetime
-    ) -> tuple[Reaction, str]:
+    ) -> tuple[Tell, str]:
         """Ask which of several questions a text is the answer to. It waits as `name`, whose digest is returned too.
 
         Raises:
@@ -202,9 +202,9 @@ class Answering:
         kept: dict[str, object] = {"text": text, "user": person.user, "at": at.isoformat()}
         await self.memory.keep_text(text_id, kept)
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
-        return Reaction(asked.text, blocks=asked.blocks), text_id
+        return Tell(asked.text, blocks=asked.blocks), text_id
 
-    async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Reaction | None:
+    async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Tell | None:
         """Words for a person who may not answer; None if they may.
 
         Raises:
@@ -216,7 +216,7 @@ class Answering:
         _answers_log.warning(
             "refused a click: %s, team %s, user %s: %s", seen.id, person.team, person.user, refusal.why
         )
-        return Reaction(phrases.not_allowed(refusal.why, refusal.answerers))
+        return Tell(phrases.not_allowed(refusal.why, refusal.answerers))
 
     def notice(self, phrase: str) -> View:
         """A modal that says something."""
@@ -240,9 +240,9 @@ class Answering:
                 reaction = await self._open(press, person, place)
             case "view":
                 record = await self.find(press.clarification)
-                reaction = Reaction(view=await asyncio.to_thread(self._whole, record, press))
+                reaction = OpenModal(await asyncio.to_thread(self._whole, record, press))
             case "list" | "page":
-                reaction = Reaction(view=await self._list(press))
+                reaction = OpenModal(await self._list(press))
         return reaction
 
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
@@ -251,7 +251,7 @@ class Answering:
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if press.round < record.round:
-            return Reaction(phrases.STALE_CARD)
+            return Tell(phrases.STALE_CARD)
         holder = Holder(user=person.user, team=person.team or None, at=self.clock.now())
         if press.verb == "letgo":
             after = await self.router.let_go(record.id, person.user)
@@ -259,7 +259,7 @@ class Answering:
             after = await self.router.take_over(record.id, holder)
         else:
             after = await self.router.claim(record.id, holder)
-        return Reaction(phrases.owned(after, person.user))
+        return Tell(phrases.owned(after, person.user))
 
     async def _answer_by_press(self, press: Press, person: Person, place: Place) -> Reaction:
         def read(record: Clarification) -> Answer:
@@ -277,15 +277,15 @@ class Answering:
                 press.clarification, read, person, place, at=now, round=press.round, version=press.arg
             )
         except NotShownWhole as error:
-            return Reaction(view=self.renderer.accept_modal(error.record, 1))
+            return OpenModal(self.renderer.accept_modal(error.record, 1))
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
         """A reply that could belong to several questions; its author now says to which."""
         kept = await self.memory.kept_text(press.arg)
         if kept is None:
-            return Reaction(REPLY_FORGOTTEN)
+            return Tell(REPLY_FORGOTTEN)
         if kept.get("user") != person.user:
-            return Reaction(NOT_YOUR_REPLY)
+            return Tell(NOT_YOUR_REPLY)
         at = datetime.fromisoformat(str(kept["at"]))
         return await self.answer_text(
             press.clarification, str(kept["text"]), person, place, at=at, round=press.round
@@ -297,13 +297,13 @@ class Answering:
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
         if not record.is_open:
-            return Reaction(phrases.closed(record))
+            return Tell(phrases.closed(record))
         if press.round < record.round:
-            return Reaction(phrases.STALE_CARD)
+            return Tell(phrases.STALE_CARD)
         if press.verb == "answer":
-            return Reaction(view=await asyncio.to_thread(self.renderer.answer_modal, record))
+            return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         check_seen(record, press.version)  # all pages are of the same arguments
-        return Reaction(view=await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
+        return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
 
     def _whole(self, record: Clarification, press: Press) -> View:
         """Blocking: it can be large, and others' clicks are not to wait for it."""
@@ -344,24 +344,24 @@ class Interactions:
     web: AsyncWebClient
     later: Background
 
-    async def unbound(self, press: AnyPress, control: ControlOrigin) -> Reaction | None:
+    async def unbound(self, press: AnyPress, control: ControlOrigin) -> Told | None:
         """Why a press counts for nothing, on the message that it stands on; None: it counts."""
         try:
             why = await self.binding.refusal(press, control)
         except StorageUnavailable as error:
             return explained(error, "this message")
-        return None if why is None else Reaction(why)
+        return None if why is None else Tell(why)
 
     def foreign(self, control: ControlOrigin) -> str | None:
         """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
         return self.binding.elsewhere(control)
 
-    def unbound_modal(self, sent: Submission) -> Reaction | None:
+    def unbound_modal(self, sent: Submission) -> Unrecorded | None:
         """Why a submitted modal counts for nothing; None: it counts."""
         why = self.binding.elsewhere(sent.control)
         if why is None and sent.opened_by != sent.person.user:
             why = phrases.NOT_YOUR_WINDOW
-        return None if why is None else Reaction(why, recorded=False)
+        return None if why is None else Unrecorded(why)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
         """Show the reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
@@ -370,7 +370,7 @@ class Interactions:
         Raises:
             Unacknowledged: Slack has to show an error.
         """
-        if reaction.recorded:
+        if not isinstance(reaction, Unrecorded):
             self.react(click, reaction)
             return
         if click.surface in {"message", "ephemeral"} and (reaction.busy or not is_answer):
@@ -382,19 +382,28 @@ class Interactions:
 
     def react(self, click: Click, reaction: Reaction) -> None:
         """Show the reaction to a click, after the acknowledgement."""
-        view = reaction.view
-        if reaction.text and click.surface in {"modal", "home"}:
-            # An ephemeral would stay unseen behind the modal, and there is no place for one beside a Home tab.
-            view = self.answering.notice(reaction.text)
-        elif reaction.text:
-            self.later.run(self._say(click, reaction), "answer a click")
-        elif reaction.record is not None and click.surface == "ephemeral":
-            self.respond(click, Reaction(phrases.accepted(reaction.record)), replace=True)
-        if view is not None:
-            remembers = opened_from(view, click.place, click.person)
-            self.later.run(self._show(click, remembers), "open a modal")
+        match reaction:
+            case OpenModal(view):
+                self._open(click, view)
+            case Recorded(record) if not reaction.text:
+                if click.surface == "ephemeral":
+                    self.respond(click, Tell(phrases.accepted(record)), replace=True)
+            case Recorded(_):
+                self._tell_back(click, Tell(reaction.text))
+            case Tell() | Unrecorded() if reaction.text:
+                self._tell_back(click, reaction)
 
-    async def tell_in_time(self, act: Click | Request, reaction: Reaction) -> bool:
+    def _tell_back(self, click: Click, told: Told) -> None:
+        """In a modal or on the Home tab as a modal: there an ephemeral would stay unseen, or has no place."""
+        if click.surface in {"modal", "home"}:
+            self._open(click, self.answering.notice(told.text))
+        else:
+            self.later.run(self._say(click, told), "answer a click")
+
+    def _open(self, click: Click, view: View) -> None:
+        self.later.run(self._show(click, opened_from(view, click.place, click.person)), "open a modal")
+
+    async def tell_in_time(self, act: Click | Request, reaction: Told) -> bool:
         """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
         saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
         try:
@@ -408,11 +417,11 @@ class Interactions:
         if text:
             self.later.run(self.gateway.tell(person.user, place, text), "tell a person")
 
-    def respond(self, act: Click | Request, reaction: Reaction, *, replace: bool = False) -> None:
+    def respond(self, act: Click | Request, reaction: Told, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
         self.later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
-    async def run_command(self, request: Request) -> Reaction | None:
+    async def run_command(self, request: Request) -> Told | None:
         """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
 
         What changes something has been done when this returns.
@@ -428,19 +437,19 @@ class Interactions:
         self.later.run(self._follow(request, task), "answer a command")
         return None
 
-    async def press_list(self, press: ListPress, click: Click) -> Reaction:
+    async def press_list(self, press: ListPress, click: Click) -> Told:
         """A control of a list: Take, or another page, which follows in the list's place."""
         if press.verb == "take":
             return await self.commands.take(press.arg, click.person)
         if self.commands.is_change(press.arg):  # that is no list: it would be acknowledged before it is done
-            return Reaction(phrases.UNREADABLE_PRESS)
+            return Tell(phrases.UNREADABLE_PRESS)
         person = replace(click.person, deadline=None)
         work = self.commands.run(press.arg, person, click.place, press.number)
         task = asyncio.create_task(work, name="turn a page")
         self.later.run(self._follow(click, task, replace=True), "show a page")
-        return Reaction()
+        return Tell()
 
-    async def _say(self, click: Click, reaction: Reaction) -> bool:
+    async def _say(self, click: Click, reaction: Told) -> bool:
         """Through the click's response_url; where that fails, beside it in its conversation."""
         place = click.place
         if await self._respond(click, reaction, thread_ts=place.thread_ts):
@@ -450,7 +459,7 @@ class Interactions:
         return await self.gateway.tell(click.person.user, place, reaction.text, reaction.blocks)
 
     async def _respond(
-        self, act: Click | Request, reaction: Reaction, *, replace: bool = False, thread_ts: str | None = None
+        self, act: Click | Request, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
     ) -> bool:
         """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
         message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
@@ -480,13 +489,11 @@ class Interactions:
             _log.warning("Slack rejected a response: status %d", response.status_code)
         return response.status_code == 200
 
-    async def _follow(
-        self, act: Click | Request, task: asyncio.Task[Reaction], *, replace: bool = False
-    ) -> None:
+    async def _follow(self, act: Click | Request, task: asyncio.Task[Told], *, replace: bool = False) -> None:
         try:
             reaction = await task
         except Exception:
-            await self._respond(act, Reaction(COMMAND_FAILED))
+            await self._respond(act, Tell(COMMAND_FAILED))
             raise
         await self._respond(act, reaction, replace=replace)
 
@@ -501,4 +508,4 @@ class Interactions:
                 await ask("views.push", lambda: self.web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("cannot open a modal: %s", error)
-            await self._say(click, Reaction(MODAL_FAILED))
+            await self._say(click, Tell(MODAL_FAILED))

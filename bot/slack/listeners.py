@@ -48,7 +48,7 @@ from bot.views.codec import (
     PagePress,
     Press,
 )
-from bot.views.reaction import Reaction
+from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
 
 COMMAND = "/clarify"
 USE_AS_ANSWER = "clarify.use_as_answer"
@@ -114,7 +114,7 @@ def _buttons(
         except BadPress as error:
             _log.warning("cannot read a control: %s", error)
             await ack()
-            to.interactions.react(click, Reaction(phrases.UNREADABLE_PRESS))
+            to.interactions.react(click, Tell(phrases.UNREADABLE_PRESS))
             return
         reaction = await to.interactions.unbound(packed, click.control) or await press(packed, click)
         await to.interactions.settle(click, reaction, is_answer=isinstance(packed, Press))
@@ -143,7 +143,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
             await ack()
             return
         if (why := to.interactions.foreign(click.control)) is not None:
-            to.interactions.react(click, Reaction(why))
+            to.interactions.react(click, Tell(why))
             await to.home.opened(user, shown=False)
         elif press.verb == "page":
             await to.home.press(press, click.person)
@@ -175,16 +175,17 @@ def _modal(
             await ack(response_action="update", view=to.answering.notice(phrases.UNREADABLE_PRESS))
             return
         reaction = to.interactions.unbound_modal(sent) or await submit(press, sent)
-        if reaction.text and not reaction.recorded and sent.values:
-            words = to.answering.plain(reaction.text)
-            await ack(response_action="errors", errors=dict.fromkeys(sent.values, words))
-        elif reaction.errors is not None:
-            await ack(response_action="errors", errors=dict(reaction.errors))
-        elif reaction.view is not None:
-            await ack(response_action="update", view=reaction.view)
-        else:
-            await ack()
-            to.interactions.tell(sent.person, sent.place, reaction.text)
+        match reaction:
+            case Unrecorded(words) if sent.values:
+                errors = dict.fromkeys(sent.values, to.answering.plain(words))
+                await ack(response_action="errors", errors=errors)
+            case FieldErrors(errors):
+                await ack(response_action="errors", errors=dict(errors))
+            case OpenModal(view):
+                await ack(response_action="update", view=view)
+            case _:
+                await ack()
+                to.interactions.tell(sent.person, sent.place, reaction.text)
 
     app.view(callback)(submitted)
 
@@ -208,11 +209,13 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
         chosen = shortcut_of(body, lookup_deadline())
         reaction = await to.typed.take_as_answer(chosen)
-        if not reaction.recorded and not await to.interactions.tell_in_time(chosen, reaction):
-            raise Unacknowledged("nobody could be told that a message was not taken as an answer")
-        await ack()
-        if reaction.recorded:
+        if isinstance(reaction, Tell):
+            await ack()
             to.interactions.respond(chosen, reaction)
+        elif await to.interactions.tell_in_time(chosen, reaction):
+            await ack()
+        else:
+            raise Unacknowledged("nobody could be told that a message was not taken as an answer")
 
     app.shortcut({"callback_id": USE_AS_ANSWER, "type": "message_action"})(use)
 

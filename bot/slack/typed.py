@@ -28,7 +28,7 @@ from bot.slack.threads import Threads
 from bot.slack.unread import Unread
 from bot.slackapi import Place
 from bot.views import phrases
-from bot.views.reaction import Reaction, explained
+from bot.views.reaction import Recorded, Tell, Told, Unrecorded, explained
 from bot.views.wording import Round, round_of
 from core import answers
 from core.clarification import Aaep, Clarification
@@ -123,20 +123,20 @@ class TypedMessages:
             return False
         return any(record.is_open for record in await self.threads.asked_in(*message.thread))
 
-    async def take_as_answer(self, request: Request) -> Reaction:
+    async def take_as_answer(self, request: Request) -> Told:
         """“Use as answer” on a message in a session's thread: its text, without what marks it as talk, is the answer of
         the person who chose that, not of its author. Never raises for what can be expected.
         """
         text, place = _without_mark(self.plain(request.text)), request.place
         if not request.by_person or not text.strip():
-            return Reaction(BLANK if request.by_person else NOT_A_PERSON)
+            return Tell(BLANK if request.by_person else NOT_A_PERSON)
         try:
             asked = await self.threads.asked_in_session(place.channel, place.thread_ts or request.ts)
             waiting = [record for record in asked or () if record.is_open]
             if len(waiting) > 1:
                 return await self._which(waiting, text, request.person, place, request.ts)
             if not waiting:
-                return Reaction(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
+                return Tell(NO_THREAD if asked is None else phrases.NO_OPEN_QUESTION)
             await self.unread.hear(waiting[0].id, request.person.deadline)
             return await self._answered(waiting[0], text, request.person, place, self.clock.now())
         except (ClarifyError, SlackError, StorageUnavailable) as error:
@@ -177,7 +177,7 @@ class TypedMessages:
         about = await self.threads.about_page(*message.thread) if message.thread_ts else ()
         if not reply.text.strip():
             waits = message.files and any(each.is_open for each in await self.threads.found(about))
-            return _aloud(Reaction(phrases.FILE_ONLY), message) if waits else TypedResponse()
+            return _aloud(Tell(phrases.FILE_ONLY), message) if waits else TypedResponse()
         if is_talk(reply.text) or (about and self._speaks_to_somebody(message)):
             return TypedResponse()
         text = mrkdwn.without(message.text, self.people.bot_user)
@@ -191,7 +191,7 @@ class TypedMessages:
             return TypedResponse()  # commands are not given so
         return _aloud(reaction or await self.commands.run(text, reply.person, message.place), message)
 
-    async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Reaction | None:
+    async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Told | None:
         """As the answer to one of `named`; None: nothing can be meant."""
         meant = await self._meant(reply.message, named) if named else []
         records = await self.threads.found(meant)
@@ -201,10 +201,10 @@ class TypedMessages:
         if (
             done := next((each for each in records if is_by(each, person.user, message.at)), None)
         ) is not None:
-            return Reaction(phrases.accepted(done))
+            return Tell(phrases.accepted(done))
         waiting = [record for record in records if record.is_open]
         if not waiting:
-            return Reaction(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
+            return Tell(phrases.closed(records[0]) if len(records) == 1 else phrases.NO_OPEN_QUESTION)
         if len(meant) > 1:
             return await self._which(waiting, reply.text, person, message.place, message.ts)
         return await self._answered(waiting[0], reply.text, person, message.place, message.at)
@@ -222,14 +222,14 @@ class TypedMessages:
 
     async def _which(
         self, waiting: list[Clarification], text: str, person: Person, place: Place, ts: str
-    ) -> Reaction:
+    ) -> Told:
         """Ask which question the message at `ts` answers, its author alone or the person who chose it."""
         name = f"{place.channel}:{ts}:{person.user}"
         return (await self.answering.ask_which(waiting, text, person, name, self.clock.now()))[0]
 
     async def _answered(
         self, record: Clarification, text: str, person: Person, place: Place, at: datetime
-    ) -> Reaction:
+    ) -> Told:
         """`text` is the person's answer to this question: what they are told.
 
         Raises:
@@ -238,8 +238,8 @@ class TypedMessages:
         try:
             reaction = await self.answering.answer_text(record.id, text, person, place, at=at)
         except AnswerRejected as error:
-            return Reaction(phrases.unreadable_reply(record.asked, str(error)))
-        return Reaction(phrases.accepted(reaction.record)) if reaction.record is not None else reaction
+            return Tell(phrases.unreadable_reply(record.asked, str(error)))
+        return Tell(phrases.accepted(reaction.record)) if isinstance(reaction, Recorded) else reaction
 
     # Threads
 
@@ -330,8 +330,9 @@ class TypedMessages:
             return await self._hint(record, reply, str(error))
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, record.id))
-        if reaction.record is not None:
+        if isinstance(reaction, Recorded):
             await self._remember(reaction.record, message)
+            return TypedResponse(reaction.text or None)
         return _privately(reaction)
 
     async def _decided_since(self, record: Clarification, reply: TypedReply) -> Round | None:
@@ -473,13 +474,15 @@ def _closed_at(record: Clarification) -> datetime | None:
     return record.asked.answered_at or record.resolved_at
 
 
-def _privately(reaction: Reaction) -> TypedResponse:
+def _privately(reaction: Told) -> TypedResponse:
     """To its author alone."""
-    return TypedResponse(reaction.text or None, blocks=reaction.blocks, recorded=reaction.recorded)
+    return TypedResponse(
+        reaction.text or None, blocks=reaction.blocks, recorded=not isinstance(reaction, Unrecorded)
+    )
 
 
-def _aloud(reaction: Reaction, message: MessageEvent) -> TypedResponse:
+def _aloud(reaction: Told, message: MessageEvent) -> TypedResponse:
     """In direct messages, as a message."""
-    if not reaction.recorded:
+    if isinstance(reaction, Unrecorded):
         return TypedResponse(reaction.text, recorded=False)
     return TypedResponse(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{message.key}")

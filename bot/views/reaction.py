@@ -35,25 +35,56 @@ _log = logging.getLogger("clarify.slack")
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
-    """What the surface does next.
-
-    `text` is for the person alone, laid out as `blocks` where there are some. `view` is shown to them; `errors` are put beside a submitted modal's fields.
-    With `recorded` false nothing was kept of what they did, and Slack must not be told that it was; with `busy`
-    telling the person is enough, once it is known that the words arrived.
-    `record` is the clarification as answered, where it was.
-    """
+class Tell:
+    """Words for the person alone, laid out as `blocks` where there are some; no words: they see it on the card."""
 
     text: str = ""
     blocks: list[dict[str, Any]] | None = None
-    view: View | None = None
-    errors: Mapping[str, str] | None = None
-    recorded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Unrecorded:
+    """Nothing was kept of what they did, and Slack must not be told that it was. With `busy` telling the person is enough,
+    once it is known that the words arrived.
+    """
+
+    text: str
+    blocks: list[dict[str, Any]] | None = None
     busy: bool = False
-    record: Clarification | None = None
 
 
-def explained(error: Exception, clarification_id: str) -> Reaction:
+@dataclass(frozen=True, slots=True)
+class OpenModal:
+    """Shows a modal, or the next page of one."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class FieldErrors:
+    """What to correct in a submitted modal: block_id → words."""
+
+    errors: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Their answer is in `record`. The card shows it; of an accept that others have to follow it shows little, so it is
+    said.
+    """
+
+    record: Clarification
+
+    @property
+    def text(self) -> str:
+        return phrases.accepted(self.record) if self.record.is_open else ""
+
+
+Told = Tell | Unrecorded
+Reaction = Told | OpenModal | FieldErrors | Recorded
+
+
+def explained(error: Exception, clarification_id: str) -> Told:
     """What a person is told of an error (pure but for the log). Contents never reach the log."""
     text, recorded = next(
         ((text, recorded) for kind, text, recorded in _FIXED if isinstance(error, kind)), ("", True)
@@ -69,6 +100,7 @@ def explained(error: Exception, clarification_id: str) -> Reaction:
             text = phrases.unknown_clarification(clarification_id)
         case _:
             text, recorded = phrases.STORAGE_FAILED, False
-    if not recorded:
-        _log.warning("nothing recorded for %s: %s", clarification_id, error)
-    return Reaction(text, recorded=recorded, busy=isinstance(error, LockTimeout | RepliesUnread))
+    if recorded:
+        return Tell(text)
+    _log.warning("nothing recorded for %s: %s", clarification_id, error)
+    return Unrecorded(text, busy=isinstance(error, LockTimeout | RepliesUnread))

@@ -5,17 +5,33 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bot.errors import SlackUnreachableError
 from bot.people.access import Person
 from bot.views.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
+from bot.views.reaction import FieldErrors, OpenModal, Tell, Unrecorded
 from core.clarification import Clarification, Holder
 from tests.unit.bot.judges import judge_view, shown
 from tests.unit.bot.oncall.stage import ADE, ANSWERER, DM_SECOND, GUEST, SECOND, STRANGE, STRANGER, World
 
 TAKE = PagePress("take", 1)
+
+
+async def told(world: World, press: PagePress, person: Person) -> str:
+    """What the person is told who clicked."""
+    reaction = await world.actions.press(press, person)
+    assert isinstance(reaction, Tell)
+    return reaction.text
+
+
+async def opened(world: World, press: PagePress, person: Person) -> dict[str, Any]:
+    """The modal that a click opens."""
+    reaction = await world.actions.press(press, person)
+    assert isinstance(reaction, OpenModal)
+    return reaction.view
 
 
 @pytest.fixture
@@ -33,9 +49,9 @@ async def test_who_may_take(world: World, user: str, may: bool) -> None:
     await world.raised()
     await world.paged(1)
     await world.roster.hand("platform", "U0TURN", world.clock.now() + timedelta(hours=1), "U0TURN")
-    reaction = await world.actions.press(TAKE, Person("T1", user))
-    assert ("You claimed" in reaction.text) is may
-    assert ("You cannot" in reaction.text) is not may
+    text = await told(world, TAKE, Person("T1", user))
+    assert ("You claimed" in text) is may
+    assert ("You cannot" in text) is not may
     assert (await world.log())[-1] == ("closed" if may else "sent")
 
 
@@ -46,16 +62,16 @@ async def test_what_is_no_question_is_closed_by_taking_it(world: World) -> None:
     await world.pass_by(3600)
     (page,) = await world.paged(1)
     assert f"Seen by <@{ADE.user}>" in page.text
-    reaction = await world.actions.press(TAKE, ADE)
-    assert "closed" in reaction.text
+    text = await told(world, TAKE, ADE)
+    assert "closed" in text
 
 
 async def test_what_somebody_took_is_not_put_to_sleep_by_others(world: World) -> None:
     await world.escalated()
     await world.paged(1)
     await world.actions.press(TAKE, ADE)
-    reaction = await world.actions.press(PagePress("snooze", 1), Person("T1", ANSWERER))
-    assert "claimed this" in reaction.text
+    text = await told(world, PagePress("snooze", 1), Person("T1", ANSWERER))
+    assert "claimed this" in text
     await world.pass_by(14 * 60)
     await world.paged(1)
 
@@ -64,7 +80,7 @@ async def test_page_without_its_question_can_be_let_go(world: World) -> None:
     """Its ledger is gone: there is nothing to take, and the pages have to end all the same."""
     await world.escalated()
     await world.paged(1)
-    world.ledger.path(42).unlink()
+    world.ledger.files.path(42).unlink()
     await world.actions.press(TAKE, ADE)
     await world.pass_by(3600)
     await world.paged(1)
@@ -94,30 +110,28 @@ async def test_nothing_is_taken_while_slack_does_not_say_who_it_is(world: World)
     await world.raised()
     await world.paged(1)
     world.gate.error = SlackUnreachableError()
-    reaction = await world.actions.press(TAKE, STRANGE)
-    assert not reaction.recorded
+    assert isinstance(await world.actions.press(TAKE, STRANGE), Unrecorded)
     assert (await world.log())[-1] == "sent"
 
 
-@pytest.mark.parametrize(("user", "told"), [("", "Choose a person"), (GUEST, "full member"), (SECOND, None)])
-async def test_hand_takes_full_members_only(world: World, user: str, told: str | None) -> None:
+@pytest.mark.parametrize(("user", "why"), [("", "Choose a person"), (GUEST, "full member"), (SECOND, None)])
+async def test_hand_takes_full_members_only(world: World, user: str, why: str | None) -> None:
     await world.raised()
     await world.paged(1)
     reaction = await world.actions.submit_hand(PagePress("hand", 1), user, ADE)
-    if told is None:
-        assert reaction.recorded
+    if why is None:
+        assert isinstance(reaction, Tell)
         assert f"<@{SECOND}> is being paged" in reaction.text
     else:
-        assert reaction.errors is not None
-        assert told in reaction.errors[HAND_BLOCK]
+        assert isinstance(reaction, FieldErrors)
+        assert why in reaction.errors[HAND_BLOCK]
         assert (await world.log())[-1] == "sent"
 
 
 async def test_hand_opens_a_choice_of_people(world: World) -> None:
     await world.escalated()
     await world.paged(1)
-    view = (await world.actions.press(PagePress("hand", 1), ADE)).view
-    assert view is not None
+    view = await opened(world, PagePress("hand", 1), ADE)
     judge_view(view)
     assert view["callback_id"] == HAND_CALLBACK
     assert "CLR-42-001" in shown(view)
@@ -127,13 +141,11 @@ async def test_hand_opens_a_choice_of_people(world: World) -> None:
 async def test_show_opens_what_it_takes_to_answer(world: World) -> None:
     await world.escalated()
     await world.paged(1)
-    view = (await world.actions.press(PagePress("show", 1, 1), STRANGE)).view
-    assert view is not None
+    view = await opened(world, PagePress("show", 1, 1), STRANGE)
     assert "Deploy to production?" in shown(view)
     await world.raised()
     await world.pass_by(6)
-    view = (await world.actions.press(PagePress("show", 2, 2), STRANGE)).view
-    assert view is not None
+    view = await opened(world, PagePress("show", 2, 2), STRANGE)
     assert "planner stopped 1" in shown(view)
 
 
@@ -149,8 +161,8 @@ async def test_snooze_never_goes_beyond_half_of_the_time_left(world: World) -> N
 
 @pytest.mark.parametrize("verb", ["show", "take"])
 async def test_unknown_page_is_told_to_be_closed(world: World, verb: PageVerb) -> None:
-    reaction = await world.actions.press(PagePress(verb, 99, 7 if verb == "show" else 0), ADE)
-    assert "closed" in reaction.text
+    text = await told(world, PagePress(verb, 99, 7 if verb == "show" else 0), ADE)
+    assert "closed" in text
 
 
 async def test_answered_meanwhile_says_by_whom(world: World) -> None:
@@ -163,8 +175,8 @@ async def test_answered_meanwhile_says_by_whom(world: World) -> None:
     await world.router.answer(
         record.id, lambda _: Answer(response=True, label="Yes"), DECIDER, world.clock.now()
     )
-    reaction = await world.actions.press(TAKE, ADE)
-    assert "already answered" in reaction.text
+    text = await told(world, TAKE, ADE)
+    assert "already answered" in text
 
 
 async def test_sessions_thread_is_told_who_took_it(world: World) -> None:
@@ -186,7 +198,6 @@ async def test_many_are_named_or_counted(world: World, count: int) -> None:
         await world.raised()
     await world.paged(1)
     await world.pass_by(6)
-    view = (await world.actions.press(PagePress("hand", 2), ADE)).view
-    assert view is not None
+    view = await opened(world, PagePress("hand", 2), ADE)
     assert ("items" in shown(view)) is (count > 3)
     assert shown(view).count("planner stopped") == min(count, 3)

@@ -12,7 +12,7 @@ from bot.slack.payloads import ControlOrigin, Submission
 from bot.slackapi import Place
 from bot.views.codec import HAND_ACTION, HAND_BLOCK, HAND_CALLBACK, PagePress, Press, seal
 from bot.views.lists import rollup
-from bot.views.reaction import Reaction
+from bot.views.reaction import FieldErrors, OpenModal, Reaction, Tell, Unrecorded
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, GIO, TEAM
 from core.errors import TooLong
 from tests.unit.bot.slack.conftest import Start
@@ -52,6 +52,7 @@ async def test_p10_answers_elsewhere_than_on_the_card_wait_for_replies_that_are_
     await bot.ws.wait_for(lambda: [words for words in bot.told(ADE) if "still checking" in words])
     which = Press("which", record.id, record.round, "kept")
     reaction = await bot.answering.press(which, Person(TEAM, ADE, lookup_deadline()), Place(AGENTS, ts))
+    assert isinstance(reaction, Unrecorded)
     assert "still checking" in reaction.text
 
     assert (await bot.find(record)).is_open
@@ -152,9 +153,9 @@ async def test_words_that_are_too_long_are_told_beside_the_field_or_in_place_of_
     reaction = await answering.submit(Press("answer", "CLR-42-001", 1), sent)
     words = "The answer has 2001 characters; at most 2000 are allowed."
     if values:
-        assert reaction.errors == {"freetext": words}
+        assert reaction == FieldErrors({"freetext": words})
     else:
-        assert reaction.view is not None
+        assert isinstance(reaction, OpenModal)
         assert words in str(reaction.view)
 
 
@@ -216,7 +217,7 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
 
 
 async def test_press_of_another_release_gets_a_word(start: Start) -> None:
-    pages = Actions(Reaction())
+    pages = Actions(Tell())
     bot = await start(page_actions=pages)
     channel, ts = await page(bot, "9|take|7|0")
 
@@ -230,18 +231,18 @@ async def test_press_of_another_release_gets_a_word(start: Start) -> None:
 @pytest.mark.parametrize(
     ("reaction", "ok", "errors"),
     [
-        (Reaction("Handed over."), True, {}),
-        (Reaction(errors={HAND_BLOCK: "A guest cannot take it."}), False, {HAND_BLOCK: "A guest cannot take it."}),
-        (Reaction("Busy.", recorded=False), False, {HAND_BLOCK: "Busy."}),
+        (Tell("Handed over."), True, {}),
+        (FieldErrors({HAND_BLOCK: "A guest cannot take it."}), False, {HAND_BLOCK: "A guest cannot take it."}),
+        (Unrecorded("Busy."), False, {HAND_BLOCK: "Busy."}),
     ],
 )  # fmt: skip
 async def test_hand_over_is_handed_on(
     start: Start, reaction: Reaction, ok: bool, errors: dict[str, Any]
 ) -> None:
-    pages = Actions(Reaction())
+    pages = Actions(Tell())
     bot = await start(page_actions=pages)
     sealed = seal(bot.store.installation, str(MODAL["private_metadata"]))
-    pages.reaction = Reaction(view=MODAL | {"private_metadata": sealed})
+    pages.reaction = OpenModal(MODAL | {"private_metadata": sealed})
     channel, ts = await page(bot, PagePress("hand", 7))
     assert (await bot.ws.click(ADE, channel, ts, label="Take")).ok
     await bot.ws.wait_for(lambda: bot.ws.views(ADE))

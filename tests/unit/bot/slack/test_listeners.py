@@ -15,7 +15,7 @@ from bot.slack.payloads import Click, ControlOrigin
 from bot.slackapi import Place
 from bot.views import phrases
 from bot.views.codec import ListPress
-from bot.views.reaction import Reaction
+from bot.views.reaction import Tell
 from bot.workspace.seed import ADE, AGENTS, FOLAKE, ONCALL, TEAM
 from tests.unit.bot.judges import shown
 from tests.unit.bot.slack.conftest import Start
@@ -160,9 +160,9 @@ async def test_page_that_follows_the_acknowledgement_has_no_deadline(
 ) -> None:
     deadlines: list[float | None] = []
 
-    async def run(text: str, person: Person, place: Place, page: int) -> Reaction:
+    async def run(text: str, person: Person, place: Place, page: int) -> Tell:
         deadlines.append(person.deadline)
-        return Reaction()
+        return Tell()
 
     monkeypatch.setattr(bot.interactions.commands, "run", run)
     person, origin = Person(TEAM, ADE, deadline=0.0), ControlOrigin(bot.store.installation)

@@ -8,7 +8,7 @@ import pytest
 
 from bot.errors import SlackUnreachableError
 from bot.views import phrases
-from bot.views.reaction import explained
+from bot.views.reaction import Tell, explained
 from core.clarification import (
     AlreadyAnswered,
     Answer,
@@ -48,4 +48,4 @@ def test_explained_tells_what_happened_and_whether_anything_was_recorded(
     reaction = explained(error, "CLR-42-001")
 
     assert all(word in reaction.text for word in words)
-    assert reaction.recorded is recorded
+    assert isinstance(reaction, Tell) is recorded
