@@ -34,7 +34,7 @@ Agent = Literal["claude-code", "codex"]
 Json = dict[str, Any]
 AT_THE_TERMINAL = "decided at the terminal"
 SESSION_OVER = "the session ended"
-TIMEOUTS: dict[Agent, int] = {
+_TIMEOUTS: dict[Agent, int] = {
     "claude-code": 540,
     "codex": 60,
 }  # seconds; Codex asks at its terminal only afterwards
@@ -89,10 +89,10 @@ def main(argv: Sequence[str]) -> int:
     if arguments.install:
         from bot.cli.install import install_hook
 
-        return install_hook(arguments)
+        return install_hook(arguments, _TIMEOUTS[arguments.agent])
     options = Options(
         arguments.agent,
-        arguments.timeout if arguments.timeout is not None else TIMEOUTS[arguments.agent],
+        arguments.timeout if arguments.timeout is not None else _TIMEOUTS[arguments.agent],
         arguments.on_silence,
         arguments.url,
         arguments.escalate,
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="clarify hook",
         description="Lets people in Slack answer a coding agent's permission requests.",
     )
-    parser.add_argument("agent", choices=sorted(TIMEOUTS))
+    parser.add_argument("agent", choices=sorted(_TIMEOUTS))
     parser.add_argument(
         "--timeout",
         type=_seconds,

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bot.cli.hook import TIMEOUTS
 from core.files import replacing
 
 _NAME = "clarify"
@@ -88,10 +87,12 @@ def install_tools(client: str, url: str | None, *, write: bool) -> int:
     return 1 if troubles else 0
 
 
-def install_hook(arguments: Any) -> int:
-    """Show how the agent's settings change, and change them unless `--dry-run`. Returns the exit code."""
+def install_hook(arguments: Any, timeout: float) -> int:
+    """Show how the agent's settings change, and change them unless `--dry-run`. `timeout`: the default, in seconds. Returns the
+    exit code.
+    """
     folder = Path.cwd() / _FOLDERS[arguments.agent][0] if arguments.project else _home_of(arguments.agent)
-    part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments))
+    part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments, timeout))
     try:
         before, after = part.merge(write=not arguments.dry_run)
     except CannotMerge as error:
@@ -215,7 +216,7 @@ def _replaced(text: str, section: str) -> str:
     return text
 
 
-def _with_hooks(text: str, arguments: Any) -> str:
+def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
     """The settings with our hooks in place of those of an earlier time; all others stay as they are."""
     try:
         settings = json.loads(text or "{}")
@@ -225,7 +226,7 @@ def _with_hooks(text: str, arguments: Any) -> str:
         raise ValueError("the file must be a JSON object, and its `hooks` an object")  # noqa: TRY004 - of the file
     hooks: dict[str, Any] = settings["hooks"]
     _take_out_ours(hooks, f"hook {arguments.agent}")
-    timeout = arguments.timeout or TIMEOUTS[arguments.agent]
+    timeout = arguments.timeout or timeout
     command = _hook(arguments, arguments.on_silence)
     asks: dict[str, tuple[str, str]] = {"PermissionRequest": ("*", command)}
     if arguments.tools:
