@@ -133,12 +133,8 @@ class GithubSync:
             _log.error("not mirrored to GitHub", issue=issue, reason=str(error))
             return None
         except NotNow as trouble:
-            # What is in everybody's way holds up every request anyway.
-            seconds = 0.0 if trouble.everybody else trouble.seconds
-            least = SETTLED_AFTER if trouble.unsure else 0.0
-            return RetryLater(
-                str(trouble), after=least, exactly=None if seconds is None else max(seconds, least)
-            )
+            after = max(trouble.seconds or 0.0, SETTLED_AFTER if trouble.unsure else 0.0)
+            return RetryLater(str(trouble), after=after, everybody=trouble.everybody)
 
     async def _reconcile(self, issue: int) -> bool:
         """Bring an issue one step further; whether all is as it should be, or cannot be."""
@@ -687,36 +683,21 @@ class GithubApi:
                     most=_MAX_BODY,
                 )
         except NETWORK as error:
-            trouble = NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT))
-            self._pause_for(trouble)
-            raise trouble from error
+            raise NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT)) from error
         now = self._clock.now()
         problem = _problem(answer, now)
-        if isinstance(problem, NotNow):
-            self._pause_for(problem)
-        else:
+        if isinstance(problem, Limited):
+            if problem.seconds is None:
+                chance = self._rng.uniform(0, _FIRST_LIMIT / 10)
+                problem.seconds = backoff(self._limits, first=_FIRST_LIMIT, longest=_LONGEST_LIMIT) + chance
+            self._limits += 1
+        elif not isinstance(problem, NotNow):
             self._limits = 0
-            self._pace.went_well()
             if (wait := _spent(answer.headers, now)) is not None:
-                self._pause(wait)
+                self._pace.refused(self._clock.steady(), wait)
         if problem is not None:
             raise problem
         return answer
-
-    def _pause_for(self, trouble: NotNow) -> None:
-        """If a failure concerns all requests, wait before the next: as long as GitHub said, else longer each time."""
-        if not trouble.everybody:
-            return
-        wait = trouble.seconds
-        if isinstance(trouble, Limited):
-            if wait is None:
-                wait = backoff(self._limits, first=_FIRST_LIMIT, longest=_LONGEST_LIMIT)
-                wait += self._rng.uniform(0, _FIRST_LIMIT / 10)
-            self._limits += 1
-        self._pause(_BACKOFF.seconds(self._pace.failures, self._rng) if wait is None else wait)
-
-    def _pause(self, seconds: float) -> None:
-        self._pace.refused(self._clock.steady(), seconds)
 
 
 def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:

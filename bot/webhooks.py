@@ -366,9 +366,7 @@ class _Sender:
     ) -> None:
         self.endpoint = endpoint
         self.http = HttpClient(None)
-        self.mail = Mail(
-            endpoint.id, self._send, store=store, clock=clock, patience=_PATIENCE, on_outcome=on_outcome
-        )
+        self.mail = Mail(endpoint.id, self._send, store=store, clock=clock, patience=_PATIENCE)
         self.outbox = Outbox(
             f"webhook {endpoint.label}",
             self.mail.attempt,

@@ -164,7 +164,7 @@ class Replies:
             return None
         self._tried.add((clarification, token))
         # The very first try need not be recorded: after a crash, "sending" without a note means that it may have been made.
-        attempts, uncertain = (1, False) if fresh else await self._begin(clarification, token)
+        uncertain = False if fresh else await self._begin(clarification, token)
         outcome = await self._producers.send(asked.producer, _reply(asked))
         now = self._clock.now()
         step = settlement(outcome, uncertain=uncertain, now=now, expires_at=asked.expires_at)
@@ -179,14 +179,15 @@ class Replies:
             # The last try is made just before the time runs out, and one more right after it says "too late".
             within = min(within, (asked.expires_at - now).total_seconds())
         certain = not outcome.may_have_arrived
-        note = partial(_note, clarification=record.id, token=token, attempts=attempts, uncertain=not certain)
+        if fresh or (certain and not uncertain):
+            await self._store.write(
+                partial(_note, clarification=record.id, token=token, uncertain=not certain)
+            )
         return RetryLater(
             outcome.reason,
             after=outcome.retry_after or 0.0,
             within=within,
-            failures=attempts - 1,
             sooner=partial(self._producers.connected, asked.producer),
-            keep=(lambda _: self._store.write(note)) if fresh or (certain and not uncertain) else None,
         )
 
     async def _note_blocked(self, record: Clarification, outcome: ReplyOutcome, *, uncertain: bool) -> float:
@@ -227,21 +228,20 @@ class Replies:
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
         await self._raise(NewIncident.about(record, key, reason, title))
 
-    async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
-        """Record a try before it is made: after a crash in the middle, its outcome is unknown.
+    async def _begin(self, clarification: str, token: str) -> bool:
+        """Record a try before it is made: after a crash in the middle, its outcome is unknown. Whether an earlier one is.
 
         Without any note, a process that was killed may have made the first try.
         """
 
-        def work(tx: Tx) -> tuple[int, bool]:
+        def work(tx: Tx) -> bool:
             row = tx.one(
-                "select attempts, uncertain from replies where clarification = :clarification and token = :token",
+                "select uncertain from replies where clarification = :clarification and token = :token",
                 clarification=clarification,
                 token=token,
             )
-            attempts, uncertain = (row["attempts"], bool(row["uncertain"])) if row else (0, True)
-            _note(tx, clarification, token, attempts + 1, uncertain=True)
-            return attempts + 1, uncertain
+            _note(tx, clarification, token, uncertain=True)
+            return row is None or bool(row["uncertain"])
 
         return await self._store.write(work)
 
@@ -255,15 +255,13 @@ class Replies:
             await self._page_refused(record.id)
 
 
-def _note(tx: Tx, clarification: str, token: str, attempts: int, *, uncertain: bool) -> None:
+def _note(tx: Tx, clarification: str, token: str, *, uncertain: bool) -> None:
     tx.run(
         """insert into replies (clarification, token, attempts, uncertain)
-           values (:clarification, :token, :attempts, :uncertain)
-           on conflict (clarification, token)
-           do update set attempts = excluded.attempts, uncertain = excluded.uncertain""",
+           values (:clarification, :token, 1, :uncertain) on conflict (clarification, token)
+           do update set attempts = replies.attempts + 1, uncertain = excluded.uncertain""",
         clarification=clarification,
         token=token,
-        attempts=attempts,
         uncertain=int(uncertain),
     )
 

@@ -345,7 +345,7 @@ async def test_old_messages_are_given_up_and_counted(world: World, receiver: Rec
         await world.quiet()
 
     assert world.outcomes[-1] == "never"
-    assert [log["event"] for log in logs].count("gave up messages") == 1
+    assert [log["event"] for log in logs].count("given up") == 1
     assert 60 < len(receiver.got) < 90
     assert list((await world.webhooks.waiting()).values()) == [0]
 
