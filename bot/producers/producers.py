@@ -14,7 +14,7 @@ from bot.errors import TaskDiedError
 from bot.http import HttpClient
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox
-from bot.producers.push import Push, PushedReplies
+from bot.producers.push import Push
 from bot.producers.receiver import Receiver, ReportTrouble
 from bot.producers.subscriber import Subscriber
 from bot.settings.model import ProducerSettings
@@ -49,7 +49,6 @@ class Producers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._stopping = False
-        kept = PushedReplies(store)
         for each in configured:
             receiver = Receiver(
                 each.speaker,
@@ -61,7 +60,12 @@ class Producers:
             )
             if each.url is None:
                 push = Push(
-                    each.name, receiver, kept=kept, clock=clock, rng=rng, on_connected=self.note_connected
+                    producer=each.name,
+                    receiver=receiver,
+                    store=store,
+                    clock=clock,
+                    rng=rng,
+                    on_connected=self.note_connected,
                 )
                 self._parties[each.name] = self._clients[each.name] = push
                 continue
