@@ -59,9 +59,10 @@ from bot.storage import beside
 from bot.storage.tx import Row
 from bot.views import phrases
 from bot.web.server import bind
+from core.archive import ARCHIVE, HIGHEST, Folder, Ignored, Numbers
 from core.clarification import CHANGED, Clarification
 from core.files import read_regular
-from core.ledger import ARCHIVE, HIGHEST, FileLedger, Folder, Ignored, Numbers
+from core.ledgerfiles import LedgerFiles
 from core.locks import PRIVATE, held_markers
 from core.records import Seals, decode, is_unsettled, oddity, parse
 from core.workflow import Scopes
@@ -228,9 +229,9 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
         else:
             yield right(_LEDGERS, f"{folder} can be written")
         return
-    ledger = FileLedger(folder, mode=settings.ledger.mode, expected=True)
+    ledger = LedgerFiles(folder, mode=settings.ledger.mode, expected=True)
     with closing(ledger):
-        trouble = ledger.trouble_now(thorough=True)
+        trouble = ledger.trouble(thorough=True)
         if trouble is not None:
             fix = (
                 f"mount its disk, or make it writable for this user; if the ledgers are lost for good, create the "

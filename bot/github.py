@@ -33,11 +33,12 @@ from bot.settings.model import GithubSettings
 from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
 from bot.views.inert import clip, line, plain, size
+from core.archive import FIRST_RESERVED
 from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, iso
 from core.errors import LedgersAway, LedgerUnreadable
 from core.index import Summary
-from core.ledger import FIRST_RESERVED, Ledger
+from core.ledger import Ledger
 from core.records import Raw, Subject, parse
 
 _log = structlog.get_logger("clarify.github")
@@ -307,7 +308,7 @@ def entries_of(record: Clarification) -> list[Due]:
 def _as_decided(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
     """Without what another program changed after it was decided. Blocking."""
     read = ((item, parse(item)) for item in raw)
-    return [item for item, record in read if record is None or not ledger.is_tampered_now(record)]
+    return [item for item, record in read if record is None or not ledger.seals.is_tampered(record)]
 
 
 def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:

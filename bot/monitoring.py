@@ -323,7 +323,7 @@ class LedgerWatch:
     def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
         """Each record, and whether another program changed it after it was settled. Blocking."""
         records = [parse(item) for item in items]
-        return [(each, each is not None and self.ledger.is_tampered_now(each)) for each in records]
+        return [(each, each is not None and self.ledger.seals.is_tampered(each)) for each in records]
 
     async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
         """Those of which another program removed, once they were settled, all that tells that they were asked directly: no

@@ -37,7 +37,7 @@ from bot.people.answerers import require_answerers
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
 from bot.slack.listeners import Handlers, register
-from bot.slack.payloads import name_team
+from bot.slack.payloads import deleted_message, message_event, name_team
 from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Availability, SlackBusyError
@@ -206,6 +206,8 @@ class SlackApp:
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
         """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
+        if self._is_no_news(envelope.payload):
+            return None
         headers = _headers(envelope.attempt, envelope.reason)
         request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
         response = await self._respond(request)
@@ -215,6 +217,8 @@ class SlackApp:
 
     async def _handle(self, envelope: Envelope) -> UrlAnswer:
         """Hand what came to the request URL to the listeners; returns the HTTP response."""
+        if self._is_no_news(envelope.payload):
+            return UrlAnswer(200)
         headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
         # Bolt takes text in this mode; how forms are read: `bot.slack.request_url`.
         request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
@@ -223,6 +227,16 @@ class SlackApp:
             return UrlAnswer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
         content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
         return UrlAnswer(response.status, response.body, content_type)
+
+    def _is_no_news(self, payload: Json) -> bool:
+        """Whether it is a message that concerns nobody, as what we post and change ourselves, which Slack sends us, too."""
+        event = payload.get("event")
+        if self._bolt is None or not isinstance(event, dict) or event.get("type") != "message":
+            return False
+        is_told = message_event(event, self.handlers.people.bot_user) or deleted_message(event)
+        if not is_told:
+            self.passed()
+        return not is_told
 
     async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
         """The listeners' response. An event that was not taken has to be looked for."""

@@ -182,12 +182,12 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
     upkeep, database = FileLedger(tmp_path), tmp_path / "none.db"
     try:
         with pytest.raises(BadInput, match="planner, reviewer"):
-            forgetting.look(InFiles(upkeep, database), "s1")
+            forgetting.look(InFiles(upkeep.files, database), "s1")
         with pytest.raises(NotFound):
-            forgetting.look(InFiles(upkeep, database), "s1", "nobody")
-        found = forgetting.look(InFiles(upkeep, database), "s1", "reviewer")
+            forgetting.look(InFiles(upkeep.files, database), "s1", "nobody")
+        found = forgetting.look(InFiles(upkeep.files, database), "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(InFiles(upkeep, database), found) == forgetting.Traces()
+        assert forgetting.forget(InFiles(upkeep.files, database), found) == forgetting.Traces()
         kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
         assert [SECRET in json.dumps(item) for item in kept] == [True, False]
         assert not bell(database).exists()

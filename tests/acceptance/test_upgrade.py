@@ -108,11 +108,11 @@ async def test_first_versions_session_can_be_forgotten_once_the_storage_was_open
     upkeep = FileLedger(tmp_path / "ledgers")
     try:
         with pytest.raises(StorageError, match="start the bot once"):
-            forgetting.look(InFiles(upkeep, database), "sess_done")
+            forgetting.look(InFiles(upkeep.files, database), "sess_done")
         await (await Store.open(database)).close()
-        found = forgetting.look(InFiles(upkeep, database), "sess_done")
+        found = forgetting.look(InFiles(upkeep.files, database), "sess_done")
         assert found.ids == ["CLR-42-001"]
-        forgetting.forget(InFiles(upkeep, database), found)
+        forgetting.forget(InFiles(upkeep.files, database), found)
     finally:
         upkeep.close()
     assert "Rotate" not in json.dumps(records(tmp_path)["CLR-42-001"])

@@ -295,7 +295,7 @@ class World:
     def _knows_ledgers(self, bot: Bot) -> bool:
         for issue in self.issues():
             for record in filter(None, map(parse, self.ledger(issue)["clarifications"])):
-                if bot.ledger.is_tampered_now(record):
+                if bot.ledger.seals.is_tampered(record):
                     continue  # nothing follows from it
                 kept, known = summarize(record), bot.index.get(record.id, issue)
                 if kept.digest != known.digest if known is not None else kept.needs_something:

@@ -28,9 +28,9 @@ SPEED = 10
 HOLDER = """
 import sys
 from pathlib import Path
-from core.ledger import FileLedger
+from core.ledgerfiles import LedgerFiles
 
-with FileLedger(Path(sys.argv[1]))._locks.hold(int(sys.argv[2]), 5):
+with LedgerFiles(Path(sys.argv[1])).hold(int(sys.argv[2]), 5):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -348,7 +348,7 @@ async def test_removes_labels_of_an_issue_whose_ledger_is_gone(world: World) -> 
     await world.ask()
     await world.shows(1)
     await world.kill()
-    world.ledger.path(42).unlink()
+    world.ledger.files.path(42).unlink()
     await world.start()
     await world.quiet()
 
