@@ -492,7 +492,7 @@ class Bot:
         self.rollups = Rollups(self.index, self.audiences)
         self.webhooks = (
             Webhooks(
-                endpoints_of(settings),
+                endpoints=endpoints_of(settings),
                 ledger=self.ledger,
                 store=store,
                 clock=clock,
@@ -745,8 +745,8 @@ class Bot:
         github = settings.github
         self.github = (
             GithubSync(
-                github,
-                settings.secrets.by_variable[github.token_env],
+                settings=github,
+                token=settings.secrets.by_variable[github.token_env],
                 ledger=self.ledger,
                 store=self.store,
                 clock=clock,

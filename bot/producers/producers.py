@@ -51,7 +51,7 @@ class Producers:
         self._stopping = False
         for each in configured:
             receiver = Receiver(
-                each.speaker,
+                speaker=each.speaker,
                 inbox=inbox,
                 clock=clock,
                 rng=rng,
@@ -72,8 +72,8 @@ class Producers:
             secret = token_of(each)
             token = secret.get_secret_value() if secret else None
             subscriber = Subscriber(
-                each,
-                each.url,
+                configured=each,
+                base=each.url,
                 http=HttpClient(token),
                 receiver=receiver,
                 inbox=inbox,
@@ -128,7 +128,7 @@ class Producers:
         subscribers = self._subscribers.items()
         await asyncio.gather(*(each.stop(close=name not in open_on) for name, each in subscribers))
         await asyncio.gather(
-            *(each.close() for each in self._clients.values() if isinstance(each, ReplyClient))
+            *(each.http.close() for each in self._clients.values() if isinstance(each, ReplyClient))
         )
         if self._failure is not None and self._failure.done():
             self._failure.exception()  # seen: nobody is left to wait for it

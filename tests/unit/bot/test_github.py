@@ -58,8 +58,8 @@ class World:
             mention=self.mention,
         )
         return GithubSync(
-            settings,
-            SecretStr(token),
+            settings=settings,
+            token=SecretStr(token),
             ledger=self.ledger,
             store=self.store,
             clock=self.clock,

@@ -117,7 +117,7 @@ class World:
 
     def _made(self) -> Webhooks:
         return Webhooks(
-            self.endpoints,
+            endpoints=self.endpoints,
             ledger=self.ledger,
             store=self.store,
             clock=self.clock,

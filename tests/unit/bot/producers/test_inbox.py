@@ -269,7 +269,7 @@ class Desk:
         self.box, self.clock = Box(store), ManualClock(NOW)
         self.troubles: list[Trouble] = []
         self.receiver = Receiver(
-            Speaker("planner"),
+            speaker=Speaker("planner"),
             inbox=self.box,
             clock=self.clock,
             rng=seeded(1),
