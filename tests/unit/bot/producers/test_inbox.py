@@ -421,12 +421,6 @@ async def test_receiver_takes_events_from_the_ends_of_time_in(desk: Desk, sent: 
     assert len(await desk.box.waiting(0)) == 1
 
 
-async def test_receiver_knows_questions_that_never_expire(desk: Desk) -> None:
-    await desk.take(question(timeout_seconds="whenever"))
-    (item,) = await desk.box.waiting(0)
-    assert item.expires_at is None
-
-
 async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:
     stored: list[int] = []
     inbox = Inbox(store, on_put=lambda: stored.append(1))
