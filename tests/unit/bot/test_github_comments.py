@@ -107,7 +107,7 @@ def test_comment_that_fits_is_whole() -> None:
 def test_comment_of_an_escalation_alone_mentions_somebody() -> None:
     mention = "@acme/on-call: this needs a person."
     assert [
-        mention in shown(record("Ask", kind), "@acme/on-call") for kind in ("escalation", "question")
+        mention in shown(record("Ask", kind=kind), "@acme/on-call") for kind in ("escalation", "question")
     ] == [
         True,
         False,
