@@ -485,7 +485,9 @@ class ShellTable(Table):
 
 
 class ProducerSettings(Table):
-    """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to."""
+    """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to. Agents on
+    the bot's machine may also ask without a token.
+    """
 
     name: Name
     """The producer's name: who asks, where a question names no agent."""
@@ -700,7 +702,7 @@ class OnCallSettings(Table):
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
-    """Who is told when."""
+    """Who is told when: `after` counts from the escalation, `every` repeats until someone claims it."""
 
     @field_validator("people")
     @classmethod
@@ -800,7 +802,7 @@ class ResponderSettings(Table):
     timeout: LongerThanNothing = Field(
         default=timedelta(minutes=2), validation_alias=AliasChoices("timeout", "time_limit")
     )
-    """Of one try. After one failure there is one more try, then the person on call is paged."""
+    """Of one try. After one failure there is one more try 30 s later, then the person on call is paged."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ResponderSettings:
@@ -843,7 +845,7 @@ class GithubSettings(Table):
     token_env: EnvironmentName
     """The variable with a token that may read and write its issues."""
     api_url: HttpUrl = "https://api.github.com"
-    """GitHub's API."""
+    """GitHub's API; of GitHub Enterprise "https://HOST/api/v3"."""
     mention: Annotated[str, AfterValidator(_mention)] | None = None
     """Whom to mention when a question escalates."""
     comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -859,7 +861,9 @@ class DigestSettings(Table):
     """Posts the figures of the week to a channel."""
 
     channel: ChannelId
-    """Where the digest is posted."""
+    """Where the digest is posted. It counts what everyone there may see: its own questions, and those of public
+    channels.
+    """
     every: Annotated[str, AfterValidator(weekly)] = "Mon 09:00"
     """Day and time."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
