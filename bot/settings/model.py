@@ -10,7 +10,7 @@ import ipaddress
 import re
 import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -68,49 +68,45 @@ def file_mode(value: object) -> int:
     return int(value, 8)
 
 
-def channel_id(value: str) -> str:
-    if not re.fullmatch(r"[CG][A-Z0-9]+", value):
-        raise ValueError(
-            f'"{value}" is not a channel ID; expected C… or G… (Slack shows it in the channel\'s details)'
-        )
-    return value
+def _matching(form: str, expected: str) -> Callable[[str], str]:
+    """A check that a text has this form; `expected` may repeat it as {value}."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(form, value):
+            raise ValueError(expected.format(value=value))
+        return value
+
+    return check
 
 
-def user_id(value: str) -> str:
-    if not re.fullmatch(r"[UW][A-Z0-9]+", value):
-        raise ValueError(
-            f'"{value}" is not a user ID; expected U… or W… (Slack shows it in the profile, "Copy member ID")'
-        )
-    return value
-
-
-def user_group_id(value: str) -> str:
-    if not re.fullmatch(r"S[A-Z0-9]+", value):
-        raise ValueError(f'"{value}" is not a user group ID; expected S…')
-    return value
-
-
-def pagerduty_id(value: str) -> str:
-    if not re.fullmatch(r"[A-Z0-9]{1,40}", value):
-        raise ValueError(
-            f'"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)'
-        )
-    return value
-
-
-def environment_name(value: str) -> str:
-    """Never repeats the value: it may be the secret itself, put in the wrong place."""
-    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        raise ValueError(
-            "expected the name of an environment variable (capital letters, digits, _), not the secret itself"
-        )
-    return value
-
-
-def short_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("expected 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit")
-    return value
+channel_id = _matching(
+    "[CG][A-Z0-9]+",
+    '"{value}" is not a channel ID; expected C… or G… (Slack shows it in the channel\'s details)',
+)
+user_id = _matching(
+    "[UW][A-Z0-9]+",
+    '"{value}" is not a user ID; expected U… or W… (Slack shows it in the profile, "Copy member ID")',
+)
+user_group_id = _matching("S[A-Z0-9]+", '"{value}" is not a user group ID; expected S…')
+pagerduty_id = _matching(
+    "[A-Z0-9]{1,40}",
+    '"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)',
+)
+# Never repeats the value: it may be the secret itself, put in the wrong place.
+environment_name = _matching(
+    "[A-Z_][A-Z0-9_]*",
+    "expected the name of an environment variable (capital letters, digits, _), not the secret itself",
+)
+short_name = _matching(
+    "[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+    "expected 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit",
+)
+_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})"
+_repo = _matching(
+    rf"{_LOGIN}/(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}",
+    'expected "owner/name", as in the address of the repository',
+)
+_mention = _matching(rf"@{_LOGIN}(?:/{_LOGIN})?", 'expected "@user" or "@organisation/team"')
 
 
 def role(value: str) -> str:
@@ -305,23 +301,6 @@ def _places(value: tuple[str, ...]) -> tuple[str, ...]:
             raise ValueError(f'"{each}" is not a channel (C…), a user group (S…) or a user (U…)')
     if sum(each[0] in "CG" for each in value) > 1:
         raise ValueError("expected one channel at most")
-    return value
-
-
-_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})"
-_REPO = re.compile(rf"{_LOGIN}/(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}")
-_MENTION = re.compile(rf"@{_LOGIN}(?:/{_LOGIN})?")
-
-
-def _repo(value: str) -> str:
-    if not _REPO.fullmatch(value):
-        raise ValueError('expected "owner/name", as in the address of the repository')
-    return value
-
-
-def _mention(value: str) -> str:
-    if not _MENTION.fullmatch(value):
-        raise ValueError('expected "@user" or "@organisation/team"')
     return value
 
 
