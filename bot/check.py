@@ -247,7 +247,7 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
 
 def _first_row(storage: Path, query: str) -> Row | None:
     """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
-    with suppress(StorageUnavailable), beside.looking(storage) as tx:
+    with suppress(StorageUnavailable), beside.read_only(storage) as tx:
         return tx.one(query)
     return None
 
@@ -354,7 +354,7 @@ def _storage(path: Path) -> CheckResult:
     """Try the lock that a running bot holds, then the file itself."""
     subject = "storage.path"
     try:
-        with beside.alone(path):
+        with beside.exclusive(path):
             why = beside.trouble(path) if path.exists() else None
     except StorageInUseError:
         return wrong(subject, f"{path} is in use by another instance", "stop that instance first")

@@ -20,7 +20,7 @@ from typing import Self
 from filelock import FileLock, Timeout
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.sqlite import bell, migrate, newest_version
+from bot.storage.sqlite import forget_signal, migrate, newest_version
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync_folder
 
@@ -29,7 +29,7 @@ _WITH = ("", "-wal", "-shm")
 
 
 @contextmanager
-def looking(path: Path, *, current: bool = False) -> Iterator[Tx]:
+def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
     """Queries of a storage that is there: nothing is written, nothing is locked. `current`: only of this version.
 
     Raises:
@@ -45,7 +45,7 @@ def looking(path: Path, *, current: bool = False) -> Iterator[Tx]:
 
 
 @contextmanager
-def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
+def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
     """One transaction, also while a bot holds the storage. What is deleted in it is overwritten.
 
     Raises:
@@ -64,10 +64,10 @@ def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
 
 
-def ring(path: Path) -> None:
+def notify(path: Path) -> None:
     """Tell a running bot that something was forgotten."""
-    bell(path).touch(mode=0o600)
-    bell(path).write_bytes(b"")
+    forget_signal(path).touch(mode=0o600)
+    forget_signal(path).write_bytes(b"")
 
 
 def empty_log(path: Path) -> bool:
@@ -114,7 +114,7 @@ def connections(path: Path) -> Connections | None:
     if not path.exists():
         return None
     try:
-        with looking(path) as tx:
+        with read_only(path) as tx:
             return Connections.noted(tx.one(NOTED))
     except StorageUnavailable:
         return None  # `clarify check` says so on another line
@@ -136,7 +136,7 @@ def is_in_use(path: Path) -> bool:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """No bot runs on the storage meanwhile, which need not be there.
 
     Raises:
