@@ -21,12 +21,14 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import structlog
 from pydantic import SecretStr
 
+from bot.checks import CheckResult, right, wrong
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, HttpAnswer, HttpClient, retry_after, words
 from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from bot.settings.model import GithubSettings
@@ -776,3 +778,20 @@ def _json(answer: HttpAnswer) -> Any:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise NotNow("what came is not JSON", unsure=True) from error
+
+
+async def check_repository(settings: GithubSettings, token: str) -> CheckResult:
+    subject = "github.repo"
+    try:
+        async with HttpClient(token) as http:  # as the mirror will ask
+            answer = await http.request(
+                "GET",
+                f"{settings.api_url}/repos/{settings.repo}",
+                headers={"Accept": "application/vnd.github+json"},
+            )
+    except NETWORK as error:
+        return wrong(subject, f"GitHub cannot be reached: {words(error)}", "check the network and api_url")
+    if answer.status != HTTPStatus.OK:
+        fix = "check the name, and that the token may read and write its issues"
+        return wrong(subject, f"GitHub answers {answer.status} for {settings.repo}", fix)
+    return right(subject, f"{settings.repo} can be read with {settings.token_env}")

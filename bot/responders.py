@@ -7,10 +7,11 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -19,10 +20,11 @@ from typing import Any, cast
 import structlog
 from pydantic import SecretStr
 
+from bot.checks import CheckResult, right, wrong
 from bot.errors import ConfigurationError
 from bot.http import NETWORK, NOT_SENT, HttpClient, json_body, words
 from bot.settings.environment import read_environment
-from bot.settings.model import ResponderSettings
+from bot.settings.model import ResponderSettings, Settings
 from core.dispatch import Inquiry, Responder
 from core.errors import AgentError
 
@@ -306,3 +308,16 @@ def _in_words(value: Any, inquiry: Inquiry) -> str | None:
             else typed
         )
     return value if isinstance(value, str) else None
+
+
+def check_commands(settings: Settings) -> Iterator[CheckResult]:
+    for role, responder in settings.responders.items():
+        if responder.command is None:
+            continue
+        subject, name = f"responders.{role}.command", responder.command[0]
+        # As it will be run: a path counts from the configuration's folder, a bare name is looked up.
+        found = shutil.which(str(settings.file.parent / name) if "/" in name else name)
+        if found is None:
+            yield wrong(subject, f"{name} is not an executable program", "install it, or give its full path")
+        else:
+            yield right(subject, f"runs {found}")

@@ -183,7 +183,8 @@ def check(config: ConfigOption = None) -> None:
     """Validate the configuration against Slack and your agents."""
     import asyncio
 
-    from bot.check import check_all, lines, summary
+    from bot.check import check_all
+    from bot.checks import summary
     from bot.settings.environment import read_environment
     from bot.settings.load import load_settings, prepare_folders
 
@@ -195,7 +196,7 @@ def check(config: ConfigOption = None) -> None:
         seen = []
         async for finding in check_all(settings):
             seen.append(finding)
-            for line in lines(finding):
+            for line in finding.lines:
                 typer.echo(line)
         typer.echo(summary(seen))
         return sum(not finding.ok for finding in seen)

@@ -333,14 +333,14 @@ async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
 ) -> None:
     copy = stage.folder / "copy"
     async with stage.bot() as bot:
-        before = bot.store.installation
+        before = bot.base.store.installation
         card = await stage.ask()
         assert (await beside(stage, "backup", str(copy))).code == 0
     lost(stage)
     done = await beside(stage, "restore", str(copy), *more)
     assert done.code == 0, done.err
     async with stage.bot() as bot:
-        assert (bot.store.installation == before) is (not more)
+        assert (bot.base.store.installation == before) is (not more)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         if more:
             await stage.whisper(FOLAKE, "nother installation of clarify-bot")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bot.errors import StorageUnavailable
+from bot.intake.adoption import Adoption
 from bot.monitoring import LedgerWatch, Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
@@ -89,9 +90,13 @@ class World:
         self.watch = LedgerWatch(
             ledger=self.ledger,
             index=self.index,
-            router=self.router,
             changed=self._seen,
-            notices=self.notices,  # type: ignore[arg-type]
+            adoption=Adoption(
+                ledger=self.ledger,
+                router=self.router,
+                notices=self.notices,  # type: ignore[arg-type]
+                clock=self.clock,
+            ),
             shown=self._shown,
             direct=self._direct,
             clock=self.clock,
