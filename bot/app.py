@@ -287,8 +287,8 @@ class Bot:
         github = settings.github
         self.github = (
             GithubSync(
-                github,
-                settings.secrets.by_variable[github.token_env],
+                settings=github,
+                token=settings.secrets.by_variable[github.token_env],
                 ledger=ledger,
                 store=store,
                 clock=clock,
@@ -299,7 +299,7 @@ class Bot:
         )
         self.webhooks = (
             Webhooks(
-                endpoints_of(settings),
+                endpoints=endpoints_of(settings),
                 ledger=ledger,
                 store=store,
                 clock=clock,

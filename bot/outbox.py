@@ -48,7 +48,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -86,22 +86,16 @@ class RetryLater:
     Args:
         reason: for the log: no secrets, no contents.
         after: seconds to wait at least, as the party asked.
-        exactly: seconds to wait, whatever the backoff says.
         within: seconds to wait at most.
-        failures: how often it failed, where that is stored; None: as often as since the start.
         everybody: the party itself is in trouble: it gets nothing else before, either.
         sooner: the wait ends when this returns.
-        keep: stores when it is tried again.
     """
 
     reason: str
     after: float = 0.0
-    exactly: float | None = None
     within: float = inf
-    failures: int | None = None
     everybody: bool = False
     sooner: Callable[[], Awaitable[None]] | None = None
-    keep: Callable[[datetime], Awaitable[object]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +264,7 @@ class Outbox(Generic[_K]):
             self._later(key, _AFTER_A_DEFECT)
             return
         if isinstance(outcome, RetryLater):
-            await self._retry(key, outcome)
+            self._retry(key, outcome)
             return
         self._failures.pop(key, None)
         if isinstance(outcome, Delivered):
@@ -282,26 +276,19 @@ class Outbox(Generic[_K]):
         if outcome is not None and outcome.more:
             self._again.add(key)
 
-    async def _retry(self, key: _K, outcome: RetryLater) -> None:
+    def _retry(self, key: _K, outcome: RetryLater) -> None:
         self._on_outcome("later")
-        failures = self._failures.get(key, 0) if outcome.failures is None else outcome.failures
+        failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        now = self._clock.steady()
         seconds = max(self._policy.seconds(failures, self._rng), outcome.after)
-        if outcome.exactly is not None:
-            seconds = outcome.exactly
         if outcome.everybody:
-            self._held_until = now + max(self._policy.seconds(self._held_failures, self._rng), outcome.after)
+            held = max(self._policy.seconds(self._held_failures, self._rng), outcome.after)
+            self._held_until = self._clock.steady() + held
             self._held_failures += 1
-            seconds = max(seconds, self._held_until - now)
+            seconds = max(seconds, held)
         seconds = max(_SHORTEST_WAIT, min(seconds, outcome.within))
         log = self._log.info if failures else self._log.warning
         log("not sent, will try again", about=key, reason=outcome.reason, seconds=round(seconds, 1))
-        if outcome.keep is not None:
-            try:
-                await outcome.keep(self._clock.now() + timedelta(seconds=seconds))
-            except StorageUnavailable as error:
-                self._log.warning("cannot store when to try again", about=key, reason=str(error))
         self._later(key, seconds, outcome.sooner)
 
     def _later(self, key: _K, seconds: float, sooner: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -345,7 +332,7 @@ class Mail:
     """Stores what one party is owed until it has it: the rows of `webhook_outbox` that name it in `endpoint`.
 
     `attempt` is an `Outbox`'s; its keys are clarifications. What is older than `patience` is given up once it, or the
-    party, failed; `on_outcome` counts it as "never". Every method raises StorageUnavailable if nothing could be stored or read.
+    party, failed. Every method raises StorageUnavailable if nothing could be stored or read.
     """
 
     def __init__(
@@ -356,21 +343,19 @@ class Mail:
         store: Store,
         clock: Clock,
         patience: timedelta,
-        on_outcome: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._party = party
         self._send = send
         self._store = store
         self._clock = clock
         self._patience = patience
-        self._on_outcome = on_outcome
-        self._fails = self._gone = False
+        self._fails, self._gone = False, ""
 
     async def owed(self) -> list[str]:
         """The clarifications with messages, in the order in which they are to be tried: what never failed goes first."""
         rows = await self._store.read(
             """select clarification from webhook_outbox where endpoint = :party
-               group by clarification order by min(due), min(seq)""",
+               group by clarification order by min(failures), min(seq)""",
             party=self._party,
         )
         return [row["clarification"] for row in rows]
@@ -380,17 +365,7 @@ class Mail:
         tx.many(
             """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
                values (:party, :id, :clarification, :kind, :body, :now, :now) on conflict (endpoint, id) do nothing""",
-            [
-                {
-                    "party": self._party,
-                    "id": each.id,
-                    "clarification": each.clarification,
-                    "kind": each.kind,
-                    "body": each.body,
-                    "now": now.timestamp(),
-                }
-                for each in messages
-            ],
+            [{"party": self._party, "now": now.timestamp(), **asdict(each)} for each in messages],
         )
 
     async def attempt(self, clarification: str) -> Outcome | None:
@@ -403,21 +378,22 @@ class Mail:
         )
         if row is None:
             return None
-        latest = inf if self._gone else (self._clock.now() - self._patience).timestamp()
-        # What grew old while no bot ran is tried before it is given up.
-        if row["queued_at"] < latest and (self._gone or self._fails or row["failures"]):
-            await self._drop(latest)
-            return None
-        owed = Owed(row["id"], clarification, row["type"], row["body"])
-        outcome = await self._send(owed)
-        self._fails = isinstance(outcome, RetryLater)
+        is_old = row["queued_at"] < (self._clock.now() - self._patience).timestamp()
+        outcome: Outcome
+        if self._gone or (is_old and (self._fails or row["failures"])):
+            # What grew old while no bot ran is tried before it is given up.
+            outcome = GivenUp(self._gone or "it was tried long enough")
+        else:
+            outcome = await self._send(Owed(row["id"], clarification, row["type"], row["body"]))
+            self._fails = isinstance(outcome, RetryLater)
         if isinstance(outcome, RetryLater):
-            return replace(outcome, failures=row["failures"], keep=partial(self._failed, row["seq"]))
+            if not row["failures"]:
+                await self._store.run(
+                    "update webhook_outbox set failures = 1 where seq = :seq", seq=row["seq"]
+                )
+            return outcome
         if isinstance(outcome, GivenUp) and outcome.everybody:
-            self._gone = True
-            _log.error("no more messages until the next start", party=self._party, reason=outcome.reason)
-            await self._drop(inf)
-            return None
+            self._gone = outcome.reason
         return replace(outcome, more=await self._settled(row["seq"], clarification))
 
     async def _settled(self, seq: int, clarification: str) -> bool:
@@ -433,27 +409,6 @@ class Mail:
             return left is not None
 
         return await self._store.write(work)
-
-    async def _failed(self, seq: int, due: datetime) -> None:
-        await self._store.run(
-            "update webhook_outbox set failures = failures + 1, due = :due where seq = :seq",
-            due=due.timestamp(),
-            seq=seq,
-        )
-
-    async def _drop(self, queued_before: float) -> None:
-        """Give up what was queued before: all of it where the party fails, else what was tried."""
-        dropped = await self._store.run(
-            """delete from webhook_outbox where endpoint = :party and queued_at < :before
-               and (:untried = 1 or failures > 0)""",
-            party=self._party,
-            before=queued_before,
-            untried=int(self._gone or self._fails),
-        )
-        for _ in range(dropped):
-            self._on_outcome("never")
-        if dropped:
-            _log.error("gave up messages", party=self._party, messages=dropped)
 
 
 async def waiting(store: Store) -> Mapping[str, int]:

@@ -91,6 +91,7 @@ def endpoints_of(settings: Settings) -> list[Endpoint]:
     ]
 
 
+@dataclass(kw_only=True, eq=False)
 class Webhooks:
     """Queues events for all webhooks. `restore` once, then `run` until cancelled, then `close`; `record_changed` from
     `restore` on.
@@ -98,27 +99,28 @@ class Webhooks:
     `on_outcome` is called with the endpoint's host and the outcome of each try: sent, later, never (given up).
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[Endpoint],
-        *,
-        ledger: Ledger,
-        store: Store,
-        clock: Clock,
-        rng: random.Random,
-        on_outcome: Callable[[str, str], None],
-    ) -> None:
-        self._ledger = ledger
-        self._store = store
-        self._clock = clock
+    endpoints: Sequence[Endpoint]
+    ledger: Ledger
+    store: Store
+    clock: Clock
+    rng: random.Random
+    on_outcome: Callable[[str, str], None]
+
+    def __post_init__(self) -> None:
         self._looks: deque[_Look] = deque()
         # While the ledgers are compared: the clarifications that changed since they were read.
         self._changed: set[str] | None = set()
         self._wake = asyncio.Event()
         self._queueing = False
         self._senders = [
-            _Sender(each, store=store, clock=clock, rng=rng, on_outcome=partial(on_outcome, each.label))
-            for each in endpoints
+            _Sender(
+                endpoint=each,
+                store=self.store,
+                clock=self.clock,
+                rng=self.rng,
+                on_outcome=partial(self.on_outcome, each.label),
+            )
+            for each in self.endpoints
         ]
 
     @property
@@ -131,7 +133,7 @@ class Webhooks:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
         if self._changed is not None:
             self._changed.add(summary.id)
-        self._looks.append(_Look(summary, self._clock.now()))
+        self._looks.append(_Look(summary, self.clock.now()))
         self._wake.set()
 
     async def restore(self) -> None:
@@ -140,7 +142,7 @@ class Webhooks:
         Raises:
             StorageUnavailable: it is not known what was sent.
         """
-        now = self._clock.now()
+        now = self.clock.now()
 
         def work(tx: Tx) -> tuple[datetime, int]:
             tx.run(
@@ -150,7 +152,7 @@ class Webhooks:
             _forget_old(tx, now)
             return _since(tx), retain(tx, "", {each.endpoint.id for each in self._senders})
 
-        self._since, dropped = await self._store.write(work)
+        self._since, dropped = await self.store.write(work)
         if dropped:
             _log.warning("dropped events for endpoints no longer configured", events=dropped)
         for sender in self._senders:
@@ -179,7 +181,7 @@ class Webhooks:
 
     async def waiting(self) -> Mapping[str, int]:
         """How many events are queued, by the host of the endpoint."""
-        queued = await waiting(self._store)
+        queued = await waiting(self.store)
         found: Counter[str] = Counter()
         for each in self._senders:
             found[each.endpoint.label] += queued.get(each.endpoint.id, 0)
@@ -192,7 +194,7 @@ class Webhooks:
                 await self._wake.wait()
             self._queueing = True
             work = partial(self._add, self._batch())
-            await until_stored(work, self._clock, _log, "webhook events delayed")
+            await until_stored(work, self.clock, _log, "webhook events delayed")
             self._queueing = False
 
     def _batch(self) -> list[_Look]:
@@ -212,7 +214,7 @@ class Webhooks:
                         if each.endpoint.wants(event):
                             each.mail.add(tx, [owed], look.at)
 
-        await self._store.write(work)
+        await self.store.write(work)
         for sender in self._senders:
             for look in looks:
                 sender.outbox.put(look.summary.id)
@@ -223,31 +225,31 @@ class Webhooks:
         while left:
             left = [issue for issue in left if not await self._compared(issue)]
             if left:
-                await self._clock.sleep(_STORAGE_RETRY)
+                await self.clock.sleep(_STORAGE_RETRY)
         self._changed = None
 
     async def _all_issues(self) -> list[int]:
         while True:
             try:
-                return await self._ledger.live()
+                return await self.ledger.live()
             except LedgersAway as error:
                 _log.warning("comparing the ledgers for webhooks later", reason=str(error))
-                await self._clock.sleep(_LEDGERS_RETRY)
+                await self.clock.sleep(_LEDGERS_RETRY)
 
     async def _compared(self, issue: int) -> bool:
         """Whether the issue is done with, for now it may be locked."""
         try:
-            items = await self._ledger.read(issue)
+            items = await self.ledger.read(issue)
         except LockTimeout:
             return False
         except LedgerUnreadable as error:
             _log.error("cannot compare a ledger for webhooks", issue=issue, reason=str(error))
             return True
-        now, newer = self._clock.now(), self._changed or set()
+        now, newer = self.clock.now(), self._changed or set()
         for record in [record for item in items if (record := parse(item)) is not None]:
             summary = summarize(record)
             is_news = summary.needs_something or record.last_change >= self._since
-            if record.id not in newer and is_news and not await self._ledger.is_tampered(record):
+            if record.id not in newer and is_news and not await self.ledger.is_tampered(record):
                 self._looks.append(_Look(summary, now, record.last_change))
                 self._wake.set()
         return True
@@ -348,6 +350,7 @@ def _moment(seconds: float) -> datetime:
 # Sending
 
 
+@dataclass(kw_only=True, eq=False)
 class _Sender:
     """Brings one endpoint its events: one at a time, each clarification's in order, until they are taken or too old.
 
@@ -355,38 +358,31 @@ class _Sender:
     longer each time, so that one which is never taken costs the others little.
     """
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        store: Store,
-        clock: Clock,
-        rng: random.Random,
-        on_outcome: Callable[[str], None],
-    ) -> None:
-        self.endpoint = endpoint
+    endpoint: Endpoint
+    store: Store
+    clock: Clock
+    rng: random.Random
+    on_outcome: Callable[[str], None]
+
+    def __post_init__(self) -> None:
         self.http = HttpClient(None)
-        self.mail = Mail(
-            endpoint.id, self._send, store=store, clock=clock, patience=_PATIENCE, on_outcome=on_outcome
-        )
+        self.mail = Mail(self.endpoint.id, self._send, store=self.store, clock=self.clock, patience=_PATIENCE)
         self.outbox = Outbox(
-            f"webhook {endpoint.label}",
+            f"webhook {self.endpoint.label}",
             self.mail.attempt,
             _BACKOFF,
-            clock=clock,
-            rng=rng,
-            on_outcome=on_outcome,
+            clock=self.clock,
+            rng=self.rng,
+            on_outcome=self.on_outcome,
         )
-        self._clock = clock
-        self._acting = store.acting
 
     async def _send(self, owed: Owed) -> Outcome:
         """One try, judged by its status alone. The body is read as far as the connection can be used again."""
-        now = self._clock.now()
+        now = self.clock.now()
         headers = self.endpoint.signature(owed.id, int(now.timestamp()), owed.body)
         try:
             async with (
-                self._acting(),
+                self.store.acting(),
                 asyncio.timeout(ANSWER_TIMEOUT),
                 self.http.stream("POST", self.endpoint.url, owed.body, headers=headers) as response,
             ):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
@@ -24,26 +25,21 @@ _BACKOFF = Backoff(first=30.0, longest=30.0, spread=0.0)
 _GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"})
 
 
+@dataclass(kw_only=True, eq=False)
 class Erasing:
     """Erases the messages whose place is `wanted` in the table, which is all that is owed. `client` has no retry
     handlers. `redraw(target, key)` has a stored message updated.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        client: AsyncWebClient,
-        clock: Clock,
-        rng: random.Random,
-        redraw: Callable[[str, str], None],
-    ) -> None:
-        self._store = store
-        self._client = client
-        self._clock = clock
-        self._redraw = redraw
+    store: Store
+    client: AsyncWebClient
+    clock: Clock
+    rng: random.Random
+    redraw: Callable[[str, str], None]
+
+    def __post_init__(self) -> None:
         self._wanted = asyncio.Event()
-        self._outbox = Outbox("erasing", self._erase, _BACKOFF, clock=clock, rng=rng)
+        self._outbox = Outbox("erasing", self._erase, _BACKOFF, clock=self.clock, rng=self.rng)
 
     def look(self) -> None:
         """There may be something to erase."""
@@ -55,33 +51,33 @@ class Erasing:
             group.create_task(self._outbox.run(), name="erasing: outbox")
             while True:
                 self._wanted.clear()
-                await until_stored(self._look, self._clock, _log, "erasing delayed")
+                await until_stored(self._look, self.clock, _log, "erasing delayed")
                 await self._wanted.wait()
 
     async def _look(self) -> None:
-        await self._store.run(
+        await self.store.run(
             # What was being posted while it was forgotten, and arrived.
             """insert into erasures (channel, ts) select channel, ts from messages
                where failed = 'forgotten' and ts is not null and channel is not null
                on conflict (channel, ts) do nothing"""
         )
-        for row in await self._store.read(
+        for row in await self.store.read(
             """select key, channel from messages where kind = 'page' and shown is null and final = 0
                and failed is null and ts is not null and channel is not null"""
         ):
-            self._redraw(row["channel"], row["key"])
-        for row in await self._store.read("select channel, ts from erasures where state = 'wanted'"):
+            self.redraw(row["channel"], row["key"])
+        for row in await self.store.read("select channel, ts from erasures where state = 'wanted'"):
             self._outbox.put((row["channel"], row["ts"]))
 
     async def _erase(self, place: tuple[str, str]) -> Outcome:
         channel, ts = place
-        outcome = await _tried(self._client.chat_delete(channel=channel, ts=ts), channel, ts)
+        outcome = await _tried(self.client.chat_delete(channel=channel, ts=ts), channel, ts)
         if isinstance(outcome, Sent) or (isinstance(outcome, Never) and outcome.code in _GONE):
             await self._settled(channel, ts, "erased")
             return Delivered()
         if isinstance(outcome, Never) and outcome.what != "app":
             words = [{"type": "section", "text": {"type": "plain_text", "text": FORGOTTEN}}]
-            change = self._client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=words)
+            change = self.client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=words)
             empty = await _tried(change, channel, ts)
             if isinstance(empty, (Sent, Never)):
                 state = "blanked" if isinstance(empty, Sent) else "failed"
@@ -92,7 +88,7 @@ class Erasing:
         return RetryLater(reason, after=after or 0.0, everybody=True)
 
     async def _settled(self, channel: str, ts: str, state: str, note: str | None = None) -> None:
-        await self._store.run(
+        await self.store.run(
             "update erasures set state = :state, note = :note where channel = :channel and ts = :ts",
             state=state,
             note=note,

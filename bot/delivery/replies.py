@@ -68,6 +68,7 @@ class _Blocked:
     paged: bool = False
 
 
+@dataclass(kw_only=True, eq=False)
 class Replies:
     """Sends the replies that are owed: those of records whose `reply` is "sending". So nothing is stored before the first
     try.
@@ -77,33 +78,25 @@ class Replies:
     those of people, who come first where they are many.
     """
 
-    def __init__(
-        self,
-        *,
-        producers: Producers,
-        router: Router,
-        ledger: Ledger,
-        store: Store,
-        acts: ConcurrencyLimit,
-        clock: Clock,
-        rng: random.Random,
-        raise_incident: Raise,
-        on_foreign: Callable[[str], Awaitable[object]],
-    ) -> None:
-        self._producers = producers
-        self._router = router
-        self._ledger = ledger
-        self._store = store
-        self._acts = acts
-        self._clock = clock
-        self._raise = raise_incident
-        self._on_foreign = on_foreign
+    producers: Producers
+    router: Router
+    ledger: Ledger
+    store: Store
+    acts: ConcurrencyLimit
+    clock: Clock
+    rng: random.Random
+    raise_incident: Raise
+    on_foreign: Callable[[str], Awaitable[object]]
+
+    def __post_init__(self) -> None:
         self._blocked: dict[tuple[str, str], _Blocked] = {}
         self._fresh: dict[str, tuple[Clarification, bool]] = {}  # and whether we wrote it
         self._unstored: dict[str, tuple[Clarification, Settle]] = {}
-        self._since = clock.now()
+        self._since = self.clock.now()
         self._tried: set[tuple[str, str | None]] = set()
-        self.outbox = Outbox("reply", self._attempt, _BACKOFF, clock=clock, rng=rng, at_once=math.inf)
+        self.outbox = Outbox(
+            "reply", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng, at_once=math.inf
+        )
 
     def record_changed(
         self, summary: Summary, written: Clarification | None = None, *, ours: bool = True
@@ -124,7 +117,7 @@ class Replies:
         """On start: send what was on its way. Killed between a refusal and its page, the page is still owed; sent
         before, it is not sent again.
         """
-        self._since = self._clock.now()
+        self._since = self.clock.now()
         self.outbox.start()
         for summary in summaries:
             self.record_changed(summary)
@@ -136,7 +129,7 @@ class Replies:
 
     async def _attempt(self, clarification: str) -> Outcome | None:
         """One try of a reply, and its outcome stored; where only that is missing, it alone is done."""
-        await self._acts.uncrowded()
+        await self.acts.uncrowded()
         if clarification not in self._unstored:
             try:
                 outcome = await self._try(clarification)
@@ -152,21 +145,21 @@ class Replies:
 
     async def _try(self, clarification: str) -> tuple[Clarification, Settle] | RetryLater | None:
         fresh, ours = self._fresh.pop(clarification, (None, False))
-        record = fresh or await self._ledger.find(clarification, parse_id(clarification)[0])
+        record = fresh or await self.ledger.find(clarification, parse_id(clarification)[0])
         asked, token = record.asked, record.asked.reply_token
         if asked.reply != "sending" or token is None or asked.producer is None:
             return None
         if not ours and not (
-            await self._ledger.verify_question(record) and await self._ledger.verify_answer(record)
+            await self.ledger.verify_question(record) and await self.ledger.verify_answer(record)
         ):
             _log.warning("another program changed a question or its answer", clarification=clarification)
-            await self._on_foreign(clarification)
+            await self.on_foreign(clarification)
             return None
         self._tried.add((clarification, token))
         # The very first try need not be recorded: after a crash, "sending" without a note means that it may have been made.
-        attempts, uncertain = (1, False) if fresh else await self._begin(clarification, token)
-        outcome = await self._producers.send(asked.producer, _reply(asked))
-        now = self._clock.now()
+        uncertain = False if fresh else await self._begin(clarification, token)
+        outcome = await self.producers.send(asked.producer, _reply(asked))
+        now = self.clock.now()
         step = settlement(outcome, uncertain=uncertain, now=now, expires_at=asked.expires_at)
         if not isinstance(outcome, TryAgain):
             return None if step is None else (record, step)
@@ -179,14 +172,15 @@ class Replies:
             # The last try is made just before the time runs out, and one more right after it says "too late".
             within = min(within, (asked.expires_at - now).total_seconds())
         certain = not outcome.may_have_arrived
-        note = partial(_note, clarification=record.id, token=token, attempts=attempts, uncertain=not certain)
+        if fresh or (certain and not uncertain):
+            await self.store.write(
+                partial(_note, clarification=record.id, token=token, uncertain=not certain)
+            )
         return RetryLater(
             outcome.reason,
             after=outcome.retry_after or 0.0,
             within=within,
-            failures=attempts - 1,
-            sooner=partial(self._producers.connected, asked.producer),
-            keep=(lambda _: self._store.write(note)) if fresh or (certain and not uncertain) else None,
+            sooner=partial(self.producers.connected, asked.producer),
         )
 
     async def _note_blocked(self, record: Clarification, outcome: ReplyOutcome, *, uncertain: bool) -> float:
@@ -197,14 +191,14 @@ class Replies:
         token = record.asked.reply_token or ""
         if not isinstance(outcome, TryAgain) or not outcome.blocked:
             return math.inf
-        now = self._clock.steady()
+        now = self.clock.steady()
         blocked = self._blocked.setdefault((record.id, token), _Blocked(now))
         left = blocked.since + _PATIENCE - now
         maybe = uncertain or outcome.may_have_arrived
         if maybe or left <= 0:
             standing = "Sent, but not confirmed" if maybe else "Not delivered"
             note = f"{standing}: the agent {outcome.reason}"
-            await self._router.note_reply(record.id, token, note)
+            await self.router.note_reply(record.id, token, note)
         if left <= 0:
             await self._page_blocked(record, outcome)
         return max(_RETRY, left) if left > 0 else math.inf
@@ -217,37 +211,36 @@ class Replies:
         reason = f"The answer cannot reach the agent: it {outcome.reason}. The bot keeps trying until the agent stops waiting."
         key = f"undelivered:{record.id}:{record.round}"
         title = f"{record.id}: the answer has not reached the agent"
-        await self._raise(NewIncident.about(record, key, reason, title))
+        await self.raise_incident(NewIncident.about(record, key, reason, title))
         blocked.paged = True
 
     async def _page_refused(self, clarification: str) -> None:
         """An agent refused its reply: somebody has to know."""
-        record = await self._ledger.find(clarification, parse_id(clarification)[0])
+        record = await self.ledger.find(clarification, parse_id(clarification)[0])
         reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
-        await self._raise(NewIncident.about(record, key, reason, title))
+        await self.raise_incident(NewIncident.about(record, key, reason, title))
 
-    async def _begin(self, clarification: str, token: str) -> tuple[int, bool]:
-        """Record a try before it is made: after a crash in the middle, its outcome is unknown.
+    async def _begin(self, clarification: str, token: str) -> bool:
+        """Record a try before it is made: after a crash in the middle, its outcome is unknown. Whether an earlier one is.
 
         Without any note, a process that was killed may have made the first try.
         """
 
-        def work(tx: Tx) -> tuple[int, bool]:
+        def work(tx: Tx) -> bool:
             row = tx.one(
-                "select attempts, uncertain from replies where clarification = :clarification and token = :token",
+                "select uncertain from replies where clarification = :clarification and token = :token",
                 clarification=clarification,
                 token=token,
             )
-            attempts, uncertain = (row["attempts"], bool(row["uncertain"])) if row else (0, True)
-            _note(tx, clarification, token, attempts + 1, uncertain=True)
-            return attempts + 1, uncertain
+            _note(tx, clarification, token, uncertain=True)
+            return row is None or bool(row["uncertain"])
 
-        return await self._store.write(work)
+        return await self.store.write(work)
 
     async def _finish(self, record: Clarification, step: Settle) -> None:
         token = record.asked.reply_token or ""
-        await self._router.settle_reply(record.id, token, step.state, step.note, resolve=step.resolve)
+        await self.router.settle_reply(record.id, token, step.state, step.note, resolve=step.resolve)
         self._tried.discard((record.id, token))
         self._blocked.pop((record.id, token), None)
         _log.info("reply settled", clarification=record.id, state=step.state)
@@ -255,15 +248,13 @@ class Replies:
             await self._page_refused(record.id)
 
 
-def _note(tx: Tx, clarification: str, token: str, attempts: int, *, uncertain: bool) -> None:
+def _note(tx: Tx, clarification: str, token: str, *, uncertain: bool) -> None:
     tx.run(
         """insert into replies (clarification, token, attempts, uncertain)
-           values (:clarification, :token, :attempts, :uncertain)
-           on conflict (clarification, token)
-           do update set attempts = excluded.attempts, uncertain = excluded.uncertain""",
+           values (:clarification, :token, 1, :uncertain) on conflict (clarification, token)
+           do update set attempts = replies.attempts + 1, uncertain = excluded.uncertain""",
         clarification=clarification,
         token=token,
-        attempts=attempts,
         uncertain=int(uncertain),
     )
 

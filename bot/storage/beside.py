@@ -19,8 +19,9 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.sqlite import bell, migrate, newest_version
+from bot.storage.sqlite import forget_signal, migrate, newest_version
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync_folder
 
@@ -29,7 +30,7 @@ _WITH = ("", "-wal", "-shm")
 
 
 @contextmanager
-def looking(path: Path, *, current: bool = False) -> Iterator[Tx]:
+def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
     """Queries of a storage that is there: nothing is written, nothing is locked. `current`: only of this version.
 
     Raises:
@@ -45,7 +46,7 @@ def looking(path: Path, *, current: bool = False) -> Iterator[Tx]:
 
 
 @contextmanager
-def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
+def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
     """One transaction, also while a bot holds the storage. What is deleted in it is overwritten.
 
     Raises:
@@ -64,10 +65,10 @@ def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
 
 
-def ring(path: Path) -> None:
+def notify(path: Path) -> None:
     """Tell a running bot that something was forgotten."""
-    bell(path).touch(mode=0o600)
-    bell(path).write_bytes(b"")
+    forget_signal(path).touch(mode=0o600)
+    forget_signal(path).write_bytes(b"")
 
 
 def empty_log(path: Path) -> bool:
@@ -81,16 +82,6 @@ def empty_log(path: Path) -> bool:
             return not db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
     except sqlite3.Error as error:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
-
-
-def trouble(path: Path) -> str | None:
-    """Why a storage that is there cannot be opened; None if it can."""
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
-            db.execute("pragma schema_version").fetchone()
-    except sqlite3.Error as error:
-        return str(error)
-    return None
 
 
 NOTED = "select others, told_at from installation where told_at is not null"
@@ -114,7 +105,7 @@ def connections(path: Path) -> Connections | None:
     if not path.exists():
         return None
     try:
-        with looking(path) as tx:
+        with read_only(path) as tx:
             return Connections.noted(tx.one(NOTED))
     except StorageUnavailable:
         return None  # `clarify check` says so on another line
@@ -136,7 +127,7 @@ def is_in_use(path: Path) -> bool:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """No bot runs on the storage meanwhile, which need not be there.
 
     Raises:
@@ -242,3 +233,23 @@ def _require_current(db: sqlite3.Connection, path: Path) -> None:
         raise StorageUnavailable(
             f"{path} is of version {version}: start the bot once, which brings it up to date."
         )
+
+
+def check_storage(path: Path) -> CheckResult:
+    """Try the lock that a running bot holds, then the file itself."""
+    subject, is_there = "storage.path", path.exists()
+    try:
+        with exclusive(path):
+            if is_there:
+                with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
+                    db.execute("pragma schema_version").fetchone()
+    except StorageInUseError:
+        return wrong(subject, f"{path} is in use by another instance", "stop that instance first")
+    except OSError as error:
+        fix = "make it writable for this user"
+        return wrong(subject, f"{path} cannot be locked: {error.strerror}", fix)
+    except sqlite3.Error as error:
+        return wrong(
+            subject, f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
+        )
+    return right(subject, f"{path} {'is ready' if is_there else 'will be created'}")

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from fastapi import FastAPI
 
 from bot.base import Base
+from bot.checks import Check
 from bot.delivery.build import Shown
 from bot.intake.build import Told
 from bot.logs import log_trouble
@@ -56,17 +57,17 @@ def build(
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
     needed = [
-        health.Check("slack", lambda: None if app.connected else "not connected to Slack"),
-        health.Check("storage", storage_trouble),
+        Check("slack", lambda: None if app.connected else "not connected to Slack"),
+        Check("storage", storage_trouble),
     ]
     others = [
-        health.Check("database notices", lambda: _POLLS if store.polls else None),
-        health.Check("slack app", lambda: app.other_bots),
-        health.Check("slack connection", lambda: _SPARE if app.is_spare else None),
-        health.Check("slack history", lambda: in_slack.backfill.trouble),
-        health.Check("answerers", lambda: answerers.troubles(settings, base.people)),
-        health.Check("log", log_trouble),
-        health.Check("events to be recorded", told.ledger_outage.overdue),
+        Check("database notices", lambda: _POLLS if store.polls else None),
+        Check("slack app", lambda: app.other_bots),
+        Check("slack connection", lambda: _SPARE if app.is_spare else None),
+        Check("slack history", lambda: in_slack.backfill.trouble),
+        Check("answerers", lambda: answerers.troubles(settings, base.people)),
+        Check("log", log_trouble),
+        Check("events to be recorded", told.ledger_outage.overdue),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
     waiting = questions.Waiting(told.questions, board.permalinks.links, limits.waiting)

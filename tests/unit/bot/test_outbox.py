@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -60,14 +60,10 @@ def clock() -> ManualClock:
     ("outcome", "seconds"),
     [
         (RetryLater("x"), 1.0),
-        (RetryLater("x", failures=3), 8.0),
-        (RetryLater("x", failures=50), 30.0),
         (RetryLater("x", after=7.0), 7.0),
-        (RetryLater("x", after=7.0, failures=50), 30.0),
-        (RetryLater("x", within=3.0, failures=50), 3.0),
+        (RetryLater("x", within=0.5), 0.5),
         (RetryLater("x", within=3.0, after=60.0), 3.0),
         (RetryLater("x", within=0.001), 0.05),
-        (RetryLater("x", exactly=0.5, failures=50), 0.5),
         (StorageUnavailable(), 0.5),
         (RuntimeError("a defect"), 60.0),
     ],
@@ -79,11 +75,11 @@ async def test_outbox_waits(clock: ManualClock, outcome: Outcome | Exception, se
 
 
 async def test_outbox_waits_longer_each_time_and_begins_anew_once_it_went_well(clock: ManualClock) -> None:
-    party = Party(clock, *[RetryLater("x")] * 3, Delivered(more=True), RetryLater("x"))
+    party = Party(clock, *[RetryLater("x")] * 6, Delivered(more=True), RetryLater("x"))
     party.outbox.put("a")
     at = [round(seconds) for seconds, _ in await party.all_tried()]
-    assert at == [0, 1, 3, 7, 7, 8]
-    assert party.outcomes == ["later"] * 3 + ["sent", "later", "sent"]
+    assert at == [0, 1, 3, 7, 15, 31, 61, 61, 62]
+    assert party.outcomes == ["later"] * 6 + ["sent", "later", "sent"]
 
 
 async def test_trouble_of_one_key_holds_up_no_other_that_of_the_party_all(clock: ManualClock) -> None:
@@ -147,19 +143,6 @@ async def test_settled_returns_in_time(clock: ManualClock) -> None:
     assert not party.outbox
 
 
-async def test_when_to_try_again_is_stored_or_not_but_it_is_tried(clock: ManualClock) -> None:
-    kept: list[datetime] = []
-
-    async def keep(at: datetime) -> None:
-        kept.append(at)
-        raise StorageUnavailable
-
-    party = Party(clock, RetryLater("x", keep=keep))
-    party.outbox.put("a")
-    assert len(await party.all_tried()) == 2
-    assert kept == [START + timedelta(seconds=1)]
-
-
 # mail
 
 
@@ -204,18 +187,18 @@ async def test_mail_that_is_refused_lets_the_next_pass(post: Post) -> None:
     assert await post.mail.attempt("CLR-1") == Delivered()
 
 
-async def test_mail_knows_after_a_start_how_often_it_failed(post: Post) -> None:
+async def test_mail_that_never_failed_goes_first_after_a_start_and_old_mail_is_tried_once(post: Post) -> None:
     post.script = [RetryLater("x"), RetryLater("x")]
     await post.add("1a", "2a")
-    outcome = await post.mail.attempt("CLR-1")
-    assert isinstance(outcome, RetryLater)
-    assert outcome.keep is not None
-    await outcome.keep(post.clock.now() + timedelta(seconds=1))
+    await post.mail.attempt("CLR-1")
+    await post.clock.advance(timedelta(days=4).total_seconds())
     again = Post(post.store, post.clock, RetryLater("x"))
     assert await again.mail.owed() == ["CLR-2", "CLR-1"]
-    outcome = await again.mail.attempt("CLR-1")
-    assert isinstance(outcome, RetryLater)
-    assert outcome.failures == 1
+    assert await again.mail.attempt("CLR-2") == RetryLater("x")
+    assert isinstance(await again.mail.attempt("CLR-2"), GivenUp)
+    assert isinstance(await again.mail.attempt("CLR-1"), GivenUp)
+    assert [owed.id for owed in again.sent] == ["2a"]
+    assert await waiting(post.store) == {}
 
 
 async def test_mail_of_other_kinds_is_retained(post: Post, store: Store, clock: ManualClock) -> None:

@@ -147,13 +147,6 @@ async def test_reply_table(
     assert world.keys == (["refused:CLR-42-001:1"] if paged else [])
 
 
-async def test_reply_is_the_same_on_every_try(world: World) -> None:
-    world.producer.script = [SURE, MAYBE, SURE, OK]
-    await world.answer(correlation_id="corr")
-    await world.settle()
-    assert set(world.producer.got) == {Reply("rpl_1", "yes", START, "user:slack/T1/U1", "corr")}
-
-
 @pytest.mark.parametrize(("outcome", "state"), [(SURE, "too_late"), (MAYBE, "unconfirmed")])
 async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryAgain, state: str) -> None:
     world.producer.script = [outcome]
@@ -163,13 +156,6 @@ async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryA
     assert 20 <= (world.clock.now() - START).total_seconds() <= 22
     assert 5 <= len(world.producer.got) <= 12
     assert world.raised == []
-
-
-async def test_settled_reply_is_not_sent_again(world: World) -> None:
-    await world.answer()
-    await world.settle()
-    await world.settle()
-    assert len(world.producer.got) == 1
 
 
 async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
