@@ -115,7 +115,7 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
 
 def _first_row(storage: Path, query: str) -> Row | None:
     """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
-    with suppress(StorageUnavailable), beside.looking(storage) as tx:
+    with suppress(StorageUnavailable), beside.read_only(storage) as tx:
         return tx.one(query)
     return None
 

@@ -145,6 +145,7 @@ def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) 
         raise BadInput(f"The {what} must not be empty: 1 to {limit} characters.")
 
 
+@dataclass(kw_only=True, eq=False)
 class Hub:
     """Ask, wait, answer. To be used in one event loop.
 
@@ -153,15 +154,12 @@ class Hub:
     such clarification.
     """
 
-    def __init__(
-        self, *, router: Router, ledger: Ledger, scopes: Scopes, clock: Clock, via: Via = "python"
-    ) -> None:
-        self._router = router
-        self._ledger = ledger
-        self._scopes = scopes
-        self._clock = clock
-        self._via: Via = via
-        self._owns_ledger = False
+    router: Router
+    ledger: Ledger
+    scopes: Scopes
+    clock: Clock
+    via: Via = "python"
+    owns_ledger: bool = False
 
     @classmethod
     def at(cls, ledger: Path, workflows: Path, *, sla: timedelta = _SLA, patience: float = 10.0) -> Self:
@@ -175,9 +173,7 @@ class Hub:
         """
         files, clock = FileLedger(ledger, signs=False), SystemClock()
         router = Router(files, clock, sla, lambda _: None, patience)
-        hub = cls(router=router, ledger=files, scopes=Scopes(workflows), clock=clock)
-        hub._owns_ledger = True
-        return hub
+        return cls(router=router, ledger=files, scopes=Scopes(workflows), clock=clock, owns_ledger=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,8 +183,8 @@ class Hub:
 
     def close(self) -> None:
         """Wait for what is being written. Does nothing to a ledger that was passed in. Blocking."""
-        if self._owns_ledger:
-            self._ledger.close()
+        if self.owns_ledger:
+            self.ledger.close()
 
     async def request(self, request: Request, key: str | None = None) -> Clarification:
         """Ask. The same agent asking the same one about the same topic, once answered, goes on with that clarification.
@@ -200,7 +196,7 @@ class Hub:
             MaxRoundsExceeded: it was asked further after the last round; the question was passed on to people.
         """
         limits = await self._limits(request.from_, request.to, blocking=request.blocking)
-        opened = await self._router.open(
+        opened = await self.router.open(
             request.issue, self._ask(request, request.question, request.context, limits, key)
         )
         return opened.record if opened.how == "new" else _within_rounds(opened.record)
@@ -221,7 +217,7 @@ class Hub:
         record = await self.find(clarification_id)
         limits = await self._limits(record.from_, record.to, blocking=record.blocking)
         ask = self._ask(record, question, context, limits, key)
-        return _within_rounds((await self._router.follow_up(clarification_id, ask)).record)
+        return _within_rounds((await self.router.follow_up(clarification_id, ask)).record)
 
     async def find(self, clarification_id: str) -> Clarification:
         """The clarification as it is now.
@@ -229,8 +225,8 @@ class Hub:
         Raises:
             Tampered: another program changed it after it was decided.
         """
-        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
-        if await self._ledger.is_tampered(record):
+        record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        if await self.ledger.is_tampered(record):
             raise Tampered(clarification_id)
         return record
 
@@ -273,7 +269,7 @@ class Hub:
             TimeoutError: not within `timeout` seconds. And what `done` raises.
         """
         issue, _ = parse_id(clarification_id)
-        async with self._ledger.woken(issue) as woken:
+        async with self.ledger.woken(issue) as woken:
             record = await self._look(clarification_id)
             async with asyncio.timeout(timeout):
                 while record is None or not done(record):
@@ -288,12 +284,12 @@ class Hub:
             AnswerRejected, TooLong: `text` is no answer to the question; with a hint.
             AlreadyAnswered, Closed: with the record as it is.
         """
-        return await self._router.answer(clarification_id, _reads(text), decider, self._clock.now())
+        return await self.router.answer(clarification_id, _reads(text), decider, self.clock.now())
 
     async def resolve(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
         """Close it with the decision; for an open one that is the answer. Raises what `answer` raises."""
-        now = self._clock.now()
-        return await self._router.resolve(clarification_id, _reads(text), text, decider, now)
+        now = self.clock.now()
+        return await self.router.resolve(clarification_id, _reads(text), text, decider, now)
 
     async def escalate(
         self, clarification_id: str, decider: Decider, reason: str | None = None
@@ -307,7 +303,7 @@ class Hub:
         record = await self.find(clarification_id)
         said = one_line(reason or "")
         words = f"{said}\n{escalation_words(record, 'by hand')}" if said else None
-        return await self._router.escalate(clarification_id, "by hand", words, decider)
+        return await self.router.escalate(clarification_id, "by hand", words, decider)
 
     async def abandon(
         self, clarification_id: str, decider: Decider, reason: str | None = None
@@ -318,10 +314,10 @@ class Hub:
             AlreadyAnswered, Closed: with the record as it is.
         """
         check_reason(reason)
-        return await self._router.abandon(clarification_id, decider, one_line(reason or ""))
+        return await self.router.abandon(clarification_id, decider, one_line(reason or ""))
 
     async def _limits(self, asker: str, target: str, *, blocking: bool) -> Limits:
-        return await asyncio.to_thread(self._scopes.check, asker, target, blocking=blocking)
+        return await asyncio.to_thread(self.scopes.check, asker, target, blocking=blocking)
 
     async def _look(self, clarification_id: str) -> Clarification | None:
         """The record; None: its file is half written by somebody who holds it, so nothing can be said yet."""
@@ -345,9 +341,9 @@ class Hub:
             to=one_line(of.to),
             topic=one_line(whole_characters(of.topic)) or None,
             blocking=of.blocking,
-            received_at=self._clock.now(),
+            received_at=self.clock.now(),
             context=None if context is None else whole_characters(context),
-            via=self._via,
+            via=self.via,
             sla=limits.sla,
             max_rounds=limits.max_rounds,
             event_id=key,

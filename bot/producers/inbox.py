@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from bot.storage.beside import looking
+from bot.storage.beside import read_only
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
@@ -257,7 +257,7 @@ def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionF
     """
     if not storage.exists():
         return []
-    with looking(storage) as tx:
+    with read_only(storage) as tx:
         rows = tx.rows(_SEEN, since=since.timestamp(), most=most)
     return [_session_fact(row) for row in reversed(rows)]
 

@@ -148,7 +148,7 @@ class Kept(Protocol):
     def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
         """What is kept of each issue, archived or not, with its name; None: it cannot be read."""
 
-    def looking(self) -> AbstractContextManager[Tx | None]:
+    def read_only(self) -> AbstractContextManager[Tx | None]:
         """Queries of the storage; None: there is none.
 
         Raises:

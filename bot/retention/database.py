@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -32,16 +33,16 @@ from core.records import Raw, decode, encode, identity
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False)
 class InDatabase:
     """`bot.retention.backup.Kept` in PostgreSQL."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    url: str
 
     def copy(self, to: Path) -> tuple[int | None, dict[int, int]]:
         numbers = {}
         make_folder(to / LEDGERS / ARCHIVE)
-        with tables.snapshot(self._url) as found:
+        with tables.snapshot(self.url) as found:
             version = found.to_file(to / DATABASE)
             for row in found.rows("select issue, body, highest, archived from ledgers order by issue"):
                 folder = to / LEDGERS / ARCHIVE if row["archived"] else to / LEDGERS
@@ -60,7 +61,7 @@ class InDatabase:
             if manifest.storage_version is not None:
                 with beside.putting_back(folder / DATABASE, file, another=copy) as tx:
                     leave_out(tx, now)
-            with tables.anew(self._url, name if replace else None) as (new, is_aside):
+            with tables.anew(self.url, name if replace else None) as (new, is_aside):
                 if file.exists():
                     new.from_file(file)
                 for issue, files in sorted(_by_issue(manifest.ledgers).items()):
@@ -71,7 +72,7 @@ class InDatabase:
         return Restored(manifest, f"the schema {name} of the database" if is_aside else None, left)
 
     def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
-        with tables.snapshot(self._url) as found:
+        with tables.snapshot(self.url) as found:
             which = "" if issue is None else f"where issue = {int(issue)}"
             for row in found.rows(f"select issue, body from ledgers {which} order by issue"):  # noqa: S608 - a number
                 name = f"issue-{row['issue']}"
@@ -81,8 +82,8 @@ class InDatabase:
                     yield row["issue"], name, None
 
     @contextmanager
-    def looking(self) -> Iterator[Tx | None]:
-        with tables.snapshot(self._url) as found:
+    def read_only(self) -> Iterator[Tx | None]:
+        with tables.snapshot(self.url) as found:
             yield found.tx
 
     def forget(
@@ -101,9 +102,9 @@ class InDatabase:
                 tx.tell("forgotten")
             return result
 
-        result = tables.change(self._url, work)
+        result = tables.change(self.url, work)
         if is_done(result):
-            tables.vacuum(self._url)
+            tables.vacuum(self.url)
         return result
 
     def set_aside(self, issues: Sequence[int]) -> list[str]:  # noqa: ARG002 - as of `Kept`

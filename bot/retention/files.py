@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,30 +32,30 @@ from core.records import SEAL_KEY as KEY
 _T = TypeVar("_T")
 
 
+@dataclass(eq=False)
 class InFiles:
     """`bot.retention.backup.Kept` in files. `database`: SQLite's, which need not be there."""
 
-    def __init__(self, ledger: LedgerFiles, database: Path) -> None:
-        self._ledger = ledger
-        self._database = database
+    ledger: LedgerFiles
+    database: Path
 
     def copy(self, to: Path) -> tuple[int | None, dict[int, int]]:
         version = None
-        if self._database.exists():
-            version = beside.copy(self._database, to / DATABASE)
-            with beside.looking(to / DATABASE) as tx:
-                self._ledger.claim(inbox.last_issue(tx))
-        numbers = dict(_copy_ledgers(self._ledger, to / LEDGERS))
-        _copy_key(self._ledger, to / KEY)
+        if self.database.exists():
+            version = beside.copy(self.database, to / DATABASE)
+            with beside.read_only(to / DATABASE) as tx:
+                self.ledger.claim(inbox.last_issue(tx))
+        numbers = dict(_copy_ledgers(self.ledger, to / LEDGERS))
+        _copy_key(self.ledger, to / KEY)
         if version is not None:
             known = (each for record in _records(to / LEDGERS) for each in _known_events(record))
-            with beside.changing(to / DATABASE, current=False) as tx:
+            with beside.transaction(to / DATABASE, current=False) as tx:
                 inbox.note_known(tx, known, max(numbers, default=0))
         return version, numbers
 
     def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:
-        ledger, database, name = self._ledger, self._database, f"before-restore-{now:%Y%m%dT%H%M%S}"
-        with beside.alone(database):
+        ledger, database, name = self.ledger, self.database, f"before-restore-{now:%Y%m%dT%H%M%S}"
+        with beside.exclusive(database):
             there = [
                 *(path for paths in ledger.by_issue().values() for path in paths),
                 *beside.parts(database),
@@ -73,7 +74,7 @@ class InFiles:
         return Restored(manifest, f"files with {name} in their names" if there else None)
 
     def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
-        found = self._ledger.by_issue()
+        found = self.ledger.by_issue()
         for number, paths in found.items() if issue is None else [(issue, found.get(issue, []))]:
             for path in paths:
                 try:
@@ -82,11 +83,11 @@ class InFiles:
                     yield number, path.name, None
 
     @contextmanager
-    def looking(self) -> Iterator[Tx | None]:
-        if not self._database.exists():
+    def read_only(self) -> Iterator[Tx | None]:
+        if not self.database.exists():
             yield None
             return
-        with beside.looking(self._database, current=True) as tx:
+        with beside.read_only(self.database, current=True) as tx:
             yield tx
 
     def forget(
@@ -97,22 +98,22 @@ class InFiles:
         is_done: Callable[[_T], bool],
     ) -> _T | None:
         for issue in issues:
-            self._ledger.rewrite(issue, change)
-        if not self._database.exists():
+            self.ledger.rewrite(issue, change)
+        if not self.database.exists():
             return None
-        with beside.changing(self._database) as tx:
+        with beside.transaction(self.database) as tx:
             result = rows(tx)
-        emptied = beside.empty_log(self._database)
-        beside.ring(self._database)
+        emptied = beside.empty_log(self.database)
+        beside.notify(self.database)
         if not emptied and is_done(result):
             raise StorageUnavailable(
-                f"It was deleted, but {self._database}-wal still holds it while another process reads the database. "
+                f"It was deleted, but {self.database}-wal still holds it while another process reads the database. "
                 "Run the same command again."
             )
         return result
 
     def set_aside(self, issues: Sequence[int]) -> list[str]:
-        folder = self._ledger.directory
+        folder = self.ledger.directory
         return [path.name for issue in issues for path in folder.glob(f"issue-{issue}.json.unreadable-*")]
 
 

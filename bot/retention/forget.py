@@ -154,7 +154,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
 
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
     """What is to be erased from Slack, what was, and what could not be, by state."""
-    with kept.looking() as tx:
+    with kept.read_only() as tx:
         return {} if tx is None else erasing.by_state(tx)
 
 
@@ -231,5 +231,5 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
 
 def _known(kept: Kept, session: str, producer: str | None) -> set[str]:
     """The producers that the storage knows to have such a session: it may have asked nothing."""
-    with kept.looking() as tx:
+    with kept.read_only() as tx:
         return set() if tx is None else inbox.producers_of(tx, session, producer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -42,50 +43,40 @@ _SWEEPS = (
 )
 
 
+@dataclass(kw_only=True, eq=False)
 class Upkeep:
     """Runs the daily clean-up. `index`: what still needs something, filled before `run`. `keep`: how long the storage
     keeps finished things; None: for ever. `sweeps`: rows of other packages to delete.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        store: Store,
-        index: Iterable[Summary],
-        clock: Clock,
-        archive_after: timedelta,
-        keep: timedelta | None,
-        sweeps: Sequence[Sweep] = (),
-    ) -> None:
-        self._ledger = ledger
-        self._store = store
-        self._index = index
-        self._clock = clock
-        self._archive_after = archive_after
-        self._keep = keep
-        self._sweeps = sweeps
+    ledger: Ledger
+    store: Store
+    index: Iterable[Summary]
+    clock: Clock
+    archive_after: timedelta
+    keep: timedelta | None
+    sweeps: Sequence[Sweep] = ()
 
     async def run(self) -> None:
         """At once and then daily, until cancelled."""
         while True:
             await self.tidy()
-            await self._clock.sleep(_DAY.total_seconds())
+            await self.clock.sleep(_DAY.total_seconds())
 
     async def tidy(self) -> None:
         """All of it once. What does not succeed is logged, and tried again the next time."""
         await self._archive()
-        if self._keep is not None:
-            await self._sweep(self._keep)
+        if self.keep is not None:
+            await self._sweep(self.keep)
 
     async def _archive(self) -> None:
-        now, moved = self._clock.now(), 0
+        now, moved = self.clock.now(), 0
         try:
-            there = await self._ledger.live()
+            there = await self.ledger.live()
         except LedgersAway as error:
             _log.warning("cannot archive ledgers", reason=str(error))
             return
-        waiting = {each.issue for each in self._index if each.is_open}
+        waiting = {each.issue for each in self.index if each.is_open}
         for issue in there:
             if issue in waiting:
                 continue  # without reading it
@@ -98,17 +89,17 @@ class Upkeep:
 
     async def _shelve(self, issue: int, now: datetime) -> bool:
         """Looked at without the lock first: most are not over, and nobody waits for them."""
-        over = partial(is_over, now=now, after=self._archive_after)
-        return over(await self._ledger.read(issue)) and await self._ledger.shelve(issue, over)
+        over = partial(is_over, now=now, after=self.archive_after)
+        return over(await self.ledger.read(issue)) and await self.ledger.shelve(issue, over)
 
     async def _sweep(self, keep: timedelta) -> None:
-        now = self._clock.now()
+        now = self.clock.now()
         needed = Subject(
-            frozenset(each.id for each in self._index), frozenset(session_of(each) for each in self._index)
+            frozenset(each.id for each in self.index), frozenset(session_of(each) for each in self.index)
         )
         horizon = (now - keep).timestamp()
         try:
-            gone = await sweep_all(self._store, needed, horizon, now.timestamp(), self._sweeps)
+            gone = await sweep_all(self.store, needed, horizon, now.timestamp(), self.sweeps)
         except StorageUnavailable as error:
             _log.warning("cannot delete old rows", reason=str(error))
             return

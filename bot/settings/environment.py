@@ -24,7 +24,7 @@ from bot.settings.model import (
     parse_target,
     url_host,
 )
-from bot.settings.problems import Place, Problem, tables
+from bot.settings.problems import Place, Problem
 
 SLACK_API_URL = "https://slack.com/api/"
 _SLACK_VARIABLES = {  # mode → variables that it needs, with how their values begin
@@ -102,87 +102,40 @@ def _api_url_problems(url: str) -> Iterator[Problem]:
 
 
 def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
-    """Yield every variable that the document asks for: by Slack's mode, or by its name in a key."""
+    """Yield every variable that the document asks for: by Slack's mode, or by its name in a key. A name that is no proper
+    one is told by the model's own check, and not repeated here.
+    """
     slack = document.get("slack")
     mode = slack.get("mode", "socket") if isinstance(slack, dict) else "socket"
     for variable, prefix in _SLACK_VARIABLES.get(str(mode), {}).items():
-        yield WantedVariable(variable, ("slack", "mode"), _begins_with(prefix), f"begin with {prefix}")
-    for index, table in tables(document, "producers"):
-        yield from _named(table.get("token_env"), ("producers", index, "token_env"))
-    yield from _webhook_variables(document)
-    monitor = document.get("monitor")
-    if isinstance(monitor, dict):
-        for want in _named(monitor.get("heartbeat_env"), ("monitor", "heartbeat_env")):
-            yield want._replace(fits=is_web_address, expected="be a URL with http:// or https:// and a host")
-    yield from _database_variables(document)
-    github = document.get("github")
-    if isinstance(github, dict):
-        yield from _named(github.get("token_env"), ("github", "token_env"))
-    responders = document.get("responders")
-    for role, table in responders.items() if isinstance(responders, dict) else ():
-        if isinstance(table, dict):
-            yield from _named(table.get("token_env"), ("responders", role, "token_env"))
-    for index, table in tables(document, "on_call"):
-        yield from _pager_variables(table, ("on_call", index))
-        yield from _feed_variables(table, ("on_call", index))
-
-
-def _database_variables(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
-    storage = document.get("storage")
-    if not isinstance(storage, dict):
-        return
-    for key in ("url_env", "listen_url_env"):
-        for want in _named(storage.get(key), ("storage", key)):
-            yield want._replace(fits=_is_postgres, expected="begin with postgresql://")
-
-
-def _is_postgres(value: str) -> bool:
-    return value.startswith(("postgresql://", "postgres://"))
-
-
-def _webhook_variables(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
-    for index, table in tables(document, "webhooks"):
-        for want in _named(table.get("secret_env"), ("webhooks", index, "secret_env")):
-            yield want._replace(
-                fits=lambda secret: bool(signing_key(secret)),
-                expected="be a secret, with base64 after whsec_",
+        begins = partial(_begins_with, prefix)
+        yield WantedVariable(variable, ("slack", "mode"), begins, f"begin with {prefix}")
+    for place, value in _texts(document, ()):
+        key = next(part for part in reversed(place) if isinstance(part, str))
+        kind, name = parse_target(value)
+        if key == "notify" and kind in PAGERS:
+            want = WantedVariable(
+                name, place[:-1], partial(_is_address, kind), f"be a URL that {kind} can notify"
             )
+        elif key.endswith("_env") and "people" not in place:  # names of people are keys, too
+            want = WantedVariable(value, place, *_FITS.get(key, ()))
+        else:
+            continue
+        if want.variable.isascii() and want.variable.isidentifier() and want.variable.isupper():
+            yield want
 
 
-def _pager_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[WantedVariable]:
-    for index, step in tables(on_call, "steps"):
-        targets = step.get("notify")
-        for target in targets if isinstance(targets, list) else ():
-            kind, name = parse_target(target) if isinstance(target, str) else ("", "")
-            for want in _named(name, (*place, "steps", index, "notify")) if kind in PAGERS else ():
-                fits = partial(_is_address, kind)
-                yield want._replace(fits=fits, expected=f"be a URL that {kind} can notify")
+def _texts(value: object, place: Place) -> Iterator[tuple[Place, str]]:
+    """Every text of a document, and its place."""
+    if isinstance(value, str):
+        yield place, value
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from _texts(each, (*place, key))
 
 
-def _feed_variables(on_call: Mapping[str, Any], place: Place) -> Iterator[WantedVariable]:
-    for want in _named(on_call.get("ical_env"), (*place, "ical_env")):
-        yield want._replace(
-            fits=lambda value: feed_url(value) is not None,
-            expected="be the address of an iCalendar feed: https:// or webcal://, or http:// on a loopback host",
-        )
-    pagerduty = on_call.get("pagerduty")
-    if isinstance(pagerduty, dict):
-        yield from _named(pagerduty.get("token_env"), (*place, "pagerduty", "token_env"))
-
-
-def _named(variable: object, place: Place) -> Iterator[WantedVariable]:
-    """A name that is no proper one is told by the model's own check, and not repeated here."""
-    if (
-        isinstance(variable, str)
-        and variable.isascii()
-        and variable.isidentifier()
-        and variable == variable.upper()
-    ):
-        yield WantedVariable(variable, place)
-
-
-def _begins_with(prefix: str) -> Callable[[str], bool]:
-    return lambda value: value.startswith(prefix)
+def _begins_with(prefix: str | tuple[str, ...], value: str) -> bool:
+    return value.startswith(prefix)
 
 
 def _is_address(kind: str, value: str) -> bool:
@@ -215,5 +168,18 @@ def _apprise_service(url: str) -> str | None:
     return None if service is None else str(getattr(service, "service_name", "") or "notification service")
 
 
+_POSTGRES = (partial(_begins_with, ("postgresql://", "postgres://")), "begin with postgresql://")
+_FITS: Mapping[
+    str, tuple[Callable[[str], bool], str]
+] = {  # by the key: whether a value fits, and what is expected
+    "url_env": _POSTGRES,
+    "listen_url_env": _POSTGRES,
+    "heartbeat_env": (is_web_address, "be a URL with http:// or https:// and a host"),
+    "secret_env": (lambda secret: bool(signing_key(secret)), "be a secret, with base64 after whsec_"),
+    "ical_env": (
+        lambda value: feed_url(value) is not None,
+        "be the address of an iCalendar feed: https:// or webcal://, or http:// on a loopback host",
+    ),
+}
 SERVICES: Mapping[str, Callable[[str], str | None]] = {"apprise": _apprise_service}
 """By the kind of a pager: the name of the service that an address is for; None: it is no address."""

@@ -10,7 +10,7 @@ import ipaddress
 import re
 import shlex
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -68,49 +68,45 @@ def file_mode(value: object) -> int:
     return int(value, 8)
 
 
-def channel_id(value: str) -> str:
-    if not re.fullmatch(r"[CG][A-Z0-9]+", value):
-        raise ValueError(
-            f'"{value}" is not a channel ID; expected C… or G… (Slack shows it in the channel\'s details)'
-        )
-    return value
+def _matching(form: str, expected: str) -> Callable[[str], str]:
+    """A check that a text has this form; `expected` may repeat it as {value}."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(form, value):
+            raise ValueError(expected.format(value=value))
+        return value
+
+    return check
 
 
-def user_id(value: str) -> str:
-    if not re.fullmatch(r"[UW][A-Z0-9]+", value):
-        raise ValueError(
-            f'"{value}" is not a user ID; expected U… or W… (Slack shows it in the profile, "Copy member ID")'
-        )
-    return value
-
-
-def user_group_id(value: str) -> str:
-    if not re.fullmatch(r"S[A-Z0-9]+", value):
-        raise ValueError(f'"{value}" is not a user group ID; expected S…')
-    return value
-
-
-def pagerduty_id(value: str) -> str:
-    if not re.fullmatch(r"[A-Z0-9]{1,40}", value):
-        raise ValueError(
-            f'"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)'
-        )
-    return value
-
-
-def environment_name(value: str) -> str:
-    """Never repeats the value: it may be the secret itself, put in the wrong place."""
-    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        raise ValueError(
-            "expected the name of an environment variable (capital letters, digits, _), not the secret itself"
-        )
-    return value
-
-
-def short_name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
-        raise ValueError("expected 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit")
-    return value
+channel_id = _matching(
+    "[CG][A-Z0-9]+",
+    '"{value}" is not a channel ID; expected C… or G… (Slack shows it in the channel\'s details)',
+)
+user_id = _matching(
+    "[UW][A-Z0-9]+",
+    '"{value}" is not a user ID; expected U… or W… (Slack shows it in the profile, "Copy member ID")',
+)
+user_group_id = _matching("S[A-Z0-9]+", '"{value}" is not a user group ID; expected S…')
+pagerduty_id = _matching(
+    "[A-Z0-9]{1,40}",
+    '"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)',
+)
+# Never repeats the value: it may be the secret itself, put in the wrong place.
+environment_name = _matching(
+    "[A-Z_][A-Z0-9_]*",
+    "expected the name of an environment variable (capital letters, digits, _), not the secret itself",
+)
+short_name = _matching(
+    "[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+    "expected 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit",
+)
+_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})"
+_repo = _matching(
+    rf"{_LOGIN}/(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}",
+    'expected "owner/name", as in the address of the repository',
+)
+_mention = _matching(rf"@{_LOGIN}(?:/{_LOGIN})?", 'expected "@user" or "@organisation/team"')
 
 
 def role(value: str) -> str:
@@ -308,23 +304,6 @@ def _places(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-_LOGIN = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,99})"
-_REPO = re.compile(rf"{_LOGIN}/(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,100}}")
-_MENTION = re.compile(rf"@{_LOGIN}(?:/{_LOGIN})?")
-
-
-def _repo(value: str) -> str:
-    if not _REPO.fullmatch(value):
-        raise ValueError('expected "owner/name", as in the address of the repository')
-    return value
-
-
-def _mention(value: str) -> str:
-    if not _MENTION.fullmatch(value):
-        raise ValueError('expected "@user" or "@organisation/team"')
-    return value
-
-
 def _keep_token_private(key: str, url: str, variable: str) -> None:
     """Refuse to send the token of `variable` to another host without encryption."""
     host = url_host(url)
@@ -485,7 +464,9 @@ class ShellTable(Table):
 
 
 class ProducerSettings(Table):
-    """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to."""
+    """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to. Agents on
+    the bot's machine may also ask without a token.
+    """
 
     name: Name
     """The producer's name: who asks, where a question names no agent."""
@@ -700,7 +681,7 @@ class OnCallSettings(Table):
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
         StepSettings(after=timedelta(0), notify=("thread", "dm"), every=timedelta(minutes=5)),
     )
-    """Who is told when."""
+    """Who is told when: `after` counts from the escalation, `every` repeats until someone claims it."""
 
     @field_validator("people")
     @classmethod
@@ -800,7 +781,7 @@ class ResponderSettings(Table):
     timeout: LongerThanNothing = Field(
         default=timedelta(minutes=2), validation_alias=AliasChoices("timeout", "time_limit")
     )
-    """Of one try. After one failure there is one more try, then the person on call is paged."""
+    """Of one try. After one failure there is one more try 30 s later, then the person on call is paged."""
 
     @model_validator(mode="after")
     def _one_way(self) -> ResponderSettings:
@@ -843,7 +824,7 @@ class GithubSettings(Table):
     token_env: EnvironmentName
     """The variable with a token that may read and write its issues."""
     api_url: HttpUrl = "https://api.github.com"
-    """GitHub's API."""
+    """GitHub's API; of GitHub Enterprise "https://HOST/api/v3"."""
     mention: Annotated[str, AfterValidator(_mention)] | None = None
     """Whom to mention when a question escalates."""
     comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
@@ -859,7 +840,9 @@ class DigestSettings(Table):
     """Posts the figures of the week to a channel."""
 
     channel: ChannelId
-    """Where the digest is posted."""
+    """Where the digest is posted. It counts what everyone there may see: its own questions, and those of public
+    channels.
+    """
     every: Annotated[str, AfterValidator(weekly)] = "Mon 09:00"
     """Day and time."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"

@@ -212,35 +212,33 @@ def _model_in(annotation: object) -> type[BaseModel] | None:
 
 def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     for array in ("producers", "on_call"):
-        seen: set[object] = set()
-        for index, table in tables(document, array):
-            name = table.get("name")
-            if isinstance(name, str) and name in seen:
-                yield Problem((array, index, "name"), f'"{name}" is already used; names must be unique')
-            seen.add(str(name))
-    yield from _hooks_apart(document)
-    yield from _roles_apart(document)
+        for place, name, _ in _repeated(_values(document, array, "name")):
+            yield Problem(place, f'"{name}" is already used; names must be unique')
+    # One address has one secret and one queue. It is not repeated: it may be a secret itself.
+    for place, _, earlier in _repeated(_values(document, "webhooks", "url")):
+        yield Problem(place, f"duplicates that of {dotted(earlier[:-1])}")
+    responders = document.get("responders")
+    roles = responders if isinstance(responders, dict) else ()
+    for place, _, earlier in _repeated((("responders", role), agent_key(role)) for role in roles):
+        yield Problem(place, f'the same role as "{earlier[-1]}"; roles must be unique')
     yield from _on_call_references(document)
     yield from _unreachable_routes(document)
     yield from _missing_fallback(document)
 
 
-def _hooks_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """One address has one secret and one queue. It is not repeated: it may be a secret itself."""
-    seen: dict[object, int] = {}
-    for index, table in tables(document, "webhooks"):
-        earlier = seen.setdefault(str(table.get("url")), index)
-        if earlier != index and "url" in table:
-            yield Problem(("webhooks", index, "url"), f"duplicates that of webhooks[{earlier}]")
+def _values(document: Mapping[str, Any], array: str, key: str) -> Iterator[tuple[Place, str]]:
+    for index, table in tables(document, array):
+        if isinstance(value := table.get(key), str):
+            yield (array, index, key), value
 
 
-def _roles_apart(document: Mapping[str, Any]) -> Iterator[Problem]:
-    seen: dict[str, str] = {}
-    responders = document.get("responders")
-    for role in responders if isinstance(responders, dict) else ():
-        earlier = seen.setdefault(agent_key(role), role)
-        if earlier != role:
-            yield Problem(("responders", role), f'the same role as "{earlier}"; roles must be unique')
+def _repeated(found: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, str, Place]]:
+    """What comes again: its place, what it is, and where it came first."""
+    first: dict[str, Place] = {}
+    for place, value in found:
+        earlier = first.setdefault(value, place)
+        if earlier != place:
+            yield place, value, earlier
 
 
 def _on_call_references(document: Mapping[str, Any]) -> Iterator[Problem]:

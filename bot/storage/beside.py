@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.sqlite import bell, migrate, newest_version
+from bot.storage.sqlite import forget_signal, migrate, newest_version
 from bot.storage.tx import Row, Tx
 from core.files import make_folder, make_private, sync_folder
 
@@ -30,7 +30,7 @@ _WITH = ("", "-wal", "-shm")
 
 
 @contextmanager
-def looking(path: Path, *, current: bool = False) -> Iterator[Tx]:
+def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
     """Queries of a storage that is there: nothing is written, nothing is locked. `current`: only of this version.
 
     Raises:
@@ -46,7 +46,7 @@ def looking(path: Path, *, current: bool = False) -> Iterator[Tx]:
 
 
 @contextmanager
-def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
+def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
     """One transaction, also while a bot holds the storage. What is deleted in it is overwritten.
 
     Raises:
@@ -65,10 +65,10 @@ def changing(path: Path, *, current: bool = True) -> Iterator[Tx]:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
 
 
-def ring(path: Path) -> None:
+def notify(path: Path) -> None:
     """Tell a running bot that something was forgotten."""
-    bell(path).touch(mode=0o600)
-    bell(path).write_bytes(b"")
+    forget_signal(path).touch(mode=0o600)
+    forget_signal(path).write_bytes(b"")
 
 
 def empty_log(path: Path) -> bool:
@@ -105,7 +105,7 @@ def connections(path: Path) -> Connections | None:
     if not path.exists():
         return None
     try:
-        with looking(path) as tx:
+        with read_only(path) as tx:
             return Connections.noted(tx.one(NOTED))
     except StorageUnavailable:
         return None  # `clarify check` says so on another line
@@ -127,7 +127,7 @@ def is_in_use(path: Path) -> bool:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> Iterator[None]:
     """No bot runs on the storage meanwhile, which need not be there.
 
     Raises:
@@ -239,7 +239,7 @@ def check_storage(path: Path) -> CheckResult:
     """Try the lock that a running bot holds, then the file itself."""
     subject, is_there = "storage.path", path.exists()
     try:
-        with alone(path):
+        with exclusive(path):
             if is_there:
                 with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
                     db.execute("pragma schema_version").fetchone()

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import psycopg
@@ -78,22 +78,22 @@ _SEEN = """, seen as (
 select (select epoch from mine) as epoch, extract(epoch from clock_timestamp())::float8 as at"""
 
 
+@dataclass(eq=False)
 class Lease:
     """One bot's part in it. `take` once, then it is renewed until `hand_over`, or until another bot leads (`lost`).
 
     Whoever asks or renews is seen by the others, and hears what the server's clock says.
     """
 
-    def __init__(self, session: Session, name: str, clock: ServerClock, terms: Terms) -> None:
-        self.lost = asyncio.Event()
-        self._session = session
-        self._name = name
-        self._clock = clock
-        self._terms = terms
-        self._held: Held | None = None
-        self._over = False  # and said so
-        self._renewing: asyncio.Task[None] | None = None
-        self._acting: set[asyncio.Timeout] = set()
+    session: Session
+    name: str
+    clock: ServerClock
+    terms: Terms
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    _held: Held | None = None
+    _over: bool = False  # and said so
+    _renewing: asyncio.Task[None] | None = None
+    _acting: set[asyncio.Timeout] = field(default_factory=set)
 
     @property
     def epoch(self) -> int | None:
@@ -105,14 +105,14 @@ class Lease:
         """Seconds in which this bot may act as the leader; none are left at 0 or below."""
         if self._held is None or self.lost.is_set():
             return 0.0
-        return self._held.left(self._clock.steady())
+        return self._held.left(self.clock.steady())
 
     async def take(self, *, wait: bool = True) -> None:
         """Returns once this bot leads, or, if it is not to `wait`, as soon as it is known that another one does."""
         waits = False
         while True:
             try:
-                said = self._heard(await self._session.run(self._asking))
+                said = self._heard(await self.session.run(self._asking))
                 if said.epoch is not None:
                     break
                 if not wait:
@@ -122,8 +122,8 @@ class Lease:
                 waits = True
             except psycopg.Error as error:
                 _log.warning("cannot tell whether another replica leads", reason=words(error))
-            await self._clock.sleep(self._terms.ask)
-        self._held = Held(said.epoch, said.time.sent, self._terms)
+            await self.clock.sleep(self.terms.ask)
+        self._held = Held(said.epoch, said.time.sent, self.terms)
         _log.info("leading", epoch=said.epoch)
         self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
 
@@ -151,19 +151,19 @@ class Lease:
             await asyncio.wait([self._renewing])
             self.lost.set()
             with suppress(psycopg.Error):
-                await self._session.run(partial(_handed_over, self._held.epoch))
-        await self._session.close()
+                await self.session.run(partial(_handed_over, self._held.epoch))
+        await self.session.close()
 
     async def _renew(self, held: Held) -> None:
         while True:
             try:
-                said = self._heard(await self._session.run(partial(self._renewal, held.epoch)))
+                said = self._heard(await self.session.run(partial(self._renewal, held.epoch)))
             except psycopg.Error as error:
                 _log.warning("cannot renew the lease", reason=words(error))
                 if self.left <= 0 and not self._over:
                     self._over = True
                     _log.error("lease expired; pausing work as the leader until it is renewed")
-                await self._clock.sleep(self._terms.ask)
+                await self.clock.sleep(self.terms.ask)
                 continue
             if said.epoch is None:
                 break
@@ -172,14 +172,14 @@ class Lease:
             if self._over:
                 self._over = False
                 _log.info("still leading", epoch=held.epoch)
-            await self._clock.sleep(self._terms.renew)
+            await self.clock.sleep(self.terms.renew)
         _log.error("another replica leads")
         self.lost.set()
         for limit in self._acting:
             limit.reschedule(asyncio.get_running_loop().time())
 
     def _heard(self, said: _Said) -> _Said:
-        self._clock.heard(said.time)
+        self.clock.heard(said.time)
         return said
 
     def _asking(self, db: Connection) -> _Said:
@@ -190,7 +190,7 @@ class Lease:
             " for update skip locked),"
             " mine as (update lease set epoch = lease.epoch + 1, holder = %(name)s, renewed_at = clock_timestamp()"
             " from free where lease.epoch = free.epoch returning lease.epoch)",
-            {"lasts": self._terms.lasts},
+            {"lasts": self.terms.lasts},
             db,
         )
 
@@ -206,14 +206,14 @@ class Lease:
 
     def _said(self, change: str, values: dict[str, object], db: Connection) -> _Said:
         """What the server says to a change (`with mine as …`) of the row."""
-        sent = self._clock.steady()
+        sent = self.clock.steady()
         row = db.execute(
             (change + _SEEN).encode(),
-            {"name": self._name, "again": self._terms.renew, **values},
+            {"name": self.name, "again": self.terms.renew, **values},
         ).fetchone()
         if row is None:
             raise psycopg.OperationalError("the database says nothing")
-        return _Said(row["epoch"], Sample(sent, self._clock.steady(), row["at"]))
+        return _Said(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
 
     def _postpone(self) -> None:
         """What is under way has the new end."""

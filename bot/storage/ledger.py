@@ -11,6 +11,7 @@ import random
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -32,17 +33,17 @@ _PAGE = 500  # ledgers read at once on a start
 CHANNEL = "clarify_ledgers"
 
 
+@dataclass(eq=False)
 class DatabaseLedger(Ledger):
     """`core.ledger.Ledger` on a `Store` whose database is PostgreSQL."""
 
-    def __init__(self, store: Store, urls: tuple[str, str], seals: Seals) -> None:
-        self._store = store
-        self._urls = urls
-        self.seals = seals
-        self.own = OwnRecords()
-        self._seen: dict[int, int] = {}
-        self._writing: dict[int, set[asyncio.Future[None]]] = {}
-        self._waiting: dict[asyncio.Event, int] = {}
+    store: Store
+    urls: tuple[str, str]
+    seals: Seals
+    own: OwnRecords = field(default_factory=OwnRecords)
+    _seen: dict[int, int] = field(default_factory=dict)
+    _writing: dict[int, set[asyncio.Future[None]]] = field(default_factory=dict)
+    _waiting: dict[asyncio.Event, int] = field(default_factory=dict)
 
     @classmethod
     async def open(
@@ -73,7 +74,7 @@ class DatabaseLedger(Ledger):
         transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written))
         try:
             while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
-                if self._store.doubt > _DOUBT:  # somebody waits for a word
+                if self.store.doubt > _DOUBT:  # somebody waits for a word
                     raise LedgerInDoubt(issue)
         finally:
             if not transaction.done():
@@ -123,7 +124,7 @@ class DatabaseLedger(Ledger):
         deadline = loop.time() + timeout
         while True:
             try:
-                return await self._store.write(work)
+                return await self.store.write(work)
             except StorageInDoubt as error:
                 raise LedgerInDoubt(issue) from error
             except StorageUnavailable as error:
@@ -169,14 +170,14 @@ class DatabaseLedger(Ledger):
                 await asyncio.to_thread(look, rows)
                 last = rows[-1]["issue"]
                 rows = await self._page(last)
-            highest = await self._store.read_one("select coalesce(max(issue), 0) as issue from ledgers")
+            highest = await self.store.read_one("select coalesce(max(issue), 0) as issue from ledgers")
         except StorageUnavailable as error:
             return Loaded(0, [LedgersAway(None, why=str(error))])
         return Loaded(highest["issue"] if highest else 0, [*troubles])
 
     async def _page(self, after: int, *, archived: bool = False) -> list[Row]:
         live = "select issue, body, version from ledgers where archived = 0 and issue > :after order by issue limit :most"
-        return await self._store.read(
+        return await self.store.read(
             live.replace("archived = 0 and", "") if archived else live, after=after, most=_PAGE
         )
 
@@ -208,14 +209,14 @@ class DatabaseLedger(Ledger):
 
     async def _issues(self, sql: str, **values: object) -> list[int]:
         try:
-            return [row["issue"] for row in await self._store.read(sql, **values)]
+            return [row["issue"] for row in await self.store.read(sql, **values)]
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
 
     async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - the server's time, not ours
         """Each notice is an issue; one without says that some may have been missed."""
         since = 0
-        async with aclosing(notices(*self._urls, CHANNEL)) as told:
+        async with aclosing(notices(*self.urls, CHANNEL)) as told:
             async for heard in told:
                 if heard is None:
                     with suppress(LedgersAway):  # it is told again once the database is back
@@ -227,7 +228,7 @@ class DatabaseLedger(Ledger):
     async def _changed(self, since: int) -> tuple[int, list[int]]:
         """What was written by transactions that were not over at `since`, and which are not over now."""
         try:
-            rows = await self._store.read(
+            rows = await self.store.read(
                 "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, issue, version from installation"
                 " left join ledgers on archived = 0 and written >= :since",
                 since=since,
@@ -268,13 +269,13 @@ class DatabaseLedger(Ledger):
         return await self._locking(issue, work, timeout)
 
     async def are_there(self) -> bool:
-        return await self._store.trouble() is None
+        return await self.store.trouble() is None
 
     async def trouble(self, *, thorough: bool = False) -> str | None:
         if not thorough:
-            return await self._store.trouble()
+            return await self.store.trouble()
         try:
-            await self._store.write(lambda _: None)
+            await self.store.write(lambda _: None)
         except StorageUnavailable as error:
             return str(error)
         return None
@@ -284,7 +285,7 @@ class DatabaseLedger(Ledger):
 
     async def _row(self, issue: int) -> Row | None:
         try:
-            return await self._store.read_one(
+            return await self.store.read_one(
                 "select body, version from ledgers where issue = :issue", issue=issue
             )
         except StorageUnavailable as error:

@@ -159,8 +159,8 @@ class SQLite:
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         """No other bot tells anything, as there is none; another process may have forgotten something."""
-        bell(self.path).touch(mode=0o600)
-        async for _ in awatch(bell(self.path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
+        forget_signal(self.path).touch(mode=0o600)
+        async for _ in awatch(forget_signal(self.path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
             yield [("forgotten", "")]
 
     async def close(self) -> None:
@@ -171,7 +171,7 @@ class SQLite:
         self.lock.release()
 
 
-def bell(path: Path) -> Path:
+def forget_signal(path: Path) -> Path:
     """The file that another process changes to signal the bot that something was forgotten."""
     return Path(f"{path}.forget")
 

@@ -263,7 +263,7 @@ class Store:
 
     def news(self) -> AsyncGenerator[list[News] | None]:
         """What other bots tell (`Tx.tell`), each with its topic and name, and that another process forgot something here
-        (`beside.ring`); None where some of it may have been missed, as at first.
+        (`beside.notify`); None where some of it may have been missed, as at first.
         """
         return self._database.news()
 

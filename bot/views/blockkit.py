@@ -67,6 +67,15 @@ class Words:
     text: str
     live: bool = False
 
+    @property
+    def mrkdwn(self) -> str:
+        """As part of a longer mrkdwn text."""
+        return self.text if self.live else inert.escape(self.text)
+
+    def escaped(self, limit: int = TEXT_LIMIT) -> str:
+        """As part of a message's top-level text, where Slack formats nothing: moments are spelled out."""
+        return inert.utc_dates(self.text) if self.live else inert.fallback(self.text, limit)
+
 
 @dataclass(frozen=True, slots=True)
 class Dialog:

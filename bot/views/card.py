@@ -338,7 +338,7 @@ def _line(shown: Round) -> Section | None:
     said = [inert.line(each, _LINE) for each in whole]
     again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     told = (inert.clip(shown.agent, _NAMED), shown.id, again, *said)
-    facts = (each.text if each.live else inert.escape(each.text) for each in _closing_facts(shown))
+    facts = (each.mrkdwn for each in _closing_facts(shown))
     line = " · ".join(filter(None, (*map(inert.escape, told), *facts)))
     hides = (
         said != [*whole]
@@ -612,10 +612,9 @@ def _closed_text(shown: Round) -> str:
     asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {_was_asked(shown)}", 1500)
     if shown.stage == "closed":
         who = closed_by(shown, 300)
-        by = f"\nBy {who.text if who.live else inert.fallback(who.text)}." if who else ""
+        by = f"\nBy {who.escaped()}." if who else ""
         return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{by}"
-    who = answered_words(shown)
-    by = who.text if who.live else inert.fallback(who.text, 312)
+    by = answered_words(shown).escaped(312)
     when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
     before = "\n".join(
         sentence(each.rstrip(":"))

@@ -7,7 +7,7 @@ A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …,
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from bot.views.blockkit import (
     Code,
     Context,
     Input,
+    Part,
     Section,
     View,
     Words,
@@ -180,13 +181,7 @@ def full_view(
     def press(to: int) -> Press:
         return Press("view", record.id, shown.number, str(to))
 
-    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
-    return View(
-        (*found[page - 1], Context(plain_words(note)), Actions(turning(page, len(found), press))),
-        VIEW_CALLBACK,
-        press(page).pack(),
-        title="Full text",
-    )
+    return View(_page(found, page, press), VIEW_CALLBACK, press(page).pack(), title="Full text")
 
 
 def accept_modal(record: Clarification, page: int = 1) -> View:
@@ -203,16 +198,23 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
     wanted = shown.asked.confirmation
-    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     return View(
-        (*found[page - 1], Context(plain_words(note, stakes)), Actions(turning(page, len(found), press))),
+        _page(found, page, press, stakes),
         ACCEPT_CALLBACK,
         (Press("accept", record.id, shown.number, version) if is_last else press(page)).pack(),
         title=ASK_AGAIN,
         submit=LABELS["accept"] if is_last else "",
         close=CANCEL,
     )
+
+
+def _page(
+    pages: Sequence[tuple[_Shown, ...]], page: int, press: Callable[[int], Press], said: str = ""
+) -> tuple[Part, ...]:
+    """One of several pages, with `said` below it, and the buttons to those beside it."""
+    note = f"Page {page} of {len(pages)}" if len(pages) > 1 else ""
+    return (*pages[page - 1], Context(plain_words(note, said)), Actions(turning(page, len(pages), press)))
 
 
 def message_modal(title: str, text: str) -> View:

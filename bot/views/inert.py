@@ -322,6 +322,11 @@ def mention(user: str) -> str:
     return f"<@{_id(user, is_user, 'user id, such as U0123ABC')}>"
 
 
+def person(name: str, limit: int = 100) -> str:
+    """A mention of a Slack user; any other name escaped, in at most `limit`."""
+    return mention(name) if is_user(name) else escaped_line(name, limit)
+
+
 def group(usergroup: str) -> str:
     """`<!subteam^S…>`; a ValueError where it is no such id."""
     return f"<!subteam^{_id(usergroup, is_group, 'user group id, such as S0123ABC')}>"

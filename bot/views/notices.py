@@ -135,18 +135,19 @@ class Handoff:
 
 def error_notice(event: Event) -> Draft:
     """`agent.session.errored` (AAEP §4.1.3), also with the fields that are found in the wild."""
-    category = event.text("error_category")
-    facts = [f"Category: {_CATEGORIES.get(category or 'unknown') or _fact(category or '')}"]
-    if code := event.text("error_code"):
-        facts.append(f"Code: {_fact(code)}")
-    if isinstance(recoverable := event.raw.get("recoverable"), bool):
-        facts.append("Recoverable" if recoverable else "Not recoverable")
+    category = event.text("error_category") or "unknown"
+    can_go_on = {"True": "Recoverable", "False": "Not recoverable"}.get(str(event.raw.get("recoverable")), "")
+    facts = (
+        f"Category: {_CATEGORIES.get(category) or _fact(category)}",
+        _labelled("Code", event.text("error_code")),
+        can_go_on,
+    )
     summary, message = event.summary(), event.text("error_message")
-    texts = [summary or message or "The agent gave no description."]
-    if summary and message and message != summary:
-        texts.append(f"Message: {inert.plain(message)}")
-    if hint := event.text("remediation_hint"):
-        texts.append(f"What to do: {inert.plain(hint)}")
+    texts = [
+        summary or message or "The agent gave no description.",
+        _labelled("Message", message if summary and message != summary else None, whole=True),
+        _labelled("What to do", event.text("remediation_hint"), whole=True),
+    ]
     link = link_button(LEARN_MORE, event.text("error_uri"))
     return _notice(f"{agent_of(event)} stopped with an error", texts, plain_words(*facts), link)
 
@@ -175,14 +176,16 @@ def unrecorded_notice(event: Event, reason: str) -> Draft:
 def session_notice(event: Event) -> Draft:
     """`agent.session.completed` and `agent.session.cancelled`."""
     cancelled = event.type == aaep.CANCELLED
-    by, why = event.text("cancelled_by"), event.text("cancellation_reason")
     facts = plain_words(
-        f"Cancelled by: {_fact(by)}" if by else "", f"Reason: {_fact(why).replace('_', ' ')}" if why else ""
+        _labelled("Cancelled by", event.text("cancelled_by")),
+        _labelled("Reason", (event.text("cancellation_reason") or "").replace("_", " ")),
     )
     verb = "was cancelled" if cancelled else "is done"
-    texts = [event.summary() or ("The session was cancelled." if cancelled else "The session is complete.")]
-    if result := event.text("partial_result" if cancelled else "output_summary"):
-        texts.append(f"Result: {inert.plain(result)}")
+    result = event.text("partial_result" if cancelled else "output_summary")
+    texts = [
+        event.summary() or ("The session was cancelled." if cancelled else "The session is complete."),
+        _labelled("Result", result, whole=True),
+    ]
     return _notice(f"{agent_of(event)} {verb}", texts, facts)
 
 
@@ -396,7 +399,7 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
     answer = f"Answer: {inert.clip(shown.answer_label, _BEGINNING)}" if shown.answer_label else ""
     spoken = (
         inert.fallback(f"{shown.agent} asked ({shown.id}): {question}", 1500),
-        sentence(how.text) if how.live else inert.fallback(sentence(how.text), 1000),
+        sentence(how.escaped(1000)),
         inert.fallback(answer, 1000),
     )
     heading = f"{shown.agent} · {shown.id} · {'answered' if answered else 'closed'}"
@@ -471,6 +474,12 @@ def _fact(text: str) -> str:
     return inert.line(text, _FACT)
 
 
+def _labelled(label: str, text: str | None, *, whole: bool = False) -> str:
+    """What an agent says, behind its label: on one short line, or the whole; empty where it says nothing."""
+    shown = inert.plain(text or "") if whole else _fact(text or "")
+    return f"{label}: {shown}" if shown else ""
+
+
 def _generic(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
     """Heading, texts and facts of a critical event that no card can show."""
     if event.type == aaep.CONFIRMATION:
@@ -487,31 +496,32 @@ def _generic(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
 
 
 def _confirmation(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
-    facts = ["This cannot be answered from Slack: decide it where the agent runs"]
-    if risk := event.text("risk_level"):
-        facts.append(f"Risk: {_fact(risk)}")
-    if event.raw.get("irreversible") is True or event.text("reversibility"):
-        facts.append(_fact(event.text("reversibility") or "irreversible").replace("_", " ").capitalize())
-    if default := event.text("default_decision"):
-        facts.append(f"If no one decides: {_fact(default)}")
+    undo = event.text("reversibility") or ("irreversible" if event.raw.get("irreversible") is True else "")
+    facts = (
+        "This cannot be answered from Slack: decide it where the agent runs",
+        _labelled("Risk", event.text("risk_level")),
+        _fact(undo).replace("_", " ").capitalize(),
+        _labelled("If no one decides", event.text("default_decision")),
+    )
     live = []
     if (seconds := event.raw.get("timeout_seconds")) and type(seconds) is int and 0 < seconds <= 86_400:
         live.append(Words(f"Until {inert.date(event.timestamp + timedelta(seconds=seconds))}", live=True))
-    texts = [event.text("action") or event.summary() or "The agent did not say what it wants to do."]
-    if consequence := event.text("consequence"):
-        texts.append(f"Consequence: {inert.plain(consequence)}")
-    if extra := inert.outline(event.raw.get("extra_context"), _PRETTY):
-        texts.append(f"Details:\n{extra}")
+    extra = inert.outline(event.raw.get("extra_context"), _PRETTY)
+    texts = [
+        event.text("action") or event.summary() or "The agent did not say what it wants to do.",
+        _labelled("Consequence", event.text("consequence"), whole=True),
+        f"Details:\n{extra}" if extra else "",
+    ]
     return f"{agent_of(event)} asks for approval", texts, (*plain_words(*facts), *live)
 
 
 def _broken_clarification(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
-    texts = [event.text("question") or event.summary() or "The agent's question cannot be read."]
-    labels = event.raw.get("choices") or event.raw.get("options")
-    if labels and (listed := inert.outline(labels, _PRETTY)):
-        texts.append(f"Choices as sent:\n{listed}")
-    if context := event.text("context"):
-        texts.append(f"Context: {inert.plain(context)}")
+    listed = inert.outline(event.raw.get("choices") or event.raw.get("options"), _PRETTY)
+    texts = [
+        event.text("question") or event.summary() or "The agent's question cannot be read.",
+        f"Choices as sent:\n{listed}" if listed else "",
+        _labelled("Context", event.text("context"), whole=True),
+    ]
     wrong = "; ".join(event.problems) or "it does not match its schema"
     facts = [f"This cannot be answered from Slack: {_fact(wrong)}", _session(event.session_id)]
     return f"{agent_of(event)} asks", texts, plain_words(*facts)
@@ -538,16 +548,13 @@ def _handed(handoff: Handoff) -> tuple[str, str]:
 
 
 def _handoff_facts(handoff: Handoff) -> list[str]:
-    said = {
-        "To": _fact(handoff.target_kind).replace("_", " "),
-        "At": _fact(handoff.target_uri),
-        "Urgency": _fact(handoff.urgency),
-    }
-    to_others = handoff.target_kind in {"specialist_agent", "escalation_queue"}
-    return [
-        *(f"{label}: {value}" for label, value in said.items() if value),
-        *([_NOT_FORWARDED] if to_others else []),
-    ]
+    said = (
+        _labelled("To", handoff.target_kind.replace("_", " ")),
+        _labelled("At", handoff.target_uri),
+        _labelled("Urgency", handoff.urgency),
+        _NOT_FORWARDED if handoff.target_kind in {"specialist_agent", "escalation_queue"} else "",
+    )
+    return [each for each in said if each]
 
 
 def _packed(context: object) -> str:

@@ -80,10 +80,7 @@ def owned(record: Clarification, user: str) -> str:
     if holder is None:
         return f"{name} is unclaimed now: everyone who may answer is reminded of it."
     if holder.user != user:
-        who = (
-            inert.mention(holder.user) if inert.is_user(holder.user) else inert.escaped_line(holder.user, 100)
-        )
-        return f"{who} has claimed {name}. Nothing was changed; click {TAKE_OVER} on its card to claim it."
+        return f"{inert.person(holder.user)} has claimed {name}. Nothing was changed; click {TAKE_OVER} on its card to claim it."
     if record.status == "escalated":
         return f"You claimed {name}. Its pages stop. Please answer it, or hand it over."
     return f"You claimed {name}: reminders go to you alone. Click {RELEASE} on its card to give it back."
@@ -179,13 +176,12 @@ def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], st
 
 def _closed_by(shown: Round) -> str:
     who = closed_by(shown, _NAME)
-    return f" by {who.text if who.live else inert.escape(who.text)}" if who else ""
+    return f" by {who.mrkdwn}" if who else ""
 
 
 def _who(shown: Round) -> str:
-    return (
-        inert.mention(shown.slack_user) if shown.slack_user else inert.escaped_line(shown.answered_by, _NAME)
-    )
+    user = shown.slack_user
+    return inert.mention(user) if user else inert.escaped_line(shown.answered_by, _NAME)
 
 
 def _when(moment: datetime | None) -> str:
@@ -195,9 +191,7 @@ def _when(moment: datetime | None) -> str:
 def _answerer(entry: str) -> str:
     if entry == "members":
         return "full members of this workspace who are in the channel"
-    if inert.is_user(entry):
-        return inert.mention(entry)
-    return inert.group(entry) if inert.is_group(entry) else inert.escaped_line(entry, 40)
+    return inert.group(entry) if inert.is_group(entry) else inert.person(entry, 40)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -276,9 +276,7 @@ def until_aloud(asked: Aaep, limit: int, left: str = "") -> str:
 
 def aloud(said: Iterable[Words]) -> list[str]:
     """Small print as sentences for the top-level text: escaped, moments spelled out."""
-    return [
-        sentence(inert.utc_dates(each.text) if each.live else inert.fallback(each.text, 400)) for each in said
-    ]
+    return [sentence(each.escaped(400)) for each in said]
 
 
 def answered_words(shown: Round) -> Words:
@@ -415,12 +413,8 @@ def holder_words(shown: Round) -> str:
     if shown.stage != "open":
         return ""
     if asked.taken_by:
-        return f"Claimed by {_named(asked.taken_by.user)}"
-    return f"Handed to {_named(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
-
-
-def _named(user: str) -> str:
-    return inert.mention(user) if inert.is_user(user) else inert.escaped_line(user, 100)
+        return f"Claimed by {inert.person(asked.taken_by.user)}"
+    return f"Handed to {inert.person(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
 
 
 def _escalation(shown: Round) -> str:
@@ -558,7 +552,7 @@ def change_heading(asked: Aaep) -> str:
 
 
 def _accepter(user: str | None, decided_by: str, why: str | None) -> str:
-    who = inert.mention(user) if user and inert.is_user(user) else inert.escaped_line(decided_by, 100)
+    who = inert.mention(user) if inert.is_user(user) else inert.escaped_line(decided_by, 100)
     return f"{who} (“{inert.escaped_line(why, 200)}”)" if why else who
 
 

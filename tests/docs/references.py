@@ -41,6 +41,7 @@ from core.clock import SystemClock
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "bot/settings/example.toml"
+EXAMPLES = (EXAMPLE, ROOT / "clarify.example.toml")
 _PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _TYPES: dict[Any, str] = {
     model.Duration: "duration",
@@ -225,6 +226,52 @@ def examples() -> Mapping[str, Mapping[str, str]]:
     return found
 
 
+def explained(text: str) -> str:
+    """The text of example.toml with the comments of its tables and keys as the models have them. A table that comes again,
+    and its keys, keep theirs.
+    """
+    models = dict(_models(Configuration))
+    shown: list[str] = []
+    told: set[str] = set()
+    table, is_ours = "", False
+    for line in text.splitlines():
+        if is_ours and re.match(r" {20,}#", line):
+            continue  # the rest of a comment
+        found = re.match(r"(?:# )?(?:\[+([a-z_]+)[\w.-]*\]+|([a-z_]+) = .*?)(?= +# |$)", line)
+        table = found[1] if found and found[1] else table
+        place = f"{table}.{found[2]}" if found and found[2] else table
+        is_ours = found is not None and place not in told and (table in models)
+        if found is None or not is_ours:
+            shown.append(line)
+            continue
+        told.add(place)
+        about, hints = _meanings(models[table]), get_type_hints(models[table], include_extras=True)
+        words = f"{about[found[2]]} {_offered(hints[found[2]])}" if found[2] else models[table].__doc__ or ""
+        head = found[0].ljust(_COLUMN - 1)
+        lines = textwrap.wrap(
+            f"{' ' * len(head)}{' '.join(words.split())}" if len(head) < 90 else words,
+            116,
+            initial_indent="" if len(head) < 90 else " " * _COLUMN,
+            subsequent_indent=" " * _COLUMN,
+            break_on_hyphens=False,
+        )
+        rest = [f"{'':{_COLUMN}}# {each.strip()}" for each in lines]
+        shown += [f"{head} {rest.pop(0).strip()}", *rest] if len(head) < 90 else [head, *rest]
+    return "\n".join(shown) + "\n"
+
+
+def _models(above: type[Table]) -> Iterator[tuple[str, type[Table]]]:
+    for name, hint in get_type_hints(above, include_extras=True).items():
+        if name in above.model_fields and (inner := _inner(hint)) is not None:
+            yield name, inner
+
+
+def _offered(hint: Any) -> str:
+    """The words that a key takes, where these are few."""
+    return f"({_type(hint).replace('`', '')})" if get_origin(hint) is Literal else ""
+
+
+_COLUMN = 32  # of the comments
 _PAIR = re.compile(r'(?<=[{ ])([a-z_]+) = ("[^"]*"|\[[^\]]*\]|[0-9T:-]+)')
 _DEEPER = {
     "on_call": ("on_call.steps", "on_call.rotation", "on_call.pagerduty"),
@@ -498,5 +545,7 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
+    for example in EXAMPLES:
+        example.write_text(explained(EXAMPLE.read_text()))
     for page in pages():
         page.write_text(written(page.read_text()))

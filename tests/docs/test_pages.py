@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.references import PARTS, ROOT, examples, pages, written
+from tests.docs.references import EXAMPLE, EXAMPLES, PARTS, ROOT, examples, explained, pages, written
 
 TOP = [ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
 _LINK = re.compile(r'(?<!\\)\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)"')
@@ -65,6 +65,11 @@ def test_every_page_and_picture_is_led_to() -> None:
 def test_generated_parts_are_up_to_date(page: Path) -> None:
     text = page.read_text()
     assert written(text) == text, f"run: {_HOW}"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_example_explains_each_key_as_the_models_do(example: Path) -> None:
+    assert example.read_text() == explained(EXAMPLE.read_text()), f"run: {_HOW}"
 
 
 def test_site_has_every_page_and_no_link_out_of_it() -> None:

@@ -315,8 +315,8 @@ async def other(hub: Hub, tmp_path: Path) -> AsyncIterator[Hub]:
 
 
 def files(hub: Hub) -> FileLedger:
-    assert isinstance(hub._ledger, FileLedger)
-    return hub._ledger
+    assert isinstance(hub.ledger, FileLedger)
+    return hub.ledger
 
 
 def path(hub: Hub) -> Path:

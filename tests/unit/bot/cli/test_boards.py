@@ -11,7 +11,7 @@ import pytest
 
 from bot.errors import StorageUnavailable
 from bot.producers.inbox import seen_sessions_in
-from bot.storage.beside import looking
+from bot.storage.beside import read_only
 from bot.storage.store import Store
 from core.clock import iso
 from tests.unit.bot.cli.kit import Prompt, long_ago
@@ -114,7 +114,7 @@ async def test_peek_sees_what_a_bot_heard_of_lately_and_changes_nothing(tmp_path
             ("qa", False, 0),
         ]
         assert [fact.agent_id for fact in seen_sessions_in(path, since, 1)] == ["qa"]
-        with pytest.raises(StorageUnavailable, match="readonly"), looking(path) as tx:
+        with pytest.raises(StorageUnavailable, match="readonly"), read_only(path) as tx:
             tx.run("delete from sessions")
         await store.run("update sessions set ended = 1")  # nothing is locked by having looked
         assert all(fact.ended for fact in seen_sessions_in(path, since, 10))

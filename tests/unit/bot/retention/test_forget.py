@@ -19,7 +19,7 @@ from bot.retention.files import InFiles
 from bot.retention.forget import Found, Traces, forget_rows
 from bot.retention.forget import forget as forget_all
 from bot.storage import beside
-from bot.storage.sqlite import bell
+from bot.storage.sqlite import forget_signal
 from bot.storage.store import Store
 from core.ledger import FileLedger
 from core.records import Subject
@@ -98,7 +98,7 @@ async def fill(store: Store) -> None:
 
 
 def forget(tmp_path: Path, subject: Subject, *, even_waiting: bool = False) -> Traces:
-    with beside.changing(tmp_path / "clarify.db") as tx:
+    with beside.transaction(tmp_path / "clarify.db") as tx:
         return forget_rows(tx, subject, even_waiting=even_waiting)
 
 
@@ -228,10 +228,10 @@ async def test_ring_is_heard_wherever_the_storage_is(tmp_path: Path) -> None:
     store = await Store.open(storage)
     async with aclosing(store.news()) as news:
         heard = asyncio.ensure_future(anext(news))
-        await until(lambda: bell(storage).exists())
+        await until(lambda: forget_signal(storage).exists())
         async with asyncio.timeout(20):
             while not heard.done():
-                await asyncio.to_thread(beside.ring, storage)
+                await asyncio.to_thread(beside.notify, storage)
                 await asyncio.wait([heard], timeout=1)
     assert heard.result() == [("forgotten", "")]
     await store.close()

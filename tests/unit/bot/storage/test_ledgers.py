@@ -164,7 +164,7 @@ async def test_own_write_is_no_news_before_it_is_known_to_be_done(
 
     async with AsyncExitStack() as stack:
         ledger = await on_rows(postgres_server.new(), stack)
-        other = await on_rows(ledger._urls[0], stack)
+        other = await on_rows(ledger.urls[0], stack)
         monkeypatch.setattr(Store, "write", slowly)
         writing = asyncio.create_task(ledger.transact(7, add))
         while not await other.read(7):  # noqa: ASYNC110 - committed
@@ -303,7 +303,7 @@ async def test_a_row_that_is_no_ledger_is_told(postgres_server: Server) -> None:
         ledger = await on_rows(postgres_server.new(), stack)
         await ledger.transact(7, add)
         await ledger.transact(8, add)
-        await ledger._store.run("update ledgers set body = '[' where issue = 7")
+        await ledger.store.run("update ledgers set body = '[' where issue = 7")
         with pytest.raises(LedgerUnreadable, match="issue 7 is not a valid ledger"):
             await ledger.transact(7, add)
         found = await scan(ledger)

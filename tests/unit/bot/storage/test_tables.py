@@ -113,7 +113,7 @@ def test_numbers_go_on_after_the_highest(url: str, file: Path) -> None:
 
 
 def test_nul_has_another_character_in_its_place(url: str, file: Path) -> None:
-    with beside.changing(file) as tx:
+    with beside.transaction(file) as tx:
         tx.run("update texts set body = :body", body="a\x00b")
     with tables.anew(url, None) as (new, _):
         new.from_file(file)
