@@ -17,12 +17,14 @@ import structlog
 from bot.errors import StorageError
 from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, HttpClient, HttpStream, json_body, words
 from bot.producers import dialects
+from bot.producers.client import Refused, Reply, ReplyOutcome, TryAgain, send_reply
 from bot.producers.clocks import GAP, Burst
 from bot.producers.dialects import NoHandshake, NotConnected, Subscription
 from bot.producers.inbox import Inbox
 from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, FrameReader, Oversize
 from bot.settings.model import ProducerSettings
+from bot.storage.store import Acting
 from core.clock import Clock, backoff
 
 SILENCE = 45.0
@@ -34,6 +36,7 @@ _CLOSE = 2.0
 _AT_ONCE = 100  # arrivals stored in one transaction
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _UNAUTHORIZED = 60.0
+_REMEMBERED = 1000  # replies whose subscription was unknown
 _LONGEST_ASKED = 86400.0
 _T = TypeVar("_T")
 log = structlog.get_logger(__name__)
@@ -101,12 +104,14 @@ class Subscriber:
     """One producer's stream: connects, reads, and has what was read stored, each by a task of its own.
 
     `on_connected(producer)` is called for every stream that opens. `subscription` is the current one, kept for its
-    replies while we reconnect. `http` is closed with it.
+    replies while we reconnect. `http` and `replies`, over which they go, are closed with it; `acting`: see `Store`.
     """
 
     configured: ProducerSettings
     base: str
     http: HttpClient
+    replies: HttpClient
+    acting: Acting
     receiver: Receiver
     inbox: Inbox
     clock: Clock
@@ -122,6 +127,7 @@ class Subscriber:
         self._buffer = ReadBuffer()
         self._asked_memory = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._gone_for: dict[str, str] = {}  # by reply token, the subscription that was unknown
         self._contacted = asyncio.Event()
         self._renew = asyncio.Event()
         self._last_frame = 0.0
@@ -165,6 +171,7 @@ class Subscriber:
         if close:
             await self._close()
         await self.http.close()
+        await self.replies.close()
 
     async def _close(self) -> None:
         subscription = self.subscription
@@ -196,10 +203,32 @@ class Subscriber:
     def connected(self) -> bool:
         return self.since is not None
 
-    def renew(self) -> None:
-        """The subscription is gone on the producer's side: ask for a new one."""
-        self.subscription = None
-        self._renew.set()
+    async def send(self, reply: Reply) -> ReplyOutcome:
+        """One try to send a reply on the current subscription. Never raises for what the network does."""
+        if (subscription := self.subscription) is None or self.replies.is_closed:
+            refused = self.last_error if self.unauthorized else None
+            return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
+        outcome, gone = await send_reply(
+            self.replies,
+            subscription,
+            reply,
+            connected=self.connected,
+            now=self.clock.now(),
+            acting=self.acting,
+        )
+        if not gone:
+            self._gone_for.pop(reply.reply_token, None)
+            return outcome
+        # It goes again on a new subscription. If that one is unknown too, the producer does not know the question.
+        if self._gone_for.setdefault(reply.reply_token, subscription.id) != subscription.id:
+            del self._gone_for[reply.reply_token]
+            return Refused("it does not know this question, even on a new subscription")
+        if len(self._gone_for) > _REMEMBERED:
+            self._gone_for.pop(next(iter(self._gone_for)))
+        if self.subscription is not None and self.subscription.id == subscription.id:
+            self.subscription = None
+            self._renew.set()
+        return outcome
 
     async def _store(self) -> None:
         """Stores what is in the buffer; runs forever."""
