@@ -10,7 +10,6 @@ from typing import Generic, Protocol, TypeVar
 
 from bot.storage.store import Store
 from core.clarification import Answer, Ask, Clarification, Decider, answered, opened
-from core.index import Summary, summarize
 from core.ledger import FileLedger
 from tests.kit.clocks import ManualClock
 
@@ -19,7 +18,7 @@ ADA = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 
 
 class Follower(Protocol):
-    def record_changed(self, summary: Summary) -> None: ...
+    def record_changed(self, record: Clarification) -> None: ...
 
     async def run(self) -> None: ...
 
@@ -70,7 +69,7 @@ class Following(Generic[_F]):
     async def put(self, record: Clarification) -> Clarification:
         """Written, and told of."""
         await self.write(record)
-        self.follower.record_changed(summarize(record))
+        self.follower.record_changed(record)
         return record
 
     def question(

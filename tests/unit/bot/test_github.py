@@ -21,7 +21,6 @@ from core.clarification import (
     escalated,
     resolved,
 )
-from core.index import summarize
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
@@ -499,7 +498,7 @@ async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, statu
         record = await world.ask()
         await until(lambda: world.github.count("POST", "42/comments") == 1)
         await world.quiet()
-        world.follower.record_changed(summarize(record))
+        world.follower.record_changed(record)
         await world.quiet()
         assert world.github.count("POST", "42/comments") == 1
         await world.answer(record)

@@ -30,7 +30,6 @@ from core.clarification import (
     nudged,
     resolved,
 )
-from core.index import summarize
 from core.records import Raw
 from tests.kit.clocks import START, ManualClock
 from tests.kit.served import served
@@ -406,8 +405,8 @@ async def test_end_while_events_are_being_queued_tells_nothing_twice(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(world.store, "write", never_returns)
-    world.follower.record_changed(summarize(record))
-    world.follower.record_changed(summarize(world.answered(record)))
+    world.follower.record_changed(record)
+    world.follower.record_changed(world.answered(record))
     await asyncio.wait_for(stored.wait(), 60)
     monkeypatch.undo()
     await world.kill()
