@@ -38,22 +38,22 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from bot.telemetry import Telemetry
 from bot.views import home as views
-from bot.views.blockkit import nearest, pages_of
 from bot.views.codec import HomePress, HomeSection
-from bot.views.home import AgentLine, Answered, Chosen, DutyLine, Page
+from bot.views.home import Answered, Chosen, DutyLine
 from bot.views.render import Renderer
 from bot.views.wording import round_of
-from core.agents import ReadyItem, SessionFact, ready_queue, tree, walk
+from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
-from core.index import urgency, whole
+from core.index import whole
 from core.ledger import Ledger
+from core.lists import Page, is_held_by, order, page_of
 from core.records import parse
 
 _log = structlog.get_logger("clarify.home")
 _T = TypeVar("_T")
-_Line = TypeVar("_Line", AgentLine, ReadyItem)
+_Line = TypeVar("_Line", AgentNode, ReadyItem)
 View = dict[str, Any]
 
 _SLICE = 500  # items: well below a millisecond
@@ -97,7 +97,7 @@ class Snapshot:
     questions: Sequence[Clarification] = ()
     audiences: frozenset[Audience] = frozenset()
     paged: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    agents: tuple[AgentLine, ...] = ()
+    agents: tuple[AgentNode, ...] = ()
     ready: tuple[ReadyItem, ...] = ()
     duties: tuple[DutyLine, ...] = ()
     answers: tuple[Answered, ...] = ()
@@ -129,7 +129,7 @@ class Gathering:
         self._policies = policies
         self._paged = paged
         self._shows = shows
-        self._fleet: tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
+        self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
         self._answers: dict[tuple[str, int], Answered] = {}  # the newest
 
     def record_changed(self, record: Clarification) -> None:
@@ -200,7 +200,7 @@ class Gathering:
         )
 
     def _for_people(self, known: Sequence[Clarification]) -> list[Clarification]:
-        return sorted((each for each in known if each.is_open and self._shows(each)), key=urgency)
+        return sorted((each for each in known if each.is_open and self._shows(each)), key=order)
 
 
 async def _in_slices(items: Iterable[Clarification]) -> AsyncIterator[Clarification]:
@@ -234,16 +234,8 @@ def _answered(record: Clarification) -> Answered | None:
 
 def _fleet(
     known: Sequence[Clarification], sessions: Sequence[SessionFact]
-) -> tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]]:
-    # In the order that the views will ask for: sorting what is sorted takes no time, and sorting thousands of moments
-    # would hold up the whole process, since nothing else runs meanwhile. Numbers sort many times faster.
-    known = sorted(known, key=lambda each: each.asked_last.timestamp())
-    lines = []
-    for depth, node in walk(tree(known, sessions)):
-        on = tuple(dict.fromkeys(wait.on for wait in node.waits))
-        about = tuple(wait.clarification for wait in node.waits) or node.asked
-        lines.append(AgentLine(node.agent, node.name, node.status, depth, on, node.since, about))
-    return tuple(lines), ready_queue(known, sessions)
+) -> tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]]:
+    return tree(known, sessions), ready_queue(known, sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +288,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     inbox = [
         each
         for each in snapshot.questions
-        if audience_of(each) in allowed
-        or user in (each.claimed_by, each.offered_to)
-        or user in snapshot.paged.get(each.id, ())
+        if audience_of(each) in allowed or is_held_by(user, each, snapshot.paged.get(each.id, ()))
     ]
     # Who is on call or paged has to know how all agents stand: to decide at night what blocks what.
     on_call = [each.users for each in snapshot.duties]
@@ -306,10 +296,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     stranger = not (allowed or admitted.unsure or inbox or everything)
 
     def page(section: HomeSection, items: Sequence[_T]) -> Page[_T]:
-        size = views.PAGE_SIZES[section]
-        count = pages_of(len(items), size)
-        number = nearest(pages.get(section, 1), count)
-        return Page(tuple(items[(number - 1) * size : number * size]), number, count, len(items))
+        return page_of(items, pages.get(section, 1), views.PAGE_SIZES[section])
 
     def known(lines: Sequence[_Line]) -> list[_Line]:
         return [each for each in lines if everything or Audience(each.agent) in allowed]

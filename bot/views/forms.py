@@ -34,7 +34,6 @@ from bot.views.blockkit import (
     View,
     Words,
     json_size,
-    nearest,
     plain_words,
     sections,
     turning,
@@ -74,6 +73,7 @@ from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import check_seen, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
+from core.lists import page_of
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
 
@@ -174,17 +174,16 @@ def full_view(
 ) -> View:
     """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
     shown = round_of(directed(record), round)
-    found = _laid_out((*_asked(shown), *_standing(shown)))
-    page = nearest(page, len(found))
+    on = page_of(_laid_out((*_asked(shown), *_standing(shown))), page, 1)
 
     def press(to: int) -> Press:
         return Press("view", record.id, shown.number, str(to))
 
-    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
+    note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""
     return View(
-        (*found[page - 1], Context(plain_words(note)), Actions(turning(page, len(found), press))),
+        (*on.items[0], Context(plain_words(note)), Actions(turning(on, press))),
         VIEW_CALLBACK,
-        press(page).pack(),
+        press(on.number).pack(),
         title="Full text",
     )
 
@@ -195,20 +194,19 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     """
     shown = round_of(directed(record))
     version = version_of(shown.asked) if shown.asked.direct is not None else ""
-    found = _laid_out(_asked(shown))
-    page = nearest(page, len(found))
-    is_last = page == len(found)
+    on = page_of(_laid_out(_asked(shown)), page, 1)
+    is_last = on.number == on.pages
 
     def press(to: int) -> Press:
         return Press("review", record.id, shown.number, f"{to}.{version}")
 
     wanted = shown.asked.confirmation
-    note = f"Page {page} of {len(found)}" if len(found) > 1 else ""
+    note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     return View(
-        (*found[page - 1], Context(plain_words(note, stakes)), Actions(turning(page, len(found), press))),
+        (*on.items[0], Context(plain_words(note, stakes)), Actions(turning(on, press))),
         ACCEPT_CALLBACK,
-        (Press("accept", record.id, shown.number, version) if is_last else press(page)).pack(),
+        (Press("accept", record.id, shown.number, version) if is_last else press(on.number)).pack(),
         title=ASK_AGAIN,
         submit=LABELS["accept"] if is_last else "",
         close=CANCEL,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from bot.routing import Audience, audience_of
 from bot.views import inert, phrases
@@ -28,8 +28,9 @@ from bot.views.blockkit import (
 )
 from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
 from bot.views.wording import ID_LIMIT, NAME_LIMIT, name_of, until_words
-from core.agents import AgentStatus, ReadyItem
+from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
+from core.lists import Page
 
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
@@ -67,22 +68,6 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class AgentLine:
-    """One agent, shown `depth` levels (from 0) below the agent that it waits for.
-
-    `on`: whom it is blocked on; `human` stands for people. `since`: since when it is as it is, where known.
-    """
-
-    agent: str
-    name: str | None
-    status: AgentStatus
-    depth: int = 0
-    on: tuple[str, ...] = ()
-    since: datetime | None = None
-    clarifications: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class DutyLine:
     """Who is on call by one policy: `users` are Slack ids, `source` says why."""
 
@@ -112,16 +97,6 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[_T]):
-    """The items of page `number` (from 1) of `pages`; `total` counts those of all pages."""
-
-    items: tuple[_T, ...]
-    number: int
-    pages: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
     """What one person sees. People who are on call or were paged see all agents and sessions; others see those whose
     questions they may answer. `stranger`: the person may answer nothing, so the agents are left out.
@@ -130,7 +105,7 @@ class Chosen:
     user: str
     inbox: Page[Clarification]
     taken: Page[Clarification]
-    agents: Page[AgentLine]
+    agents: Page[AgentNode]
     ready: Page[ReadyItem]
     duty: Page[DutyLine]
     answers: Page[Answered]
@@ -164,8 +139,7 @@ def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterato
     if page.pages > 1:
         heading += f", page {page.number} of {page.pages}"
     turns = turning(
-        page.number,
-        page.pages,
+        page,
         lambda to: HomePress("page", section, to),
         f"page of {HEADINGS[section]}",
         2 * SECTIONS.index(section) + 1,
@@ -217,10 +191,11 @@ def _state(question: Clarification, user: str) -> str:
     return " · ".join(filter(None, (escalated, holder)))
 
 
-def _agent(line: AgentLine) -> Iterator[Words]:
+def _agent(line: AgentNode) -> Iterator[Words]:
     nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
     state = phrases.waiting(line.status, line.on, lambda names: _listed(list(map(name_of, names))))
-    about = f" ({_listed(list(map(_id, line.clarifications)))})" if line.clarifications else ""
+    ids = line.blocked_by or line.asked
+    about = f" ({_listed(list(map(_id, ids)))})" if ids else ""
     yield Words(f"{nested}{name_of(line.name or line.agent)}: {state}{about}")
     if line.since is not None:
         yield Words(f"since {inert.date(line.since)}", live=True)
