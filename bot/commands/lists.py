@@ -190,13 +190,12 @@ class Lists:
         records = [each for each in records if audience_of(each) in rights.sees]
         sessions = [fact for fact in sessions if Audience(fact.agent_id) in rights.sees]
         # Elsewhere: it takes long where thousands wait.
+        query, empty = command.kind, _NOTHING[command.kind]
         if command.kind == "agents":
             agents = await asyncio.to_thread(tree, records, sessions)
-            drawn = board("Agents", page_of(agents, page, LINES), agent_line, query=command.kind)
-        else:
-            queue = await asyncio.to_thread(ready_queue, records, sessions)
-            drawn = board("Ready queue", page_of(queue, page, LINES), session_line, query=command.kind)
-        return drawn or said(_NOTHING[command.kind], live=False)
+            return board("Agents", page_of(agents, page, LINES), agent_line, query=query, empty=empty)
+        queue = await asyncio.to_thread(ready_queue, records, sessions)
+        return board("Ready queue", page_of(queue, page, LINES), session_line, query=query, empty=empty)
 
     async def _issue(self, command: List, person: Person, page: int) -> Draft:
         found, unreadable = await self.of_issue(command.issue, person)

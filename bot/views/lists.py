@@ -115,10 +115,10 @@ def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Dra
     return listing(heading, page_of(rows, 1, PAGE_SIZE), query=query)
 
 
-def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str) -> Draft | None:
-    """A page of agents or sessions, each in its `line` (mrkdwn of ours), or None if it is empty; `query` asks for it again."""
+def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str, empty: str) -> Draft:
+    """A page of agents or sessions, each in its `line` (mrkdwn of ours); `query` asks for it again; `empty`: without any."""
     if not page.items:
-        return None
+        return said(empty, live=False)
     heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
     return said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
 

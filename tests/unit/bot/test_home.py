@@ -35,7 +35,7 @@ from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
-from bot.views.home import AgentLine, Answered, Chosen, DutyLine, home
+from bot.views.home import Answered, Chosen, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace import Options, Workspace, seed
 from core.agents import SessionFact
@@ -50,7 +50,7 @@ from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
 from tests.kit.clocks import START, ManualClock
-from tests.unit.bot.records import ADE, BEA, asked, ready, words
+from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 
 async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -580,7 +580,7 @@ def ids(shown: Chosen) -> list[str]:
         ({"to": "architect", "held_back": True}, True),
         ({"agent_id": "reviewer", "taken_by": ADE}, True),
         ({"agent_id": "reviewer", "handed_to": ADE}, True),
-        ({"agent_id": "reviewer", "id": "CLR-42-007"}, True),  # paged
+        ({"agent_id": "reviewer", "id": "CLR-42-007", "status": "escalated"}, True),  # paged
     ],
 )
 def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
@@ -603,7 +603,7 @@ def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
 
 
 def test_stranger_sees_neither_agents_nor_answers() -> None:
-    agents = (AgentLine("planner", None, "blocked"),)
+    agents = (agent("planner", status="blocked"),)
     shown = seen(admitted=NOBODYS, questions=[asked()], agents=agents, duties=(DutyLine("ops", (BEA,)),))
 
     assert shown.stranger
@@ -612,7 +612,7 @@ def test_stranger_sees_neither_agents_nor_answers() -> None:
 
 
 def test_who_is_paged_is_no_stranger() -> None:
-    agents = (AgentLine("planner", None, "blocked"),)
+    agents = (agent("planner", status="blocked"),)
     shown = seen(admitted=NOBODYS, questions=[asked()], agents=agents, paged={"CLR-42-001": frozenset({ADE})})
 
     assert not shown.stranger
@@ -621,7 +621,7 @@ def test_who_is_paged_is_no_stranger() -> None:
 
 @pytest.mark.parametrize(("user", "whole"), [(ADE, False), (BEA, True)])
 def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: bool) -> None:
-    agents = (AgentLine("planner", "Planning", "working"), AgentLine("secret", None, "working"))
+    agents = (agent("planner", name="Planning"), agent("secret"))
     sessions = (ready("planner", "s1", name="Planning"), ready("secret", "s2"))
 
     shown = seen(user, agents=agents, ready=sessions, duties=(DutyLine("ops", (BEA,)),))

@@ -10,12 +10,13 @@ import pytest
 from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
 from bot.views.codec import HomePress
-from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, home
+from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
+from core.agents import Waiting
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
-from tests.unit.bot.records import ADE, BEA, asked, ready, words
+from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
 HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000
@@ -56,7 +57,13 @@ def full(text: str) -> Snapshot:
         for seq in range(1, 40)
     ]
     agents = tuple(
-        AgentLine("planner", text, "blocked", depth, (text,) * 20, START, ("CLR-42-001",) * 20)
+        agent(
+            "planner",
+            name=text,
+            status="blocked",
+            depth=depth,
+            waits=tuple(Waiting("CLR-42-001", f"{text}{n}", START, escalated=False) for n in range(20)),
+        )
         for depth in range(40)
     )
     return Snapshot(
@@ -164,8 +171,13 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     snapshot = Snapshot(
         1,
         agents=(
-            AgentLine("architect", None, "clarifying", clarifications=("CLR-1-001",)),
-            AgentLine("engineer", None, "blocked", 1, ("architect",), START, ("CLR-1-001",)),
+            agent("architect", status="clarifying", asked=("CLR-1-001",)),
+            agent(
+                "engineer",
+                status="blocked",
+                depth=1,
+                waits=(Waiting("CLR-1-001", "architect", START, escalated=False),),
+            ),
         ),
         ready=(
             ready("reviewer", "s2"),
