@@ -17,27 +17,28 @@ import json
 import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from math import inf
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import structlog
 from pydantic import SecretStr
 
-from bot.errors import StorageUnavailable
+from bot.checks import CheckResult, right, wrong
 from bot.http import ANSWER_TIMEOUT, NETWORK, NOT_SENT, HttpAnswer, HttpClient, retry_after, words
+from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from bot.settings.model import GithubSettings
 from bot.storage.store import Acting, Store
 from bot.storage.tx import Tx
 from bot.views.inert import clip, line, plain, size
+from core.archive import FIRST_RESERVED
 from core.clarification import Clarification, Entry
-from core.clock import Clock, Pace, backoff, event_or_time, iso
-from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
-from core.ledger import FIRST_RESERVED, Ledger
+from core.clock import Clock, Pace, backoff, iso
+from core.errors import LedgersAway, LedgerUnreadable
+from core.ledger import Ledger
 from core.records import Raw, Subject, parse
 
 _log = structlog.get_logger("clarify.github")
@@ -62,43 +63,41 @@ LABELS = {
 }
 # GitHub ends a request after 10 s: a comment whose outcome is not known is there by then, or will never be.
 SETTLED_AFTER = 15.0
-_STORAGE_RETRY = 1.0  # seconds
-_AFTER_A_DEFECT = 60.0
+_BACKOFF = Backoff(first=2.0, longest=300.0, spread=0.5)
 
 
+@dataclass(kw_only=True, eq=False)
 class GithubSync:
-    """Runs the mirroring: `restore` once, then `run` until cancelled; `record_changed` at any time."""
+    """Brings issues in line with their ledgers: `restore` once, then `run` until cancelled; `record_changed` at any time.
 
-    def __init__(
-        self,
-        settings: GithubSettings,
-        token: SecretStr,
-        *,
-        ledger: Ledger,
-        store: Store,
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
-        self._settings = settings
-        self._token = token
-        self._ledger = ledger
-        self._memory = _Memory(store, settings.repo)
-        self._acting = store.acting
-        self._clock = clock
-        self._rng = rng
-        self._due: dict[int, float] = {}  # issue → not before
-        self._failures: dict[int, int] = {}
-        self._busy = False
-        self._wake = asyncio.Event()
+    An issue is owed something while it differs from its ledger: what was posted is in the storage.
+    """
 
-    @property
-    def idle(self) -> bool:
-        """Whether GitHub shows what is in the ledgers, as far as it takes it."""
-        return not (self._due or self._busy)
+    settings: GithubSettings
+    token: SecretStr
+    ledger: Ledger
+    store: Store
+    clock: Clock
+    rng: random.Random
+
+    def __post_init__(self) -> None:
+        self._memory = _Memory(self.store, self.settings.repo.casefold())
+        self._http = HttpClient(self.token.get_secret_value())
+        self._api = GithubApi(self._http, self.settings, self.clock, self.rng, self.store.acting)
+        self._listed: set[int] = set()  # issues whose comments we know
+        self._created: set[str] = set()  # labels
+        self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
+        self._reported: dict[int, str] = {}
+        self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
 
     def record_changed(self, record: Clarification) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
-        self._add(record.issue_number)
+        self._put(record.issue_number)
+
+    def _put(self, issue: int) -> None:
+        """Numbers of the reserved range are made up for sessions: there is no such issue."""
+        if 0 < issue < FIRST_RESERVED:
+            self.outbox.put(issue)
 
     async def restore(self, records: Iterable[Clarification]) -> None:
         """Queue everything to be compared again: what is open, what was begun, and what others wrote meanwhile.
@@ -106,116 +105,38 @@ class GithubSync:
         Raises:
             StorageUnavailable: what was begun is not known now.
         """
-        self._since = await self._memory.begin(self._clock.now().timestamp())
+        self._since = await self._memory.begin(self.clock.now().timestamp())
         for record in records:
-            self._add(record.issue_number)
+            self._put(record.issue_number)
         for issue in await self._memory.unsettled():
-            self._add(issue)
+            self._put(issue)
         try:
-            written = await self._ledger.live()
+            written = await self.ledger.live()
         except LedgersAway as error:
             _log.warning("cannot check the ledgers for new entries", reason=str(error))
             return
         for issue in written:
-            self._add(issue)
+            self._put(issue)
 
     async def run(self) -> None:
         """Mirror what is due, until cancelled."""
-        async with HttpClient(self._token.get_secret_value()) as http:
-            reconciler = _Reconciler(
-                GithubApi(http, self._settings, self._clock, self._rng, self._acting),
-                self._memory,
-                self._since,
-                ledger=self._ledger,
-                clock=self._clock,
-                mention=self._settings.mention,
-            )
-            while True:
-                self._wake.clear()
-                now = self._clock.steady()
-                issue = next((issue for issue, due in self._due.items() if due <= now), None)
-                if issue is None:
-                    first = min(self._due.values(), default=inf)
-                    await event_or_time(self._clock, self._wake, first - now)
-                else:
-                    del self._due[issue]
-                    await self._reconcile(reconciler, issue)
+        async with self._http:
+            await self.outbox.run()
 
-    def _add(self, issue: int) -> None:
-        """Numbers of the reserved range are made up for sessions: there is no such issue."""
-        if 0 < issue < FIRST_RESERVED:
-            self._due.setdefault(issue, -inf)
-            self._wake.set()
-
-    async def _reconcile(self, reconciler: _Reconciler, issue: int) -> None:
-        self._busy = True
+    async def _attempt(self, issue: int) -> Outcome | None:
         try:
-            done = await reconciler.reconcile(issue)
-        except NotNow as trouble:
-            self._again(issue, self._patience(issue, trouble), str(trouble))
-        except (StorageUnavailable, LockTimeout) as error:
-            self._again(issue, _STORAGE_RETRY, str(error))
-        except LedgerUnreadable as error:
+            return Delivered(more=not await self._reconcile(issue))
+        except LedgerUnreadable as error:  # it has to change first
             _log.error("not mirrored to GitHub", issue=issue, reason=str(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other issues go on
-            _log.exception("cannot mirror an issue to GitHub", issue=issue, error=type(error).__name__)
-            self._due[issue] = self._clock.steady() + _AFTER_A_DEFECT
-        else:
-            self._failures.pop(issue, None)
-            if not done:
-                self._due.setdefault(issue, -inf)
-        finally:
-            self._busy = False
+            return None
+        except NotNow as trouble:
+            after = max(trouble.seconds or 0.0, SETTLED_AFTER if trouble.unsure else 0.0)
+            return RetryLater(str(trouble), after=after, everybody=trouble.everybody)
 
-    def _patience(self, issue: int, trouble: NotNow) -> float:
-        """Seconds until the issue's next turn. What is in everybody's way holds up every request anyway."""
-        failures = self._failures.get(issue, 0)
-        self._failures[issue] = failures + 1
-        wait = 0.0 if trouble.everybody else trouble.seconds
-        if wait is None:
-            wait = patience(failures, self._rng)
-        return max(wait, SETTLED_AFTER) if trouble.unsure else wait
-
-    def _again(self, issue: int, seconds: float, reason: str) -> None:
-        _log.warning("GitHub issue delayed", issue=issue, reason=reason, seconds=round(seconds, 1))
-        self._due[issue] = self._clock.steady() + seconds
-
-
-class _Reconciler:
-    """Brings one issue at a time in line with its ledger. `since`: when mirroring began; `mention`: whom to mention in
-    escalations.
-    """
-
-    def __init__(
-        self,
-        api: GithubApi,
-        memory: _Memory,
-        since: datetime,
-        *,
-        ledger: Ledger,
-        clock: Clock,
-        mention: str | None,
-    ) -> None:
-        self._api = api
-        self._memory = memory
-        self._since = since
-        self._ledger = ledger
-        self._clock = clock
-        self._mention = mention
-        self._listed: set[int] = set()  # issues whose comments we know
-        self._created: set[str] = set()  # labels
-        self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
-        self._reported: dict[int, str] = {}
-
-    async def reconcile(self, issue: int) -> bool:
-        """Bring an issue one step further; whether all is as it should be, or cannot be.
-
-        Raises:
-            NotNow, StorageUnavailable, LockTimeout: to be tried again.
-            LedgerUnreadable: the ledger has to change first.
-        """
-        raw = await self._ledger.read(issue)
-        raw = await asyncio.to_thread(_as_decided, self._ledger, raw)
+    async def _reconcile(self, issue: int) -> bool:
+        """Bring an issue one step further; whether all is as it should be, or cannot be."""
+        raw = await self.ledger.read(issue)
+        raw = await asyncio.to_thread(_as_decided, self.ledger, raw)
         # Of a ledger with thousands of records this takes a second: nobody's click waits for it.
         state = await asyncio.to_thread(_digest, raw)
         if self._alone.get(issue) == state:
@@ -246,7 +167,7 @@ class _Reconciler:
 
     async def _look_up(self, issue: int, shown: _Shown) -> None:
         """Find what an earlier run, or a post whose outcome is not known, left on the issue."""
-        now = self._clock.now().timestamp()
+        now = self.clock.now().timestamp()
         open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
         wait = open_since + SETTLED_AFTER - now
         if 0.0 < wait <= SETTLED_AFTER:  # more: the clock was set back, so this means nothing
@@ -258,8 +179,8 @@ class _Reconciler:
         self._listed.add(issue)
 
     async def _post(self, issue: int, due: Due) -> None:
-        body = comment_of(due, self._mention)
-        now = self._clock.now().timestamp()
+        body = comment_of(due, self.settings.mention)
+        now = self.clock.now().timestamp()
         self._listed.discard(issue)  # until it is known what became of it
         try:
             made = await self._api.comment(issue, body, partial(self._begin, issue, due.key))
@@ -273,7 +194,7 @@ class _Reconciler:
         _log.info("mirrored to GitHub", issue=issue, entry=due.key, comment=made)
 
     async def _begin(self, issue: int, key: str) -> None:
-        await self._memory.begin_post(issue, key, self._clock.now().timestamp())
+        await self._memory.begin_post(issue, key, self.clock.now().timestamp())
 
     async def _label(self, issue: int, wanted: frozenset[str], shown: _Shown) -> None:
         has = shown.labels
@@ -383,7 +304,7 @@ def entries_of(record: Clarification) -> list[Due]:
 def _as_decided(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
     """Without what another program changed after it was decided. Blocking."""
     read = ((item, parse(item)) for item in raw)
-    return [item for item, record in read if record is None or not ledger.is_tampered_now(record)]
+    return [item for item, record in read if record is None or not ledger.seals.is_tampered(record)]
 
 
 def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:
@@ -494,15 +415,15 @@ class _Shown:
     labelled: bool
 
 
+@dataclass(frozen=True, slots=True)
 class _Memory:
     """What was mirrored to one repository, `owner/name`.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
     """
 
-    def __init__(self, store: Store, repo: str) -> None:
-        self._store = store
-        self._repo = repo.casefold()
+    store: Store
+    repo: str
 
     async def begin(self, now: float) -> datetime:
         """Since when the repository is mirrored to: from `now` on, if it was not before."""
@@ -511,33 +432,33 @@ class _Memory:
             tx.run(
                 """insert into github_repositories (repo, since) values (:repo, :now)
                    on conflict (repo) do nothing""",
-                repo=self._repo,
+                repo=self.repo,
                 now=now,
             )
-            (row,) = tx.rows("select since from github_repositories where repo = :repo", repo=self._repo)
+            (row,) = tx.rows("select since from github_repositories where repo = :repo", repo=self.repo)
             return datetime.fromtimestamp(row["since"], UTC)
 
-        return await self._store.write(work)
+        return await self.store.write(work)
 
     async def unsettled(self) -> list[int]:
         """The issues that have, or may have, a label of ours, or a comment whose outcome is not known."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             """select issue from github_issues where repo = :repo and (labels is null or labels <> '[]')
                union select issue from github_comments where repo = :repo and comment is null order by issue""",
-            repo=self._repo,
+            repo=self.repo,
         )
         return [row["issue"] for row in rows]
 
     async def shown(self, issue: int) -> _Shown:
         """What was mirrored to an issue."""
-        posts = await self._store.read(
+        posts = await self.store.read(
             "select entry, begun_at, comment from github_comments where repo = :repo and issue = :issue",
-            repo=self._repo,
+            repo=self.repo,
             issue=issue,
         )
-        row = await self._store.read_one(
+        row = await self.store.read_one(
             "select labels from github_issues where repo = :repo and issue = :issue",
-            repo=self._repo,
+            repo=self.repo,
             issue=issue,
         )
         known = None if row is None or row["labels"] is None else frozenset(json.loads(row["labels"]))
@@ -546,10 +467,10 @@ class _Memory:
 
     async def begin_post(self, issue: int, entry: str, now: float) -> None:
         """A comment is about to be posted."""
-        await self._store.run(
+        await self.store.run(
             """insert into github_comments (repo, issue, entry, begun_at) values (:repo, :issue, :entry, :now)
                on conflict (repo, issue, entry) do update set begun_at = excluded.begun_at, comment = null""",
-            repo=self._repo,
+            repo=self.repo,
             issue=issue,
             entry=entry,
             now=now,
@@ -557,11 +478,11 @@ class _Memory:
 
     async def posted(self, issue: int, entry: str, comment: int, now: float) -> None:
         """It is there, with this id."""
-        await self._store.run(
+        await self.store.run(
             """insert into github_comments (repo, issue, entry, begun_at, comment)
                values (:repo, :issue, :entry, :now, :comment)
                on conflict (repo, issue, entry) do update set comment = excluded.comment""",
-            repo=self._repo,
+            repo=self.repo,
             issue=issue,
             entry=entry,
             now=now,
@@ -570,20 +491,20 @@ class _Memory:
 
     async def never_began(self, issue: int, entry: str) -> None:
         """It is certain that it is not there, and will not come."""
-        await self._store.run(
+        await self.store.run(
             """delete from github_comments
                where repo = :repo and issue = :issue and entry = :entry and comment is null""",
-            repo=self._repo,
+            repo=self.repo,
             issue=issue,
             entry=entry,
         )
 
     async def labelled(self, issue: int, labels: Collection[str] | None) -> None:
         """The labels of ours that an issue has now; None: not known, until they are looked up."""
-        await self._store.run(
+        await self.store.run(
             """insert into github_issues (repo, issue, labels) values (:repo, :issue, :labels)
                on conflict (repo, issue) do update set labels = excluded.labels""",
-            repo=self._repo,
+            repo=self.repo,
             issue=issue,
             labels=None if labels is None else json.dumps(sorted(labels)),
         )
@@ -607,7 +528,6 @@ _PER_PAGE = 50  # comments may be long
 _MOST_PAGES = 1000
 _MAX_BODY = 32 * 1024 * 1024
 _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')  # of a Link header
-_FIRST_TROUBLE, _LONGEST_TROUBLE = 2.0, 300.0  # seconds, after failures; half of it by chance
 _FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # the same, after limits that do not say how long
 _LONGEST_RESET = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
 _RESET_MARGIN = 1.0
@@ -650,32 +570,23 @@ class Refused(Exception):
         self.status = status
 
 
-def patience(failures: int, rng: random.Random) -> float:
-    """Seconds before the try that follows so many failures."""
-    return backoff(failures, first=_FIRST_TROUBLE, longest=_LONGEST_TROUBLE, spread=0.5, chance=rng.random())
-
-
+@dataclass(eq=False)
 class GithubApi:
     """Issues, comments and labels of one repository. `http` sends the token and follows no redirects.
 
     One caller at a time.
     """
 
-    def __init__(
-        self,
-        http: HttpClient,
-        settings: GithubSettings,
-        clock: Clock,
-        rng: random.Random,
-        acting: Acting = nullcontext,
-    ) -> None:
-        self._http = http
-        self._acting = acting
-        self._base = settings.api_url.rstrip("/")
-        self._repo = f"{self._base}/repos/{settings.repo}"
-        self._clock = clock
-        self._rng = rng
-        self._pace = Pace(settings.comments_per_second)
+    http: HttpClient
+    settings: GithubSettings
+    clock: Clock
+    rng: random.Random
+    acting: Acting
+
+    def __post_init__(self) -> None:
+        self._base = self.settings.api_url.rstrip("/")
+        self._repo = f"{self._base}/repos/{self.settings.repo}"
+        self._pace = Pace(self.settings.comments_per_second)
         self._limits = 0  # in a row
 
     async def marked(self, issue: int, key_in: Callable[[str], str | None]) -> dict[str, int]:
@@ -749,15 +660,15 @@ class GithubApi:
 
     async def _turn(self, *, write: bool) -> None:
         """Returns when a request may go. A write that begins now holds up the next one."""
-        while (wait := self._pace.wait(self._clock.steady(), post=write)) > 0:
-            await self._clock.sleep(max(wait, _SHORTEST))
+        while (wait := self._pace.wait(self.clock.steady(), post=write)) > 0:
+            await self.clock.sleep(max(wait, _SHORTEST))
         if write:
-            self._pace.posted(self._clock.steady())
+            self._pace.posted(self.clock.steady())
 
     async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> HttpAnswer:
         try:
-            async with self._acting(), asyncio.timeout(ANSWER_TIMEOUT):
-                answer = await self._http.request(
+            async with self.acting(), asyncio.timeout(ANSWER_TIMEOUT):
+                answer = await self.http.request(
                     method,
                     url,
                     None if body is None else json.dumps(body).encode(),
@@ -765,36 +676,21 @@ class GithubApi:
                     most=_MAX_BODY,
                 )
         except NETWORK as error:
-            trouble = NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT))
-            self._pause_for(trouble)
-            raise trouble from error
-        now = self._clock.now()
+            raise NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT)) from error
+        now = self.clock.now()
         problem = _problem(answer, now)
-        if isinstance(problem, NotNow):
-            self._pause_for(problem)
-        else:
+        if isinstance(problem, Limited):
+            if problem.seconds is None:
+                chance = self.rng.uniform(0, _FIRST_LIMIT / 10)
+                problem.seconds = backoff(self._limits, first=_FIRST_LIMIT, longest=_LONGEST_LIMIT) + chance
+            self._limits += 1
+        elif not isinstance(problem, NotNow):
             self._limits = 0
-            self._pace.went_well()
             if (wait := _spent(answer.headers, now)) is not None:
-                self._pause(wait)
+                self._pace.refused(self.clock.steady(), wait)
         if problem is not None:
             raise problem
         return answer
-
-    def _pause_for(self, trouble: NotNow) -> None:
-        """If a failure concerns all requests, wait before the next: as long as GitHub said, else longer each time."""
-        if not trouble.everybody:
-            return
-        wait = trouble.seconds
-        if isinstance(trouble, Limited):
-            if wait is None:
-                wait = backoff(self._limits, first=_FIRST_LIMIT, longest=_LONGEST_LIMIT)
-                wait += self._rng.uniform(0, _FIRST_LIMIT / 10)
-            self._limits += 1
-        self._pause(patience(self._pace.failures, self._rng) if wait is None else wait)
-
-    def _pause(self, seconds: float) -> None:
-        self._pace.refused(self._clock.steady(), seconds)
 
 
 def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:
@@ -853,3 +749,20 @@ def _json(answer: HttpAnswer) -> Any:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise NotNow("what came is not JSON", unsure=True) from error
+
+
+async def check_repository(settings: GithubSettings, token: str) -> CheckResult:
+    subject = "github.repo"
+    try:
+        async with HttpClient(token) as http:  # as the mirror will ask
+            answer = await http.request(
+                "GET",
+                f"{settings.api_url}/repos/{settings.repo}",
+                headers={"Accept": "application/vnd.github+json"},
+            )
+    except NETWORK as error:
+        return wrong(subject, f"GitHub cannot be reached: {words(error)}", "check the network and api_url")
+    if answer.status != HTTPStatus.OK:
+        fix = "check the name, and that the token may read and write its issues"
+        return wrong(subject, f"GitHub answers {answer.status} for {settings.repo}", fix)
+    return right(subject, f"{settings.repo} can be read with {settings.token_env}")

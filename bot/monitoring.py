@@ -16,7 +16,7 @@ from math import inf
 
 import structlog
 
-from bot.intake.notices import Notices
+from bot.intake.adoption import Adoption
 from bot.storage.store import until_stored
 from core.clarification import Clarification, NotOpen, parse_id
 from core.clock import Clock, event_or_time
@@ -31,7 +31,6 @@ from core.errors import (
 from core.escalation import escalation_words
 from core.index import Index
 from core.ledger import Ledger
-from core.matching import claim_of
 from core.monitor import Finding, Monitor, repetitions
 from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, oddity, parse
 from core.router import Router
@@ -216,19 +215,16 @@ class LedgerWatch:
 
     `changed` is called with every record that somebody else changed, but for what was settled before: that is told.
     `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `direct`:
-    which of some were asked directly, whatever their ledgers say now. `acts`: whether it is this bot that takes over or
-    undoes what others wrote, and says so: of those on one database, the one that leads.
+    which of some were asked directly, whatever their ledgers say now.
     """
 
     ledger: Ledger
     index: Index
-    router: Router
     changed: Callable[[Clarification], None]
-    notices: Notices
+    adoption: Adoption
     shown: Callable[[int | None], Awaitable[set[str]]]
     direct: Callable[[Collection[str]], Awaitable[set[str]]]
     clock: Clock
-    acts: Callable[[], bool] = lambda: True
 
     async def run(self) -> None:
         """Look at what others write until cancelled."""
@@ -236,7 +232,7 @@ class LedgerWatch:
             busy: dict[int, asyncio.Task[None]] = {}
             async for written in changes:
                 for error in written.set_aside:
-                    await self._notify(partial(self.notices.ledger_unreadable, error))
+                    await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
                 for issue in written.issues:
                     # One that has to wait is looked at again by itself, and does not keep the others waiting.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
@@ -273,7 +269,7 @@ class LedgerWatch:
             return False
         except LedgerUnreadable as error:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
-            await self._notify(partial(self.notices.ledger_unreadable, error))
+            await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
             return True
         return await self._compare(issue, items, known) if items is not None else True
 
@@ -286,17 +282,19 @@ class LedgerWatch:
         for position, (record, is_tampered) in enumerate(judged, 1):
             if record is None:
                 if (odd := oddity(issue, position, items[position - 1])) is not None:
-                    await self._notify(partial(self.notices.record_unreadable, odd))
+                    await self.adoption.notify(partial(self.adoption.notices.record_unreadable, odd))
                 continue
             if is_tampered or record.id in stripped:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record, known.get(record.id))
-        if self.acts():
+        if self.adoption.acts():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None
         if tampered or deleted:
-            await self._notify(partial(self.notices.records_tampered, issue, tampered, deleted or []))
+            await self.adoption.notify(
+                partial(self.adoption.notices.records_tampered, issue, tampered, deleted or [])
+            )
         if not done:
             self.ledger.forget(issue)
         return done
@@ -306,7 +304,7 @@ class LedgerWatch:
         known when it was read.
         """
         if is_unsettled(record) and not await self.ledger.verify_question(record):
-            return not self.acts() or await self.adopt(record.id)
+            return not self.adoption.acts() or await self.adoption.adopt(record.id)
         forged = before is not None and not await self.ledger.verify_answer(record)
         known = self.index.get(record.id)
         now = digest_of(known) if known is not None else None
@@ -316,14 +314,14 @@ class LedgerWatch:
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # what names a person who said nothing is shown to nobody
                 self.changed(record)
-        if (record.is_adoptable or forged) and self.acts():
-            return await self.adopt(record.id)
+        if (record.is_adoptable or forged) and self.adoption.acts():
+            return await self.adoption.adopt(record.id)
         return True
 
     def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
         """Each record, and whether another program changed it after it was settled. Blocking."""
         records = [parse(item) for item in items]
-        return [(each, each is not None and self.ledger.is_tampered_now(each)) for each in records]
+        return [(each, each is not None and self.ledger.seals.is_tampered(each)) for each in records]
 
     async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
         """Those of which another program removed, once they were settled, all that tells that they were asked directly: no
@@ -354,38 +352,3 @@ class LedgerWatch:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
             return []  # that is told when it is looked at again
         return sorted(known - there)
-
-    async def adopt(self, clarification: str) -> bool:
-        """Take over an answer that another implementation wrote, or close what another program changed; False: it has to
-        be tried again.
-        """
-        try:
-            await self._notify_first(clarification)
-            await self.router.adopt(clarification)
-        except (LockTimeout, LedgerUnwritable) as error:
-            _log.warning("another process's answer delayed", id=clarification, reason=str(error))
-            return False
-        except (LedgerUnreadable, NotFound) as error:
-            _log.error("cannot use another process's answer", id=clarification, reason=str(error))
-        return True
-
-    async def _notify_first(self, clarification: str) -> None:
-        """Says that a question was changed, or that another program consented: before it is undone, so that a kill in
-        between does not hide it.
-        """
-        issue, _ = parse_id(clarification)
-        record = await self.ledger.find(clarification, issue)
-        if await self.ledger.is_tampered(record):
-            await self._notify(partial(self.notices.records_tampered, issue, [clarification], []))
-            return
-        if is_unsettled(record) and await self.ledger.verify_question(record) is False:
-            await self._notify(partial(self.notices.question_changed, record))
-            return
-        claim = claim_of(record, vouched=await self.ledger.verify_answer(record))
-        if claim is not None and claim.consents:
-            await self._notify(partial(self.notices.consent_refused, record, claim.by))
-
-    async def _notify(self, notice: Callable[[], Awaitable[None]]) -> None:
-        if not self.acts():
-            return
-        await until_stored(notice, self.clock, _log, "notice delayed")

@@ -60,7 +60,6 @@ class Replicas:
     def __post_init__(self) -> None:
         self._seen: dict[str, float] = {}  # others, by name; when, on the steady clock
 
-    @property
     def others(self) -> int:
         """How many others may be connected with Slack: one that cannot reach the database still is."""
         since = self.clock.steady() - _CONNECTED

@@ -7,11 +7,13 @@ import json
 import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -19,10 +21,11 @@ from typing import Any, cast
 import structlog
 from pydantic import SecretStr
 
+from bot.checks import CheckResult, right, wrong
 from bot.errors import ConfigurationError
 from bot.http import NETWORK, NOT_SENT, HttpClient, json_body, words
 from bot.settings.environment import read_environment
-from bot.settings.model import ResponderSettings
+from bot.settings.model import ResponderSettings, Settings
 from core.dispatch import Inquiry, Responder
 from core.errors import AgentError
 
@@ -75,6 +78,7 @@ def responders_of(
 # Commands
 
 
+@dataclass(frozen=True)
 class CommandResponder:
     """Runs `argv`, without a shell, for each question; what it says on standard error goes nowhere.
 
@@ -83,11 +87,10 @@ class CommandResponder:
     environment.
     """
 
-    def __init__(self, argv: Sequence[str], timeout: timedelta, cwd: Path, env: Mapping[str, str]) -> None:
-        self._argv = tuple(argv)
-        self._seconds = timeout.total_seconds()
-        self._cwd = cwd
-        self._env = env
+    argv: Sequence[str]
+    timeout: timedelta
+    cwd: Path
+    env: Mapping[str, str]
 
     async def answer(self, inquiry: Inquiry) -> str:
         """As `Responder` says."""
@@ -95,10 +98,10 @@ class CommandResponder:
         began, code = time.monotonic(), None
         run = await self._start(who, inquiry)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self.timeout.total_seconds()):
                 code = await asyncio.shield(run.ended)
         except TimeoutError:
-            raise AgentError(f"{who} did not end within {self._seconds:g} s") from None
+            raise AgentError(f"{who} did not end within {self.timeout.total_seconds():g} s") from None
         finally:
             gone = await run.close()
             seconds = round(time.monotonic() - began, 3)
@@ -112,16 +115,16 @@ class CommandResponder:
         try:
             _, run = await asyncio.get_running_loop().subprocess_exec(
                 lambda: _Run(inquiry),
-                *self._argv,  # what is run is configured, never what an agent says
-                cwd=self._cwd,
-                env=self._env,
+                *self.argv,  # what is run is configured, never what an agent says
+                cwd=self.cwd,
+                env=self.env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,  # it may repeat the question, which has no place in logs
                 start_new_session=True,
             )
         except OSError as error:
-            what = self._argv[0] if self._cwd.is_dir() else self._cwd
+            what = self.argv[0] if self.cwd.is_dir() else self.cwd
             raise AgentError(f"{who} cannot be started: {what}: {error.strerror}") from error
         except ValueError as error:
             raise AgentError(
@@ -218,6 +221,7 @@ def _decoded(who: str, said: bytes) -> str:
 # Endpoints
 
 
+@dataclass(frozen=True)
 class HttpResponder:
     """Posts each question to `url`, with `token` as bearer token; `timeout` is for all of one exchange.
 
@@ -225,24 +229,23 @@ class HttpResponder:
     Redirects are not followed, for the token must not travel.
     """
 
-    def __init__(self, url: str, token: SecretStr | None, timeout: timedelta) -> None:
-        self._url = url
-        self._token = token
-        self._seconds = timeout.total_seconds()
+    url: str
+    token: SecretStr | None
+    timeout: timedelta
 
     async def answer(self, inquiry: Inquiry) -> str:
         """As `Responder` says."""
         who, began = f"{inquiry.role} (http)", time.monotonic()
-        token = None if self._token is None else self._token.get_secret_value()
+        token = None if self.token is None else self.token.get_secret_value()
         if token is not None and not token.isprintable():
             # Found here, where no library can quote it in its logs.
             raise AgentError(f"{who} cannot be asked: its token has a line end or a control character in it")
         try:
-            async with asyncio.timeout(self._seconds), HttpClient(token) as client:
+            async with asyncio.timeout(self.timeout.total_seconds()), HttpClient(token) as client:
                 media_type, body = await self._exchange(client, who, inquiry)
         except NETWORK as error:
             if isinstance(error, TimeoutError) and not isinstance(error, NOT_SENT):
-                raise AgentError(f"{who} did not answer within {self._seconds:g} s") from None
+                raise AgentError(f"{who} did not answer within {self.timeout.total_seconds():g} s") from None
             raise AgentError(f"{who} cannot be asked: {words(error)}") from None
         finally:
             seconds = round(time.monotonic() - began, 3)
@@ -253,7 +256,7 @@ class HttpResponder:
         """The media type and the body of a response that may be an answer."""
         async with client.stream(
             "POST",
-            self._url,
+            self.url,
             json_body(inquiry.as_json()),
             headers={"Accept": "application/json, text/plain"},
             silence=None,
@@ -306,3 +309,16 @@ def _in_words(value: Any, inquiry: Inquiry) -> str | None:
             else typed
         )
     return value if isinstance(value, str) else None
+
+
+def check_commands(settings: Settings) -> Iterator[CheckResult]:
+    for role, responder in settings.responders.items():
+        if responder.command is None:
+            continue
+        subject, name = f"responders.{role}.command", responder.command[0]
+        # As it will be run: a path counts from the configuration's folder, a bare name is looked up.
+        found = shutil.which(str(settings.file.parent / name) if "/" in name else name)
+        if found is None:
+            yield wrong(subject, f"{name} is not an executable program", "install it, or give its full path")
+        else:
+            yield right(subject, f"runs {found}")

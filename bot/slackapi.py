@@ -455,12 +455,11 @@ _LEAST = 1.0  # seconds between two tries of one party, whatever comes back
 class Availability:
     """Knows whether Slack can be reached: `failed` when it could not, `answered` when it did; `rest` between two tries.
 
-    Whatever proves that Slack is back ends the waiting of everybody who rests. `back` is called then, too.
+    Whatever proves that Slack is back ends the waiting of everybody who rests, and is told to who waits with `is_back`.
     """
 
-    def __init__(self, clock: Clock, back: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._on_back = back
         self._away = False
         self._back = asyncio.Event()
 
@@ -473,7 +472,10 @@ class Availability:
         self._away = False
         self._back.set()
         self._back = asyncio.Event()
-        self._on_back()
+
+    async def is_back(self) -> None:
+        """Returns when Slack answers again after it did not."""
+        await self._back.wait()
 
     async def rest(self, seconds: float) -> None:
         """Returns after `seconds`, or as soon as Slack is back."""

@@ -147,8 +147,8 @@ def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
     """
     found.names.update(map(identity, items))
     records = [record for item in items if (record := parse(item)) is not None]
-    good = [record for record in records if not ledger.is_tampered_now(record)]
+    good = [record for record in records if not ledger.seals.is_tampered(record)]
     found.records += [kept(record) for record in good if record.needs_something]
     return len(good) < len(items) or any(
-        is_unsettled(record) and not ledger.verify_question_now(record) for record in good
+        is_unsettled(record) and not ledger.seals.verify_question(record) for record in good
     )

@@ -7,7 +7,9 @@ and turns expected trouble into an exit code.
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,6 +23,8 @@ from core.errors import ClarifyError
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from bot.cli.running import Shell
+_Work = Callable[["Shell"], Awaitable[object]]
 _BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "Overviews", "Stored data"
 _SPAN = "How far back to look: 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
@@ -113,6 +117,32 @@ app = typer.Typer(
 )
 
 
+def _in_shell(panel: str, name: str | None = None) -> Callable[[Callable[..., _Work]], None]:
+    """Registers a command that works on the ledgers. It returns its work, once what was typed is read; `--config` and
+    `--json` come with it.
+    """
+
+    def register(read: Callable[..., _Work]) -> None:
+        def command(config: Path | None, json: bool, **typed: Any) -> None:  # noqa: FBT001 - typer's
+            from bot.cli import running
+
+            with running.trouble_told(json=json):
+                work = read(**typed)
+            running.run(work, config, json=json)
+
+        own = inspect.signature(read, eval_str=True)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        shared = (
+            inspect.Parameter("config", keyword, default=None, annotation=ConfigOption),
+            inspect.Parameter("json", keyword, default=False, annotation=JsonOption),
+        )
+        command.__signature__ = own.replace(parameters=[*own.parameters.values(), *shared])  # type: ignore[attr-defined]
+        command.__name__, command.__doc__ = read.__name__, read.__doc__
+        app.command(name, rich_help_panel=panel)(command)
+
+    return register
+
+
 def main() -> None:
     """Run the command. Exit codes: 0 fine, 1 trouble, 2 configuration or usage; others: see `bot.cli.running`."""
     try:
@@ -183,7 +213,8 @@ def check(config: ConfigOption = None) -> None:
     """Validate the configuration against Slack and your agents."""
     import asyncio
 
-    from bot.check import check_all, lines, summary
+    from bot.check import check_all
+    from bot.checks import summary
     from bot.settings.environment import read_environment
     from bot.settings.load import load_settings, prepare_folders
 
@@ -195,7 +226,7 @@ def check(config: ConfigOption = None) -> None:
         seen = []
         async for finding in check_all(settings):
             seen.append(finding)
-            for line in lines(finding):
+            for line in finding.lines:
                 typer.echo(line)
         typer.echo(summary(seen))
         return sum(not finding.ok for finding in seen)
@@ -319,7 +350,7 @@ def help_(
         typer.echo(command.get_help(named))
 
 
-@app.command("list", rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS, "list")
 def list_(
     name: Annotated[str | None, typer.Argument(metavar="ISSUE", help="Only this issue: 42 or '#42'.")] = None,
     *,
@@ -328,19 +359,14 @@ def list_(
     from_: Annotated[str | None, _role("Only questions from this role or agent.", "--from")] = None,
     to: Annotated[str | None, _role("Only questions to this role.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Include answered and closed questions.")] = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """List open questions, most urgent first."""
-    from bot.cli import lists, running
+    from bot.cli import lists
 
-    def work(shell: running.Shell) -> Coroutine[Any, Any, None]:
-        return lists.some(shell, name, issue, status or (), from_=from_, to=to, every_status=all_)
-
-    running.run(work, config, json=json)
+    return lambda shell: lists.some(shell, name, issue, status or (), from_=from_, to=to, every_status=all_)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def show(
     name: Annotated[
         str | None,
@@ -352,37 +378,33 @@ def show(
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer, then show it.")] = False,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Show a question and its whole thread: who said what, when and where."""
-    from bot.cli import lists, running
+    from bot.cli import lists
 
-    running.run(lambda shell: lists.show(shell, name, timeout, wait=wait), config, json=json)
+    return lambda shell: lists.show(shell, name, timeout, wait=wait)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
-def stale(*, config: ConfigOption = None, json: JsonOption = False) -> None:
+@_in_shell(_QUESTIONS)
+def stale() -> _Work:
     """List overdue questions: reminded, late or escalated."""
-    from bot.cli import lists, running
+    from bot.cli import lists
 
-    running.run(lists.stale, config, json=json)
+    return lists.stale
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def mine(
     *,
     role: Annotated[str | None, _role("Questions to this role instead.", "--as", metavar="ROLE")] = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """List what is waiting for you: questions that people answer, and escalated ones."""
-    from bot.cli import lists, running
+    from bot.cli import lists
 
-    running.run(lambda shell: lists.mine(shell, role), config, json=json)
+    return lambda shell: lists.mine(shell, role)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def request(
     question: Annotated[
         str | None, typer.Argument(metavar="QUESTION", help="`-` reads it from standard input.")
@@ -415,28 +437,25 @@ def request(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the answer and print only that.")] = False,
     timeout: TimeoutOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Ask as one agent to another. Prints the question's id, or its answer with --wait."""
-    from bot.cli import changes, running
+    from bot.cli import changes
 
-    with running.trouble_told(json=json):
-        asked = changes.question_of(
-            question,
-            question_option,
-            from_,
-            to,
-            issue,
-            topic=topic,
-            blocking=blocking and not non_blocking,
-            context=context,
-            follow_up=follow_up,
-        )
-    running.run(lambda shell: changes.request(shell, asked, timeout, wait=wait), config, json=json)
+    asked = changes.question_of(
+        question,
+        question_option,
+        from_,
+        to,
+        issue,
+        topic=topic,
+        blocking=blocking and not non_blocking,
+        context=context,
+        follow_up=follow_up,
+    )
+    return lambda shell: changes.request(shell, asked, timeout, wait=wait)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def answer(
     name: NameArgument = None,
     text: TextArgument = None,
@@ -450,117 +469,103 @@ def answer(
         bool,
         typer.Option("--yes", "-y", help="Accept without confirmation, if the shell may accept."),
     ] = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Answer a question: a choice by number or label, yes or no, a number, or text. The first answer wins.
 
     You can reject approvals here. Accepting happens in Slack, unless [shell] consent = true allows it here.
     """
-    from bot.cli import changes, running
+    from bot.cli import changes
 
-    said = changes.text_of(text, "answer CLR-42-001 yes", json=json)
-    running.run(lambda shell: changes.answer(shell, name, said, role, round_, yes=yes), config, json=json)
+    said = changes.text_of(text, "answer CLR-42-001 yes")
+    return lambda shell: changes.answer(shell, name, said, role, round_, yes=yes)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def resolve(
     name: NameArgument = None,
     text: TextArgument = None,
     *,
     role: RoleOption = None,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Close a question with a decision. If it is still open, the text becomes its answer."""
-    from bot.cli import changes, running
+    from bot.cli import changes
 
-    said = changes.text_of(text, 'resolve CLR-42-001 "done by hand"', json=json)
-    running.run(lambda shell: changes.resolve(shell, name, said, role), config, json=json)
+    said = changes.text_of(text, 'resolve CLR-42-001 "done by hand"')
+    return lambda shell: changes.resolve(shell, name, said, role)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def escalate(
     name: NameArgument = None,
     reason: ReasonArgument = None,
-    *,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Escalate a question to whoever is on call."""
-    from bot.cli import changes, running
+    from bot.cli import changes
 
-    said = changes.reason_of(reason, json=json)
-    running.run(lambda shell: changes.escalate(shell, name, said), config, json=json)
+    said = changes.text_of(reason)
+    return lambda shell: changes.escalate(shell, name, said)
 
 
-@app.command(rich_help_panel=_QUESTIONS)
+@_in_shell(_QUESTIONS)
 def abandon(
     name: NameArgument = None,
     reason: ReasonArgument = None,
-    *,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Close a question without an answer."""
-    from bot.cli import changes, running
+    from bot.cli import changes
 
-    said = changes.reason_of(reason, json=json)
-    running.run(lambda shell: changes.abandon(shell, name, said), config, json=json)
+    said = changes.text_of(reason)
+    return lambda shell: changes.abandon(shell, name, said)
 
 
-@app.command(rich_help_panel=_TOGETHER)
-def agents(config: ConfigOption = None, *, json: JsonOption = False) -> None:
+@_in_shell(_TOGETHER)
+def agents() -> _Work:
     """Show your agents: who is blocked, by whom and for how long."""
-    from bot.cli import boards, running
+    from bot.cli import boards
 
-    running.run(boards.agents, config, json=json)
+    return boards.agents
 
 
-@app.command(rich_help_panel=_TOGETHER)
-def ready(config: ConfigOption = None, *, json: JsonOption = False) -> None:
+@_in_shell(_TOGETHER)
+def ready() -> _Work:
     """Show which sessions are ready to continue, and what blocks the rest."""
-    from bot.cli import boards, running
+    from bot.cli import boards
 
-    running.run(boards.ready, config, json=json)
+    return boards.ready
 
 
-@app.command(rich_help_panel=_TOGETHER)
+@_in_shell(_TOGETHER)
 def digest(
     span: Annotated[
         str | None, typer.Argument(metavar="SPAN", help=f"{_SPAN} Default: 7d.", show_default=False)
     ] = None,
     *,
-    config: ConfigOption = None,
-    json: JsonOption = False,
     since: Annotated[str | None, typer.Option(metavar="SPAN", help="Same as SPAN.")] = None,
     png: Annotated[Path | None, typer.Option(help="Also draw it into this file.", **_FILE)] = None,
-) -> None:
+) -> _Work:
     """Show statistics: how many questions, their outcomes, how fast they were answered and by whom."""
-    from bot.cli import reports, running
+    from bot.cli import reports
 
-    running.run(lambda shell: reports.digest(shell, span, since, png), config, json=json)
+    return lambda shell: reports.digest(shell, span, since, png)
 
 
-@app.command(rich_help_panel=_TOGETHER)
+@_in_shell(_TOGETHER)
 def export(
-    config: ConfigOption = None,
     *,
-    json: JsonOption = False,
     since: Annotated[str | None, typer.Option(help=f"Only recent entries. {_SPAN}")] = None,
     issue: Annotated[int | None, typer.Option(help="Only this issue.", min=1)] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write to this file, completely or not at all.", **_FILE),
     ] = None,
-) -> None:
+) -> _Work:
     """Write the audit trail as JSON Lines: every question, answer, escalation and resolution."""
-    from bot.cli import reports, running
+    from bot.cli import reports
 
-    running.run(lambda shell: reports.export(shell, since, issue, output), config, json=json)
+    return lambda shell: reports.export(shell, since, issue, output)
 
 
-@app.command(rich_help_panel=_KEPT)
+@_in_shell(_KEPT)
 def forget(
     name: Annotated[
         str,
@@ -575,32 +580,24 @@ def forget(
         bool, typer.Option("--abandon", help="Include open questions; their agents get no answer.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")] = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Delete a conversation from the ledgers, the archive, the storage and Slack. This cannot be undone."""
-    from bot.cli import copies, running
+    from bot.cli import copies
 
-    def work(shell: running.Shell) -> Coroutine[Any, Any, None]:
-        return copies.forget(shell, name, producer, abandon=abandon, yes=yes)
-
-    running.run(work, config, json=json)
+    return lambda shell: copies.forget(shell, name, producer, abandon=abandon, yes=yes)
 
 
-@app.command(rich_help_panel=_KEPT)
+@_in_shell(_KEPT)
 def backup(
     folder: Annotated[Path, typer.Argument(help="A new or empty folder.")],
-    *,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Back up the ledgers, the archive and the storage. The bot may be running. No secrets are included."""
-    from bot.cli import copies, running
+    from bot.cli import copies
 
-    running.run(lambda shell: copies.backup(shell, folder), config, json=json)
+    return lambda shell: copies.backup(shell, folder)
 
 
-@app.command(rich_help_panel=_KEPT)
+@_in_shell(_KEPT)
 def restore(
     folder: Annotated[Path, typer.Argument(help="The backup's folder.")],
     *,
@@ -610,13 +607,11 @@ def restore(
     copy: Annotated[
         bool, typer.Option("--copy", help="Restore as a second installation, next to the original.")
     ] = False,
-    config: ConfigOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> _Work:
     """Restore a backup. Stop the bot first; it catches up with Slack and your agents when it starts."""
-    from bot.cli import copies, running
+    from bot.cli import copies
 
-    running.run(lambda shell: copies.restore(shell, folder, replace=replace, copy=copy), config, json=json)
+    return lambda shell: copies.restore(shell, folder, replace=replace, copy=copy)
 
 
 def _until_stopped(work: Coroutine[Any, Any, None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bot.cli.lists import by_id, one
-from bot.cli.running import Shell, trouble_told
+from bot.cli.running import Shell
 from bot.cli.waiting import answered, is_served_here, seconds_of
 from bot.views import inert
 from bot.views.records import record_json
@@ -36,21 +36,18 @@ class FollowUp:
 Question = Request | FollowUp
 
 
-def text_of(words: list[str] | None, usage: str, *, json: bool) -> str:
-    """What was said. To be read before anything else is opened, so that Ctrl-C ends it at once.
+def text_of(words: list[str] | None, usage: str = "") -> str:
+    """What was said. To be read before anything else is opened, so that Ctrl-C ends it at once. `usage`: an example of a
+    command that needs it.
 
     Raises:
-        typer.Exit: nothing was said, or standard input is no text.
+        BadInput: nothing was said, or standard input is no text.
     """
-    with trouble_told(json=json):
-        if not words:
-            raise BadInput(f"text is required. For example: clarify {usage}")
+    if words:
         return _given(" ".join(words))
-
-
-def reason_of(words: list[str] | None, *, json: bool) -> str:
-    """The same of what need not be said."""
-    return text_of(words, "", json=json) if words else ""
+    if usage:
+        raise BadInput(f"text is required. For example: clarify {usage}")
+    return ""
 
 
 def question_of(

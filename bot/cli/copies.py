@@ -68,7 +68,7 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
 
 def _kept(shell: Shell) -> Kept:
     if isinstance(shell.ledger, FileLedger):
-        return InFiles(shell.ledger, shell.settings.storage.path)
+        return InFiles(shell.ledger.files, shell.settings.storage.path)
     from bot.retention.database import InDatabase  # noqa: PLC0415 - an extra: psycopg need not be there
 
     return InDatabase(str(shell.database_url))

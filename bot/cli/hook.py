@@ -87,9 +87,9 @@ def main(argv: Sequence[str]) -> int:
     """Decide on the event from standard input, or `--install` the hook. Returns the exit code."""
     arguments = _parser().parse_args(argv)
     if arguments.install:
-        from bot.cli import hook_install
+        from bot.cli.install import install_hook
 
-        return hook_install.install(arguments)
+        return install_hook(arguments, _TIMEOUTS[arguments.agent])
     options = Options(
         arguments.agent,
         arguments.timeout if arguments.timeout is not None else _TIMEOUTS[arguments.agent],

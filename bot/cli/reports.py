@@ -88,7 +88,7 @@ async def export_to(
     """Write every line, ledger by ledger; returns in words what could not be read."""
 
     def take(record: Clarification) -> None:
-        mark = {"tampered": True} if ledger.is_tampered_now(record) else {}
+        mark = {"tampered": True} if ledger.seals.is_tampered(record) else {}
         for line in trail(record, since):
             write(line | mark)
 

@@ -326,7 +326,7 @@ def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
         raise ConfigurationError(
             [f"{where}: the folder {folder} cannot be used: {error.strerror}"]
         ) from error
-    if not ledger.is_there():
+    if not ledger.files.is_there():
         raise ConfigurationError([f"{where}: {LedgersAway(folder)} The bot's storage, {storage}, is there."])
     if new:
         note(f"Created an empty ledger folder at {folder}.")

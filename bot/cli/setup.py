@@ -151,7 +151,8 @@ def _config(path: Path) -> str:
 
 async def _guided(path: Path, choices: Choices) -> None:
     """Ask for tokens, channels and the person on call, write the file, and check it."""
-    from bot.check import check_all, lines, summary
+    from bot.check import check_all
+    from bot.checks import summary
     from bot.settings.environment import read_environment, slack_api_url
     from bot.settings.load import parse_settings, prepare_folders
 
@@ -176,7 +177,7 @@ async def _guided(path: Path, choices: Choices) -> None:
     seen = []
     async for result in check_all(settings):
         seen.append(result)
-        for line in lines(result):
+        for line in result.lines:
             print(line)
     print(summary(seen))
     passed = all(each.ok for each in seen)
@@ -191,7 +192,7 @@ async def _tokens(environ: dict[str, str], api_url: str) -> dict[str, str]:
     """Take the tokens from the environment, or ask for them until Slack takes them. Returns those that were typed."""
     from pydantic import SecretStr
 
-    from bot.check import check_app_token, check_bot_token, lines, slack_client
+    from bot.people.check import check_app_token, check_bot_token, slack_client
 
     if not environ.get("SLACK_BOT_TOKEN"):
         print("Create the Slack app with this link, install it, and copy its tokens here:")
@@ -212,7 +213,7 @@ async def _tokens(environ: dict[str, str], api_url: str) -> dict[str, str]:
             results = (
                 (await check_bot_token(client, email=True))[0] if is_bot else [await check_app_token(client)]
             )
-            for line in (line for result in results for line in lines(result)):
+            for line in (line for result in results for line in result.lines):
                 print(line)
             if all(result.ok for result in results):
                 break
@@ -227,7 +228,7 @@ class _Slack:
     def __init__(self, api_url: str, token: str) -> None:
         from pydantic import SecretStr
 
-        from bot.check import slack_client
+        from bot.people.check import slack_client
 
         self._client = slack_client(api_url, SecretStr(token))
 

@@ -6,39 +6,40 @@ The work to do is in the storage, so that it survives a crash. Deleting twice do
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
-from bot.errors import StorageUnavailable
+from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
 from bot.slackapi import Later, Never, Sent, Unknown, failure
-from bot.storage.store import Store, Sweep
+from bot.storage.store import Store, Sweep, until_stored
 from bot.storage.tx import Tx
 from core.clock import Clock
 from core.records import FORGOTTEN
 
 _log = structlog.get_logger("clarify.retention")
-_RETRY = 30.0
+_BACKOFF = Backoff(first=30.0, longest=30.0, spread=0.0)
 _GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"})
 
 
+@dataclass(kw_only=True, eq=False)
 class Erasing:
-    """Runs the erasing. `client` has no retry handlers. `redraw(target, key)` has a stored message updated."""
+    """Erases the messages whose place is `wanted` in the table, which is all that is owed. `client` has no retry
+    handlers. `redraw(target, key)` has a stored message updated.
+    """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        client: AsyncWebClient,
-        clock: Clock,
-        redraw: Callable[[str, str], None],
-    ) -> None:
-        self._store = store
-        self._client = client
-        self._clock = clock
-        self._redraw = redraw
+    store: Store
+    client: AsyncWebClient
+    clock: Clock
+    rng: random.Random
+    redraw: Callable[[str, str], None]
+
+    def __post_init__(self) -> None:
         self._wanted = asyncio.Event()
+        self._outbox = Outbox("erasing", self._erase, _BACKOFF, clock=self.clock, rng=self.rng)
 
     def look(self) -> None:
         """There may be something to erase."""
@@ -46,58 +47,48 @@ class Erasing:
 
     async def run(self) -> None:
         """Erase what there is, then whatever comes; until cancelled."""
-        while True:
-            self._wanted.clear()
-            await self._erase_all()
-            await self._wanted.wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._outbox.run(), name="erasing: outbox")
+            while True:
+                self._wanted.clear()
+                await until_stored(self._look, self.clock, _log, "erasing delayed")
+                await self._wanted.wait()
 
-    async def _erase_all(self) -> None:
-        """Until nothing is left."""
-        while True:
-            try:
-                await self._store.run(
-                    # What was being posted while it was forgotten, and arrived.
-                    """insert into erasures (channel, ts) select channel, ts from messages
-                       where failed = 'forgotten' and ts is not null and channel is not null
-                       on conflict (channel, ts) do nothing"""
-                )
-                await self._draw_again()
-                left = await self._store.read("select channel, ts from erasures where state = 'wanted'")
-                waits = [await self._erase(row["channel"], row["ts"]) for row in left]
-            except StorageUnavailable as error:
-                _log.warning("erasing delayed", reason=str(error))
-                waits = [_RETRY]
-            again = [seconds for seconds in waits if seconds is not None]
-            if not again:
-                return
-            await self._clock.sleep(max(again))
-
-    async def _draw_again(self) -> None:
-        rows = await self._store.read(
+    async def _look(self) -> None:
+        await self.store.run(
+            # What was being posted while it was forgotten, and arrived.
+            """insert into erasures (channel, ts) select channel, ts from messages
+               where failed = 'forgotten' and ts is not null and channel is not null
+               on conflict (channel, ts) do nothing"""
+        )
+        for row in await self.store.read(
             """select key, channel from messages where kind = 'page' and shown is null and final = 0
                and failed is null and ts is not null and channel is not null"""
-        )
-        for row in rows:
-            self._redraw(row["channel"], row["key"])
+        ):
+            self.redraw(row["channel"], row["key"])
+        for row in await self.store.read("select channel, ts from erasures where state = 'wanted'"):
+            self._outbox.put((row["channel"], row["ts"]))
 
-    async def _erase(self, channel: str, ts: str) -> float | None:
-        """One message; None: settled, else in how many seconds to try again."""
-        outcome = await _tried(self._client.chat_delete(channel=channel, ts=ts), channel, ts)
+    async def _erase(self, place: tuple[str, str]) -> Outcome:
+        channel, ts = place
+        outcome = await _tried(self.client.chat_delete(channel=channel, ts=ts), channel, ts)
         if isinstance(outcome, Sent) or (isinstance(outcome, Never) and outcome.code in _GONE):
             await self._settled(channel, ts, "erased")
-            return None
+            return Delivered()
         if isinstance(outcome, Never) and outcome.what != "app":
             words = [{"type": "section", "text": {"type": "plain_text", "text": FORGOTTEN}}]
-            change = self._client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=words)
+            change = self.client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=words)
             empty = await _tried(change, channel, ts)
             if isinstance(empty, (Sent, Never)):
                 state = "blanked" if isinstance(empty, Sent) else "failed"
                 await self._settled(channel, ts, state, outcome.code)
-                return None
-        return outcome.after or _RETRY if isinstance(outcome, Later) else _RETRY
+                return Delivered()
+        after = outcome.after if isinstance(outcome, Later) else None
+        reason = outcome.code if isinstance(outcome, Never) else outcome.reason
+        return RetryLater(reason, after=after or 0.0, everybody=True)
 
     async def _settled(self, channel: str, ts: str, state: str, note: str | None = None) -> None:
-        await self._store.run(
+        await self.store.run(
             "update erasures set state = :state, note = :note where channel = :channel and ts = :ts",
             state=state,
             note=note,

@@ -1,7 +1,7 @@
 """Reconciles one Slack message with its desired state: posts it once, updates it, moves it or gives it up.
 
-A post is stored as an intent first, and then sent. If its outcome is unknown (a timeout, a crash), the message is looked
-up by its metadata until 5 seconds have passed (`LANDING`), and only then posted again. Text that does not fit continues in the thread
+What comes next is decided in `bot.delivery.steps`. A post is stored as an intent first, and then sent. If its outcome
+is unknown (a timeout, a crash), the message is looked up by its metadata for 5 seconds, and only then posted again. Text that does not fit continues in the thread
 (overflow); what its channel refuses goes to the fallback channel.
 
 Pictures are sent here too: they are files for one person, not stored messages.
@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from io import BytesIO
 from typing import Any, Literal
 from weakref import WeakValueDictionary
@@ -26,9 +26,10 @@ from slack_sdk.web.async_client import AsyncWebClient
 from bot.delivery.desired import Desired, DesiredState, Skip
 from bot.delivery.lanes import CARD, Again, Done, Lanes, NotYet
 from bot.delivery.messages import TAKEN_UP, Fresh, Messages, Row
+from bot.delivery.steps import CALLS, Step, Tried, next_step
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
-from bot.slackapi import Gateway, Later, Never, Post, Sent, Unknown, failure
+from bot.slackapi import Gateway, Later, Never, Outcome, Post, Sent, Unknown, failure
 from bot.views import inert
 from core.clarification import parse_id
 from core.clock import Clock, ConcurrencyLimit
@@ -37,13 +38,8 @@ from core.escalation import NewIncident, Raise
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.delivery")
-# A post that timed out may still arrive: it is looked up for this long before it is posted again. Seconds.
-LANDING = 5.0
-_LOOKS = (0.5, 1.0, 2.0, LANDING)  # most that arrive have done so within the first
-_LOOK_AGAIN = 1.0
 _STORAGE_RETRY = 1.0
 _AWAY_RETRY = 3.0  # with as many cards as there are
-_APP_RETRY = 30.0
 _SECTION = 2900
 _CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
 _ADOPTED = "adopted"  # `shown` of a message found by a press: its overflow is still to be posted
@@ -58,36 +54,27 @@ OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
 """Called with each outcome and its reason. Raises StorageUnavailable: it could not be stored, so call it again."""
 
 
+@dataclass(kw_only=True, eq=False)
 class Messenger:
-    """Posts and updates single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot be
-    shown; `on_outcome` is called with the outcome of each message. `acts`: those of people, who come first where
+    """Carries out the steps of single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot
+    be shown; `on_outcome` is called with the outcome of each message. `acts`: those of people, who come first where
     they are many.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        gateway: Gateway,
-        messages: Messages,
-        desired: DesiredState,
-        ledger: Ledger,
-        raise_incident: Raise,
-        on_outcome: OnOutcome,
-        acts: ConcurrencyLimit,
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
-        self._fallback = settings.slack.fallback_channel
-        self._gateway = gateway
-        self._messages = messages
-        self._desired = desired
-        self._ledger = ledger
-        self._raise = raise_incident
-        self._on_outcome = on_outcome
-        self._acts = acts
-        self._clock = clock
-        self.lanes = Lanes(self.deliver, clock, settings.pacing.posts_per_second, rng)
+    settings: Settings
+    gateway: Gateway
+    messages: Messages
+    desired: DesiredState
+    ledger: Ledger
+    raise_incident: Raise
+    on_outcome: OnOutcome
+    acts: ConcurrencyLimit
+    clock: Clock
+    rng: InitVar[random.Random]
+
+    def __post_init__(self, rng: random.Random) -> None:
+        self.lanes = Lanes(self.deliver, self.clock, self.settings.pacing.posts_per_second, rng)
+        self._fallback = self.settings.slack.fallback_channel
         self._paused = self._pages_paused = False
         self._plain: set[str] = set()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -115,7 +102,7 @@ class Messenger:
 
     async def _adopt(self, row: Row, ts: str) -> None:
         try:
-            await self._messages.adopt(row, ts, _ADOPTED)
+            await self.messages.adopt(row, ts, _ADOPTED)
         except StorageUnavailable as error:
             _log.warning("cannot store where a post is", key=row.key, reason=str(error))
         else:
@@ -128,12 +115,12 @@ class Messenger:
         on what is to be posted in a session's thread: its first message opens it, the others keep their order.
         """
         if not key.startswith("page:"):
-            await self._acts.uncrowded()
+            await self.acts.uncrowded()
         async with self._turn(key):
             return await self._deliver(key)
 
     def _now(self) -> float:
-        return self._clock.now().timestamp()
+        return self.clock.now().timestamp()
 
     def _turn(self, name: str) -> asyncio.Lock:
         return self._turns.setdefault(name, asyncio.Lock())
@@ -141,7 +128,7 @@ class Messenger:
     async def _deliver(self, key: str) -> Done | Again | NotYet:
         row: Row | None = None
         try:
-            row = await self._messages.get(key)
+            row = await self.messages.get(key)
             if row is None or row.failed is not None:
                 return Done()
             if row.ts is not None or row.session_id is None:
@@ -157,11 +144,11 @@ class Messenger:
         except Exception:  # noqa: BLE001 - logged with its key, and paged
             # A fault of ours with this one message: it must not stop the others, and somebody has to know.
             _log.exception("cannot build a message", key=key)
-            return await self._give_up(row) if row is not None else Done()
+            return await self._not_built(row) if row is not None else Done()
 
-    async def _give_up(self, row: Row) -> Done | Again:
+    async def _not_built(self, row: Row) -> Done | Again:
         try:
-            await self._messages.give_up(row, "could not be built", self._now())
+            await self.messages.give_up(row, "could not be built", self._now())
             await self._unplaceable(row, _NOT_BUILT)
         except StorageUnavailable as error:
             _log.warning("delivery delayed", key=row.key, reason=str(error))
@@ -169,101 +156,116 @@ class Messenger:
         return Done()
 
     async def _bring(self, row: Row) -> Done | Again | NotYet:
-        desired = await self._desired.of(row)
+        """Call Slack, and store what comes of it, until there is no next step for now."""
+        desired = await self.desired.of(row)
         if isinstance(desired, Skip):
             return Done()
-        if row.ts is None:
-            return await self._post(row, desired)
-        if row.shown != desired.digest:
-            return await self._update(row, desired)
-        self._messages.inherited.discard(row.key)
-        if desired.final and not row.final:
-            await self._messages.now_shows(row.key, desired.digest, final=True)
-        return Done()
+        if row.shown == desired.digest:
+            self.messages.inherited.discard(row.key)
+        tried: Tried | None = None
+        while (step := self._next(row, desired, tried)).act in CALLS:
+            tried = await self._call(step, row, desired)
+        match step.act:
+            case "landed" | "found" if tried is not None and isinstance(tried.outcome, Sent):
+                await self._landed(row, desired, tried.outcome, certain=step.act == "landed")
+                if step.act == "found" and (current := await self.messages.get(row.key)) is not None:
+                    return await self._bring(current)
+            case "shown":
+                if row.shown == _ADOPTED:
+                    await self._follow_adopted(row, desired)
+                await self.messages.now_shows(row.key, desired.digest, final=desired.final)
+            case _:
+                await self._do_without(row, step)
+        return step.result
 
-    async def _post(self, row: Row, desired: Desired) -> Done | Again | NotYet:
-        if row.intent_at is not None:
-            found = await self._look_up(row, desired)
-            if found is not None:
-                return found
-        elif desired.waits:
-            return Again(_LOOK_AGAIN)
-        if desired.unwanted:
-            return await self._drop(row)
+    def _next(self, row: Row, desired: Desired, tried: Tried | None) -> Step:
         paused = self._pages_paused if row.kind == "page" else self._paused
-        return await (self._postpone(row) if paused else self._send(row, desired))
+        return next_step(row, desired, tried, paused=paused, plain=row.key in self._plain)
 
-    async def _send(self, row: Row, desired: Desired) -> Done | Again:
+    async def _call(self, step: Step, row: Row, desired: Desired) -> Tried:
+        if step.act == "look up":
+            return Tried("look up", await self._look_up(row, desired), self._now())
+        return await (self._post(row, desired) if step.act == "post" else self._update(row, desired))
+
+    async def _do_without(self, row: Row, step: Step) -> None:
+        """Store what follows from the fact that the message does not show what it should."""
+        match step.act:
+            case "may change":
+                await self.messages.may_change(row.key, self._now())
+            case "postpone" if row.intent_at is not None:
+                await self.messages.put_off(row, self._now())
+            case "set aside":
+                await self.messages.set_aside(row.key)
+            case "give up":
+                await self.messages.give_up(row, step.reason, self._now())
+                if row.ts is None:
+                    await self.on_outcome(row, "dropped", None)
+            case "plain":
+                self._plain.add(row.key)
+            case "move":
+                if row.ts is None:
+                    await self.messages.leave_thread(row.producer or "", row.session_id or "")
+                await self.messages.move(row.key, row.target)
+            case "unplaceable" if not await self._unplaceable(row, step.reason):
+                await self.messages.give_up(row, step.reason, self._now())
+
+    async def _post(self, row: Row, desired: Desired) -> Tried:
         channel = desired.channel
         if channel.startswith(("U", "W")):
-            dm = await self._gateway.open_dm(channel)
+            dm = await self.gateway.open_dm(channel)
             if not isinstance(dm, str):
-                return await self._not_posted(row, desired, dm, tried=False)
+                await self._failed(row, dm)
+                return Tried("open", dm)
             channel = dm
-        if not await self._messages.intend(
+        if not await self.messages.intend(
             row, channel, desired.thread_ts, self._now(), opens_thread=desired.opens_thread
         ):
-            return Again(_LOOK_AGAIN)
-        outcome = await self._gateway.post(channel, self._post_for(row, desired))
-        if isinstance(outcome, Sent):
-            await self._landed(row, desired, outcome, thread_ts=desired.thread_ts)
-            return Done(posted=True)
-        return await self._not_posted(row, desired, outcome, tried=True)
+            return Tried("post", None)
+        outcome = await self.gateway.post(channel, self._post_for(row, desired))
+        if not isinstance(outcome, Sent):
+            await self._failed(row, outcome)
+            if not isinstance(outcome, Unknown):
+                await self.messages.not_sent(row.key)
+        return Tried("post", outcome)
 
-    async def _postpone(self, row: Row) -> NotYet:
-        """Keeps for later a message that is not in Slack, while posting is paused."""
-        if row.intent_at is not None:
-            await self._messages.put_off(row, self._now())
-        return NotYet()
+    async def _update(self, row: Row, desired: Desired) -> Tried:
+        if row.key in self.messages.inherited:
+            await self.messages.may_change(row.key, self._now())
+            self.messages.inherited.discard(row.key)
+        outcome = await self.gateway.update(row.channel or "", row.ts or "", self._post_for(row, desired))
+        if not isinstance(outcome, Sent):
+            _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
+        return Tried("update", outcome)
 
-    async def _drop(self, row: Row) -> Done:
-        if row.kind == "card" and row.intent_at is None:
-            await self._messages.set_aside(row.key)
-            return Done()
-        await self._messages.give_up(row, "not needed any more", self._now())
-        await self._on_outcome(row, "dropped", None)
-        return Done()
+    async def _failed(self, row: Row, outcome: Later | Unknown | Never) -> None:
+        _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
+        if not (isinstance(outcome, Later) and outcome.after is not None):  # a rate limit is no news
+            await self.on_outcome(row, "tried", _reason(outcome))
 
-    async def _look_up(self, row: Row, desired: Desired) -> Done | Again | NotYet | None:
-        """Look for a post of unknown outcome. None: it is not in Slack, so post it."""
-        begun = row.intent_at or 0.0
+    async def _look_up(self, row: Row, desired: Desired) -> Outcome | None:
+        """Look for a post of unknown outcome. None: it is not in Slack."""
         if row.shown is not None and row.shown.startswith(TAKEN_UP):
-            found = await self._look_up_old(row, desired, begun)
-        else:
-            taken = await self._messages.taken_places(row.channel or "", row.clarification, row.key)
-            found = await self._gateway.find(row.channel or "", row.thread_ts, desired.matches, taken)
-        if isinstance(found, Sent):
-            _log.info("found a post of unknown outcome", key=row.key)
-            await self._landed(row, desired, found, thread_ts=found.thread_ts or row.thread_ts, certain=False)
-            current = await self._messages.get(row.key)
-            return await self._bring(current) if current is not None else Done()
-        if isinstance(found, Never):
-            return None if found.what in {"place", "message"} else Again(_APP_RETRY)
-        if found is not None:
-            return Again(_retry_after(found), pause=isinstance(found, Later))
-        passed = self._now() - begun
-        next_look = next((look for look in _LOOKS if look > passed >= 0), None)
-        return Again(next_look - passed) if next_look is not None else None
+            return await self._look_up_old(row, desired)
+        taken = await self.messages.taken_places(row.channel or "", row.clarification, row.key)
+        return await self.gateway.find(row.channel or "", row.thread_ts, desired.matches, taken)
 
-    async def _look_up_old(
-        self, row: Row, desired: Desired, asked: float
-    ) -> Sent | Later | Unknown | Never | None:
+    async def _look_up_old(self, row: Row, desired: Desired) -> Outcome | None:
         """Look for a card posted before the storage was lost, in its channel and in the fallback channel."""
-        places = dict.fromkeys(each for each in (row.target, self._fallback) if each is not None)
-        former = (row.shown or "").removeprefix(TAKEN_UP)
-        found: Sent | Later | Unknown | Never | None = None
-        for place in places:
-            found = await self._gateway.find_card(place, desired.matches, asked - _CLOCKS, former)
+        former, since = (row.shown or "").removeprefix(TAKEN_UP), (row.intent_at or 0.0) - _CLOCKS
+        found: Outcome | None = None
+        for place in dict.fromkeys(each for each in (row.target, self._fallback) if each is not None):
+            found = await self.gateway.find_card(place, desired.matches, since, former)
             if isinstance(found, Sent | Later | Unknown):
                 break
         return found
 
-    async def _landed(
-        self, row: Row, desired: Desired, sent: Sent, *, thread_ts: str | None, certain: bool = True
-    ) -> None:
-        """Records that the message is in Slack. A post found by lookup may be outdated, so it is updated next."""
+    async def _landed(self, row: Row, desired: Desired, sent: Sent, *, certain: bool) -> None:
+        """Records that the message is in Slack. Not `certain`: found by a look-up, it may be outdated."""
+        thread_ts = desired.thread_ts if certain else sent.thread_ts or row.thread_ts
+        if not certain:
+            _log.info("found a post of unknown outcome", key=row.key)
         rest = await self._overflow(row, desired, sent.channel, thread_ts, sent.ts)
-        await self._messages.landed(
+        await self.messages.landed(
             row,
             sent.channel,
             sent.ts,
@@ -276,60 +278,7 @@ class Messenger:
         _log.info("posted", key=row.key, channel=sent.channel)
         for each in rest:
             self.lanes.put(each.target, each.key, post=True)
-        await self._on_outcome(row, "sent", None)
-
-    async def _not_posted(
-        self, row: Row, desired: Desired, outcome: Later | Unknown | Never, *, tried: bool
-    ) -> Done | Again:
-        _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
-        if not (isinstance(outcome, Later) and outcome.after is not None):  # a rate limit is no news
-            await self._on_outcome(row, "tried", _reason(outcome))
-        if isinstance(outcome, Unknown):
-            return Again(_LOOKS[0], posted=tried) if tried else Again(pause=True)
-        if tried:
-            await self._messages.not_sent(row.key)
-        if isinstance(outcome, Later):
-            return Again(outcome.after, pause=True, posted=tried)
-        return await self._refused(row, desired, outcome)
-
-    async def _update(self, row: Row, desired: Desired) -> Done | Again:
-        if row.key in self._messages.inherited:
-            await self._messages.may_change(row.key, self._now())
-            self._messages.inherited.discard(row.key)
-        outcome = await self._gateway.update(row.channel or "", row.ts or "", self._post_for(row, desired))
-        if isinstance(outcome, Sent):
-            if row.shown == _ADOPTED:
-                await self._follow_adopted(row, desired)
-            await self._messages.now_shows(row.key, desired.digest, final=desired.final)
-            return Done()
-        _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
-        if isinstance(outcome, Later):
-            return Again(outcome.after, pause=True)
-        if isinstance(outcome, Unknown):
-            await self._messages.may_change(row.key, self._now())
-            return Again(pause=True)
-        if outcome.what in {"place", "message"} and not desired.needed:
-            await self._messages.give_up(row, outcome.code, self._now())
-            return Done()
-        return await self._refused(row, desired, outcome)
-
-    async def _refused(self, row: Row, desired: Desired, outcome: Never) -> Done | Again:
-        """Handle a permanent refusal by Slack: change what is wrong, or give up and page somebody."""
-        if outcome.what == "app":
-            return Again(_APP_RETRY)
-        if outcome.what == "content" and row.key not in self._plain:
-            self._plain.add(row.key)
-            return Again(0.0)
-        in_thread = desired.thread_ts is not None and row.session_id is not None
-        if outcome.what == "message" and (row.ts is not None or in_thread):
-            if row.ts is None:
-                await self._messages.leave_thread(row.producer or "", row.session_id or "")
-            await self._messages.move(row.key, row.target)
-            return Again(0.0)
-        if await self._unplaceable(row, outcome.code):
-            return Done()
-        await self._messages.give_up(row, outcome.code, self._now())
-        return Done()
+        await self.on_outcome(row, "sent", None)
 
     def _post_for(self, row: Row, desired: Desired) -> Post:
         blocks: list[dict[str, Any]] = desired.message.blocks
@@ -349,7 +298,7 @@ class Messenger:
             StorageUnavailable: nothing was decided.
         """
         if row.kind == "page":
-            await self._on_outcome(row, "failed", code)
+            await self.on_outcome(row, "failed", code)
             return False
         if row.kind in {"word", "more", "digest"}:  # of a digest others may not see what its channel may
             _log.error("cannot show a question", key=row.key, reason=code)
@@ -359,8 +308,8 @@ class Messenger:
             elsewhere = None
         if elsewhere is not None:
             if row.session_id is not None:
-                await self._messages.leave_thread(row.producer or "", row.session_id)
-            await self._messages.move(row.key, elsewhere)
+                await self.messages.leave_thread(row.producer or "", row.session_id)
+            await self.messages.move(row.key, elsewhere)
             self.lanes.put(elsewhere, row.key, post=True, priority=(CARD, 0.0))
         what = (
             "It could not be laid out for Slack; see the log for why"
@@ -377,19 +326,19 @@ class Messenger:
             incident = NewIncident(key, reason, title, agent_id=(row.body or {}).get("agent"))
         else:
             try:
-                record = await self._ledger.find(row.clarification, parse_id(row.clarification)[0])
+                record = await self.ledger.find(row.clarification, parse_id(row.clarification)[0])
                 incident = NewIncident.about(record, key, reason, title)
             except ClarifyError as error:
                 _log.warning("paging without the question's details", key=row.key, reason=str(error))
                 incident = NewIncident(key, reason, f"{title} ({row.clarification})")
-        await self._raise(incident)
+        await self.raise_incident(incident)
 
     async def _follow_adopted(self, row: Row, desired: Desired) -> None:
         rest = await self._overflow(row, desired, row.channel or "", row.thread_ts, row.ts or "")
-        await self._messages.want(rest)
+        await self.messages.want(rest)
         for each in rest:
             self.lanes.put(each.target, each.key, post=True)
-        await self._on_outcome(row, "sent", None)
+        await self.on_outcome(row, "sent", None)
 
     async def _overflow(
         self, row: Row, desired: Desired, channel: str, thread_ts: str | None, ts: str
@@ -423,17 +372,13 @@ class Messenger:
         """Whether the card that a page is about is in the same thread, with its own overflow."""
         if card is None or thread_ts is None:
             return False
-        first = await self._messages.get(f"more:{card}:0")
+        first = await self.messages.get(f"more:{card}:0")
         if first is None or first.failed is not None:
             return False
         if first.ts is not None:
             return (first.channel, first.thread_ts) == (channel, thread_ts)
-        thread = await self._messages.thread_of(first.producer or "", first.session_id or "")
+        thread = await self.messages.thread_of(first.producer or "", first.session_id or "")
         return thread is not None and (thread.channel, thread.ts) == (channel, thread_ts)
-
-
-def _retry_after(outcome: Later | Unknown) -> float | None:
-    return outcome.after if isinstance(outcome, Later) else _LOOK_AGAIN
 
 
 def _reason(outcome: Later | Unknown | Never) -> str:

@@ -28,6 +28,7 @@ from core.errors import ClarifyError, LedgersAway
 from core.files import reason, replacing
 from core.index import Index
 from core.ledger import FileLedger, Ledger
+from core.ledgerfiles import LedgerFiles
 from core.records import parse
 from core.router import Router
 
@@ -69,9 +70,9 @@ async def recover(
                 body = content(renderer, began, needed=True)
                 target = settings.slack.fallback_channel or settings.route_for("").channel
                 notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
-            former = await asyncio.to_thread(_kept_id, ledger)
+            former = await asyncio.to_thread(_kept_id, ledger.files)
             await _fill(store, sessions, delivery.in_doubt(needed), notices, former)
-        await asyncio.to_thread(_keep_id, ledger, store.installation)
+        await asyncio.to_thread(_keep_id, ledger.files, store.installation)
     except LedgersAway as error:
         _log.warning("cannot recover from the ledgers", reason=str(error))
 
@@ -110,7 +111,7 @@ async def _fill(
     await store.write(work)
 
 
-def _kept_id(ledger: FileLedger) -> str:
+def _kept_id(ledger: LedgerFiles) -> str:
     """The id under which cards about these ledgers were posted; empty if that is not known. Blocking."""
     try:
         return (ledger.private / _ID).read_text(encoding="ascii").strip()
@@ -118,7 +119,7 @@ def _kept_id(ledger: FileLedger) -> str:
         return ""
 
 
-def _keep_id(ledger: FileLedger, installation: str) -> None:
+def _keep_id(ledger: LedgerFiles, installation: str) -> None:
     """Beside the ledgers, for the case that the storage is lost: the cards that it knew are found by it. Blocking."""
     if _kept_id(ledger) == installation or not ledger.is_there():
         return
@@ -132,7 +133,7 @@ def _keep_id(ledger: FileLedger, installation: str) -> None:
 def _sessions(ledger: FileLedger) -> list[Session]:
     """Every session that asked something, live or archived. Blocking."""
     found: dict[tuple[str, str], Session] = {}
-    issues = {*ledger.issues(), *ledger.archive.issues()}
+    issues = {*ledger.files.issues(), *ledger.files.archive.issues()}
     for issue in sorted(issues):
         try:
             items = ledger.read_now(issue)

@@ -13,15 +13,17 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urljoin
+from zoneinfo import ZoneInfo
 
 import structlog
 
+from bot.checks import LISTED, CheckResult, right, wrong
 from bot.errors import SlackRefusedError, SlackUnreachableError, StorageError, StorageUnavailable
 from bot.http import NETWORK, HttpClient, HttpStream, clean, words
 from bot.oncall import calendars
@@ -31,11 +33,13 @@ from bot.oncall.calendars import (
     Shift,
     at,
     in_pagerduty,
+    next_change,
     users_at,
 )
 from bot.people.directory import UNKNOWN_USER, OutsiderReason, People, Profile, outsider
 from bot.settings.environment import read_environment
 from bot.settings.model import OnCallSettings, Settings, feed_url, is_loopback, name_key, url_host
+from bot.settings.problems import Place, dotted, located
 from bot.storage.store import Store
 from bot.storage.tx import Tx
 from bot.views import inert
@@ -576,3 +580,81 @@ def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
     if unknown:
         return f"{feed} lists {named}, but no full member in Slack matches"
     return f"the person {feed} lists has left or is no longer a full member"
+
+
+async def check_feeds(settings: Settings, people: People) -> AsyncIterator[CheckResult]:
+    """Ask each calendar, and PagerDuty, who is on call now and next, and look for these people in Slack."""
+    for index, policy in enumerate(settings.on_call):
+        if policy.feed is None:
+            continue
+        key, name = ("ical_env", policy.ical_env) if policy.ical_env else ("pagerduty", policy.feed_env)
+        place: Place = ("on_call", index, key)
+        try:
+            async with HttpClient(None) as client:
+                reading = await read(policy, settings, None, datetime.now(UTC), client)
+        except NoFeed as error:
+            fix = f"check the value of {name}"
+            result = wrong(dotted(place), f"{the_feed(policy)} cannot be read: {error}", fix)
+            yield located(settings, result, str(name), [place])
+            continue
+        shifts, told = await _patiently_matched(policy, people, reading.shifts or ())
+        if not told:
+            text = f"{the_feed(policy)} can be read, but Slack cannot be asked who these people are"
+            yield wrong(dotted(place), text, "try again once Slack can be reached")
+            continue
+        for result in _on_call(policy, shifts, dotted(place), datetime.now(UTC)):
+            yield result if result.ok else located(settings, result, str(name), [place])
+
+
+async def _patiently_matched(
+    policy: OnCallSettings, people: People, shifts: Sequence[Shift]
+) -> tuple[list[Shift], bool]:
+    """The shifts with their users, and whether Slack told of all; where it is too busy, it is waited for."""
+    matching = Matching(policy, people)
+    for _ in range(TRIES):
+        matched, told = await matching.all(shifts, {})
+        if told:
+            break
+        await asyncio.sleep(1)
+    return matched, told
+
+
+def _on_call(
+    policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
+) -> Iterator[CheckResult]:
+    """Who is on call by what a calendar or PagerDuty says, and whom it names in vain."""
+    feed, stand_in = the_feed(policy), ", ".join(policy.users or ()) or "no one"
+    hint = "check that it is the right one"
+    if policy.pagerduty is not None:
+        hint = "add the schedule to an escalation policy; without one it puts no one on call"
+    if not any(each.ends > now for each in shifts):
+        yield wrong(
+            subject,
+            f"{feed} lists no one for the next month",
+            f"{hint}; until then {stand_in} is on call",
+        )
+        return
+    if not any(each.email or each.names for each in shifts):
+        text = f"{feed} has shifts, but no names or e-mail addresses"
+        yield wrong(subject, text, "share it with all details; for GoAlert, use the feed of a whole schedule")
+        return
+    unknown = {each.person: each for each in shifts if each.user is None and each.ends > now}
+    named = ", ".join(f"“{clean(each.label, 80)}” ({each.why})" for each in list(unknown.values())[:LISTED])
+    if not any(each.user is not None and each.ends > now for each in shifts):
+        fix = f"map them in `people`; until then {stand_in} is on call"
+        yield wrong(subject, f"{feed} lists no one who can be paged: {named}", fix)
+        return
+    first, change = users_at(shifts, now), next_change(shifts, now)
+    zone = ZoneInfo(policy.timezone)
+    text = f"on call now: {', '.join(first) or f'{stand_in}, because {feed} lists no one right now'}"
+    if change is not None:
+        then = ", ".join(users_at(shifts, change)) or f"{stand_in}, because {feed} lists no one then"
+        text += f"; from {change.astimezone(zone):%Y-%m-%d %H:%M} ({policy.timezone}): {then}"
+    yield right(subject, text)
+    if not unknown:
+        return
+    # A meeting in the calendar is nobody's shift: it matters where nobody else is on call, or an address names a person.
+    alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
+    fix = f"map them in `people`; when no one else is on call, {stand_in} is"
+    tell = wrong if alone else right
+    yield tell(subject, f"{feed} names people who can't be paged: {named}", fix)

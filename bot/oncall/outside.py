@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -21,8 +21,10 @@ from datetime import timedelta
 import structlog
 from pydantic import SecretStr
 
+from bot.checks import CheckResult, right, wrong
 from bot.errors import NotLeading, PagerError, SlackRefusedError, SlackUnreachableError
 from bot.http import NETWORK, HttpClient, words
+from bot.settings.environment import SERVICES
 from bot.settings.model import Settings
 from bot.storage.store import Acting
 from bot.telemetry import Telemetry
@@ -226,6 +228,23 @@ class SlackOutageAlert:
 def outside_pagers(settings: Settings) -> dict[str, str]:
     """The environment variables with pagers' addresses that any policy names, and of which kind each is."""
     return {variable: kind for policy in settings.on_call for variable, kind in policy.pagers.items()}
+
+
+def check_pagers(settings: Settings) -> Iterator[CheckResult]:
+    """Show what each notification URL is for, and a step's hours; nothing is sent, and the URL is not shown."""
+    for index, on_call in enumerate(settings.on_call):
+        for number, step in enumerate(on_call.steps):
+            if step.hours is not None:
+                told = f"{', '.join(step.notify)} only {step.hours}, on the clocks of {on_call.zone}"
+                yield right(f"on_call[{index}].steps[{number}]", told)
+        for variable, kind in on_call.pagers.items():
+            subject = f"on_call[{index}].steps"
+            service = SERVICES[kind](settings.secrets.by_variable[variable].get_secret_value())
+            if service is None:
+                fix = "give it a URL as https://github.com/caronc/apprise/wiki describes"
+                yield wrong(subject, f"the value of {variable} is not a URL that {kind} can notify", fix)
+            else:
+                yield right(subject, f"{variable} notifies through {service}")
 
 
 @dataclass(eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -80,37 +80,36 @@ class TryAgain:
 ReplyOutcome = Accepted | Refused | TryAgain
 
 
+@dataclass(eq=False)
 class ReplyClient:
     """Sends replies to one producer that we connect to, on its current subscription."""
 
-    def __init__(self, http: HttpClient, subscriber: Subscriber, clock: Clock, acting: Acting) -> None:
-        self._http = http
-        self._subscriber = subscriber
-        self._clock = clock
-        self._acting = acting
-        self._gone_for: dict[str, str] = {}  # by reply token, the subscription on which it was not found
+    http: HttpClient
+    subscriber: Subscriber
+    clock: Clock
+    acting: Acting
+    _gone_for: dict[str, str] = field(
+        default_factory=dict
+    )  # by reply token, the subscription that was unknown
 
     async def send(self, reply: Reply) -> ReplyOutcome:
         """One try. Never raises for what the network does."""
-        subscriber = self._subscriber
-        if (subscription := subscriber.subscription) is None or self._http.is_closed:
+        subscriber = self.subscriber
+        if (subscription := subscriber.subscription) is None or self.http.is_closed:
             refused = subscriber.last_error if subscriber.unauthorized else None
             return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
         outcome, gone = await send_reply(
-            self._http,
+            self.http,
             subscription,
             reply,
             connected=subscriber.connected,
-            now=self._clock.now(),
-            acting=self._acting,
+            now=self.clock.now(),
+            acting=self.acting,
         )
         if not gone:
             self._gone_for.pop(reply.reply_token, None)
             return outcome
         return self._gone(reply.reply_token, subscription.id, outcome)
-
-    async def close(self) -> None:
-        await self._http.close()
 
     def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
         """Asks for a new subscription and tries again. If that one is unknown too, the producer does not know the
@@ -121,9 +120,9 @@ class ReplyClient:
             return Refused("it does not know this question, even on a new subscription")
         if len(self._gone_for) > _REMEMBERED:
             self._gone_for.pop(next(iter(self._gone_for)))
-        current = self._subscriber.subscription
+        current = self.subscriber.subscription
         if current is not None and current.id == subscription_id:
-            self._subscriber.renew()
+            self.subscriber.renew()
         return outcome
 
 

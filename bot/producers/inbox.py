@@ -20,7 +20,7 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
-from core.ledger import FIRST_RESERVED, HIGHEST
+from core.archive import FIRST_RESERVED, HIGHEST
 from core.questions import AskedQuestion, event_of
 from core.records import Subject
 

@@ -14,7 +14,7 @@ from bot.errors import TaskDiedError
 from bot.http import HttpClient
 from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox
-from bot.producers.push import Push, PushedReplies
+from bot.producers.push import Push
 from bot.producers.receiver import Receiver, ReportTrouble
 from bot.producers.subscriber import Subscriber
 from bot.settings.model import ProducerSettings
@@ -49,10 +49,9 @@ class Producers:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] | None = None
         self._stopping = False
-        kept = PushedReplies(store)
         for each in configured:
             receiver = Receiver(
-                each.speaker,
+                speaker=each.speaker,
                 inbox=inbox,
                 clock=clock,
                 rng=rng,
@@ -61,15 +60,20 @@ class Producers:
             )
             if each.url is None:
                 push = Push(
-                    each.name, receiver, kept=kept, clock=clock, rng=rng, on_connected=self.note_connected
+                    producer=each.name,
+                    receiver=receiver,
+                    store=store,
+                    clock=clock,
+                    rng=rng,
+                    on_connected=self.note_connected,
                 )
                 self._parties[each.name] = self._clients[each.name] = push
                 continue
             secret = token_of(each)
             token = secret.get_secret_value() if secret else None
             subscriber = Subscriber(
-                each,
-                each.url,
+                configured=each,
+                base=each.url,
                 http=HttpClient(token),
                 receiver=receiver,
                 inbox=inbox,
@@ -124,7 +128,7 @@ class Producers:
         subscribers = self._subscribers.items()
         await asyncio.gather(*(each.stop(close=name not in open_on) for name, each in subscribers))
         await asyncio.gather(
-            *(each.close() for each in self._clients.values() if isinstance(each, ReplyClient))
+            *(each.http.close() for each in self._clients.values() if isinstance(each, ReplyClient))
         )
         if self._failure is not None and self._failure.done():
             self._failure.exception()  # seen: nobody is left to wait for it

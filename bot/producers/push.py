@@ -106,56 +106,195 @@ class Stored:
     duplicate: bool = False
 
 
-class PushedReplies:
-    """Stores replies to producers that push, before they are sent, so that a reader can ask for them again.
+@dataclass(kw_only=True, eq=False)
+class Push:
+    """Receives one producer's events and streams its replies, over any number of connections.
 
-    Every method raises StorageUnavailable if it cannot be done.
+    A reply is stored before it is sent, so that a reader can ask for it again: "waiting", "begun" (it may have arrived),
+    "written" or "confirmed". `receiver` must not wait for its storage. `on_connected(producer)` is called for every
+    reader.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    producer: str
+    receiver: Receiver
+    store: Store
+    clock: Clock
+    rng: random.Random
+    on_connected: Callable[[str], None]
+    since: datetime | None = None
+    last_heard: datetime | None = None
+    _readers: set[Reader] = field(default_factory=set)
+    _stream: ReplyStream | None = None
+    _waiting: dict[int, asyncio.Future[bool]] = field(default_factory=dict)
 
-    async def stream(self, producer: str, fresh: ReplyStream) -> ReplyStream:
-        """A producer's stream and subscription: `fresh` the first time."""
+    @property
+    def connected(self) -> bool:
+        """Whether somebody reads its replies, or it sent something in the last five minutes."""
+        lately = self.last_heard is not None and self.clock.now() - self.last_heard <= HEARD_LATELY
+        return bool(self._readers) or lately
 
-        def work(tx: Tx) -> ReplyStream:
-            tx.run(
-                """insert into pushing (producer, epoch, subscription) values (:producer, :epoch, :subscription)
-                   on conflict (producer) do nothing""",
-                producer=producer,
-                epoch=fresh.epoch,
-                subscription=fresh.subscription,
+    def status(self) -> dict[str, Any]:
+        return {
+            "connected": self.connected,
+            "dialect": "push",
+            "since": self.since,
+            "last_error": None,
+            "last_heard": self.last_heard,
+            "offset_seconds": self.receiver.offset.offset.total_seconds(),
+            "backlog": 0,
+            **asdict(self.receiver.counters),
+        }
+
+    # What it sends to us
+
+    async def take(self, body: bytes) -> Stored | Mapping[str, Any] | None:
+        """Deal with one message: an event (once it is in the inbox), or one of the handshake (what answers it).
+
+        Raises:
+            NotStored: it is neither; Broken: it has to be corrected, or sent under an id and a token of its own.
+            StorageError: nothing was stored; it has to be sent again.
+        """
+        self.last_heard = self.clock.now()
+        text, replaced = _text(body)
+        message = handshake_message(text)
+        if message is not None:
+            return await self._handshake(message)
+        try:
+            event, arrived = await self.receiver.take_one(
+                Frame(text, None, len(body), 0, replaced), check_event
             )
-            (row,) = tx.rows("select * from pushing where producer = :producer", producer=producer)
-            return ReplyStream(row["epoch"], row["subscription"])
+        except NotAnEvent as error:
+            field = "type" if text.lstrip().startswith("{") else None
+            raise NotStored(f"The message is not an AAEP event: {error}.", field) from None
+        except RecursionError:
+            raise NotStored("The message is nested too deeply.") from None
+        except ValueError:
+            raise NotStored("The message is not JSON.") from None
+        if arrived in USED:
+            field, why = USED[arrived]
+            raise Broken(why, field)
+        await self._note_progress(event)
+        return Stored(event.event_id, event.problems, duplicate=arrived == "duplicate")
 
-        return await self._store.write(work)
+    async def too_large(self, head: str) -> None:
+        """Page a human because something over 1 MiB came, which begins with `head`.
 
-    async def subscribe(self, producer: str, subscription: str) -> None:
-        """The id that its next replies carry; after `stream`."""
+        Raises:
+            StorageError: nobody could be told now.
+        """
+        self.last_heard = self.clock.now()
+        await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, self.clock.steady(), live=False))
+
+    async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if message["type"] == "subscription.request":
+            asked = checked_request(message)
+            if not speaks_our_version(message):
+                return rejected("This subscriber supports AAEP 1.x only.")
+            return accepted(self.producer, await self._subscribe(), asked)
+        if message["type"] != "subscription.close":
+            raise NotStored(
+                "`type` must be an event type, subscription.request or subscription.close.", "type"
+            )
+        if message.get("subscription_id") != (await self._known_stream()).subscription:
+            raise NoSuchSubscription(
+                "Unknown `subscription_id`. Send subscription.request again.", "subscription_id"
+            )
+        await self._subscribe()
+        return None
+
+    async def _subscribe(self) -> str:
+        """Give its next replies a new subscription."""
+        stream, subscription = await self._known_stream(), self._new_subscription()
 
         def work(tx: Tx) -> None:
             tx.run(
                 "update pushing set subscription = :subscription where producer = :producer",
                 subscription=subscription,
-                producer=producer,
+                producer=self.producer,
             )
-            tx.tell("replies", producer)
+            tx.tell("replies", self.producer)
 
-        await self._store.write(work)
+        await self.store.write(work)
+        self._stream = ReplyStream(stream.epoch, subscription)
+        return subscription
 
-    async def keep(
-        self, producer: str, reply: Reply, digest: str, body: str, now: datetime
-    ) -> tuple[int, str]:
-        """Keep a reply, once; its id, and how far it got: "waiting", "begun", "written" or "confirmed"."""
+    async def _known_stream(self) -> ReplyStream:
+        """Its stream and subscription: new ones the first time."""
+        if self._stream is not None:
+            return self._stream
+        epoch, subscription = f"{self.rng.getrandbits(48):012x}", self._new_subscription()
+
+        def work(tx: Tx) -> ReplyStream:
+            tx.run(
+                """insert into pushing (producer, epoch, subscription) values (:producer, :epoch, :subscription)
+                   on conflict (producer) do nothing""",
+                producer=self.producer,
+                epoch=epoch,
+                subscription=subscription,
+            )
+            (row,) = tx.rows("select * from pushing where producer = :producer", producer=self.producer)
+            return ReplyStream(row["epoch"], row["subscription"])
+
+        self._stream = await self.store.write(work)
+        return self._stream
+
+    def _new_subscription(self) -> str:
+        return f"sub_{self.rng.getrandbits(128):032x}"
+
+    async def _note_progress(self, event: Event) -> None:
+        """A session that sends something has received the replies before.
+
+        A repeated event does not count: an agent that restarts sends its earlier events again.
+        """
+        if event.type in IGNORED_TYPES and not event.critical:
+            return
+        try:
+            rows = await self.store.read(
+                """select r.id from pushed_replies r
+                   join inbox i on i.producer = r.producer and i.event_id = :event_id
+                   where r.producer = :producer and r.session_id = :session_id and r.state = 'written'
+                     and r.written_at < :sent and r.written_at < i.received_at""",
+                producer=self.producer,
+                event_id=event.event_id,
+                session_id=event.session_id,
+                sent=event.timestamp.timestamp(),
+            )
+            if rows:
+                confirm = "update pushed_replies set state = 'confirmed' where id = :id and state = 'written'"
+                await self.store.write(lambda tx: tx.many(confirm, [dict(row) for row in rows]))
+        except StorageError as error:  # all that is lost: a reader may get that reply once more
+            log.info("cannot store how far a producer has read", producer=self.producer, reason=str(error))
+
+    # What we send to it
+
+    async def send(self, reply: Reply) -> ReplyOutcome:
+        """One try: stored first, then given to the readers. Never raises for failures of the network or the storage."""
+        try:
+            number, state = await self._keep(reply)
+            if state not in _HAD and self._readers:
+                taken = await self._taken(number)
+                state = "written" if taken else (await self._keep(reply))[1]
+        except StorageError as error:
+            return TryAgain(f"it could not be stored ({error})", may_have_arrived=False)
+        except ValueError:
+            return Refused("the answer is a number that JSON cannot represent")
+        if state in _HAD:
+            return Accepted(proof=False)
+        return TryAgain("it is not reading its replies", may_have_arrived=state == "begun")
+
+    async def _keep(self, reply: Reply) -> tuple[int, str]:
+        """Store a reply, once; its id, and its state."""
+        stream, now = await self._known_stream(), self.clock.now()
+        body = json_body(reply_message(reply, stream.subscription)).decode()
+        digest = hashlib.blake2b(json_body(reply_message(reply, "")), digest_size=12).hexdigest()
+        named = {"producer": self.producer, "token": reply.reply_token, "digest": digest}
 
         def work(tx: Tx) -> tuple[int, str]:
-            _forget_old(tx, producer, now)
-            named = {"producer": producer, "token": reply.reply_token, "digest": digest}
+            _forget_old(tx, self.producer, now)
             asked = tx.one(
                 """select session_id, expires_at from inbox where producer = :producer and token = :token
                    order by id desc limit 1""",
-                producer=producer,
+                producer=self.producer,
                 token=reply.reply_token,
             )
             tx.run(
@@ -173,260 +312,16 @@ class PushedReplies:
                 **named,
             )
             if row["state"] not in _HAD:
-                tx.tell("replies", producer)
+                tx.tell("replies", self.producer)
             return row["id"], row["state"]
 
-        return await self._store.write(work)
-
-    async def after(
-        self, producer: str, position: int, now: datetime, *, resumed: bool
-    ) -> Sequence[KeptReply]:
-        """The next replies with ids above `position` whose questions have not run out, at most 100.
-
-        `resumed`: the reader said where it was, so what is confirmed by another reader is not left out.
-        """
-        rows = await self._store.read(
-            """select id, body, state from pushed_replies where producer = :producer and id > :position
-               and (expires_at is null or expires_at > :now) and (:resumed = 1 or state <> 'confirmed')
-               order by id limit :most""",
-            producer=producer,
-            position=position,
-            now=now.timestamp(),
-            resumed=int(resumed),
-            most=_AT_ONCE,
-        )
-        return [KeptReply(row["id"], row["body"], row["state"]) for row in rows]
-
-    async def begin(self, ids: Sequence[int]) -> None:
-        """These are about to be written to a reader: killed now, they may have arrived."""
-        await self._store.write(
-            lambda tx: tx.many(
-                "update pushed_replies set state = 'begun' where id = :id and state = 'waiting'",
-                [{"id": each} for each in ids],
-            )
-        )
-
-    async def wrote(self, producer: str, ids: Sequence[int], now: datetime) -> None:
-        """A reader had these."""
-
-        def work(tx: Tx) -> None:
-            tx.many(
-                """update pushed_replies set state = 'written', written_at = :now where id = :id
-                   and state in ('waiting', 'begun')""",
-                [{"id": each, "now": now.timestamp()} for each in ids],
-            )
-            tx.tell("reader", producer, leader_only=True)
-
-        await self._store.write(work)
-
-    async def opened(self, producer: str) -> None:
-        """Somebody begins to read: a bot that leads elsewhere tries again what is to be read."""
-        await self._store.tell("reader", producer, leader_only=True)
-
-    async def had(self, producer: str, position: int, now: datetime) -> None:
-        """Record that a reader has everything up to `position`."""
-        await self._store.run(
-            """update pushed_replies set state = 'confirmed', written_at = coalesce(written_at, :now)
-               where producer = :producer and id <= :position and state in ('begun', 'written')""",
-            now=now.timestamp(),
-            producer=producer,
-            position=position,
-        )
-
-    async def went_on(self, producer: str, event_id: str, session_id: str, sent: datetime) -> None:
-        """A session sent an event at `sent`: it has received the replies before that.
-
-        A repeated event does not count: an agent that restarts sends its earlier events again.
-        """
-        rows = await self._store.read(
-            """select r.id from pushed_replies r
-               join inbox i on i.producer = r.producer and i.event_id = :event_id
-               where r.producer = :producer and r.session_id = :session_id and r.state = 'written'
-                 and r.written_at < :sent and r.written_at < i.received_at""",
-            producer=producer,
-            event_id=event_id,
-            session_id=session_id,
-            sent=sent.timestamp(),
-        )
-        if rows:
-            await self._store.write(
-                lambda tx: tx.many(
-                    "update pushed_replies set state = 'confirmed' where id = :id and state = 'written'",
-                    [dict(row) for row in rows],
-                )
-            )
-
-
-class Push:
-    """Receives one producer's events and streams its replies, over any number of connections."""
-
-    def __init__(
-        self,
-        producer: str,
-        receiver: Receiver,
-        *,
-        kept: PushedReplies,
-        clock: Clock,
-        rng: random.Random,
-        on_connected: Callable[[str], None],
-    ) -> None:
-        """`receiver` must not wait for its storage. `on_connected(producer)` is called for every reader."""
-        self.producer = producer
-        self.since: datetime | None = None
-        self.last_heard: datetime | None = None
-        self._receiver = receiver
-        self._kept = kept
-        self._clock = clock
-        self._rng = rng
-        self._on_connected = on_connected
-        self._readers: set[Reader] = set()
-        self._stream: ReplyStream | None = None
-        self._waiting: dict[int, asyncio.Future[bool]] = {}
-
-    @property
-    def connected(self) -> bool:
-        """Whether somebody reads its replies, or it sent something in the last five minutes."""
-        lately = self.last_heard is not None and self._clock.now() - self.last_heard <= HEARD_LATELY
-        return bool(self._readers) or lately
-
-    def status(self) -> dict[str, Any]:
-        return {
-            "connected": self.connected,
-            "dialect": "push",
-            "since": self.since,
-            "last_error": None,
-            "last_heard": self.last_heard,
-            "offset_seconds": self._receiver.offset.offset.total_seconds(),
-            "backlog": 0,
-            **asdict(self._receiver.counters),
-        }
-
-    async def take(self, body: bytes) -> Stored | Mapping[str, Any] | None:
-        """Deal with one message: an event (once it is in the inbox), or one of the handshake (what answers it).
-
-        Raises:
-            NotStored: it is neither; Broken: it has to be corrected, or sent under an id and a token of its own.
-            StorageError: nothing was stored; it has to be sent again.
-        """
-        self.last_heard = self._clock.now()
-        text, replaced = _text(body)
-        message = handshake_message(text)
-        if message is not None:
-            return await self._handshake(message)
-        try:
-            event, arrived = await self._receiver.take_one(
-                Frame(text, None, len(body), 0, replaced), check_event
-            )
-        except NotAnEvent as error:
-            field = "type" if text.lstrip().startswith("{") else None
-            raise NotStored(f"The message is not an AAEP event: {error}.", field) from None
-        except (ValueError, RecursionError) as error:
-            why = (
-                "The message is nested too deeply."
-                if isinstance(error, RecursionError)
-                else "The message is not JSON."
-            )
-            raise NotStored(why) from None
-        if arrived in USED:
-            field, why = USED[arrived]
-            raise Broken(why, field)
-        await self._note_progress(event)
-        return Stored(event.event_id, event.problems, duplicate=arrived == "duplicate")
-
-    async def too_large(self, head: str) -> None:
-        """Page a human because something over 1 MiB came, which begins with `head`.
-
-        Raises:
-            StorageError: nobody could be told now.
-        """
-        self.last_heard = self._clock.now()
-        await self._receiver.take(
-            Arrival(Oversize(head, 0), self.last_heard, self._clock.steady(), live=False)
-        )
-
-    async def send(self, reply: Reply) -> ReplyOutcome:
-        """One try: stored first, then given to the readers. Never raises for failures of the network or the storage."""
-        try:
-            number, state = await self._keep(reply)
-            if state not in _HAD and self._readers:
-                taken = await self._taken(number)
-                state = "written" if taken else (await self._keep(reply))[1]
-        except StorageError as error:
-            return TryAgain(f"it could not be stored ({error})", may_have_arrived=False)
-        except ValueError:
-            return Refused("the answer is a number that JSON cannot represent")
-        if state in _HAD:
-            return Accepted(proof=False)
-        return TryAgain("it is not reading its replies", may_have_arrived=state == "begun")
-
-    async def open(self, last_event_id: str | None) -> Reader:
-        """A new reader of the replies, from where it left off, or of all that still matter.
-
-        Raises:
-            StorageError: it cannot be known what to read.
-            TooManyReaders: there are too many.
-        """
-        if len(self._readers) >= MOST_READERS:
-            raise TooManyReaders
-        self.last_heard = now = self._clock.now()
-        stream = await self._known_stream()
-        position = position_in(last_event_id, stream.epoch)
-        if position is not None:
-            await self._kept.had(self.producer, position, now)
-        reader = Reader(self, stream.epoch, position)
-        self._readers.add(reader)
-        self.since = self.since or now
-        log.info("producer connected to its replies", producer=self.producer, readers=len(self._readers))
-        self._on_connected(self.producer)
-        await self._kept.opened(self.producer)
-        return reader
-
-    def look(self) -> None:
-        """Another bot has replies for whoever reads here, or was sent another subscription."""
-        self._stream = None
-        self._wake_readers()
-
-    def _wake_readers(self) -> None:
-        for reader in self._readers:
-            reader.more.set()
-
-    async def read(self, position: int, *, resumed: bool) -> Sequence[KeptReply]:
-        """The next replies for a reader, marked as begun."""
-        found = await self._kept.after(self.producer, position, self._clock.now(), resumed=resumed)
-        new = [reply.id for reply in found if reply.state == "waiting"]
-        if new:
-            await self._kept.begin(new)
-        return found
-
-    async def wrote(self, replies: Sequence[KeptReply]) -> None:
-        """A reader had these."""
-        for reply in replies:
-            self._settle(reply.id, taken=True)
-        new = [reply.id for reply in replies if reply.state in {"waiting", "begun"}]
-        if new:
-            await self._kept.wrote(self.producer, new, self._clock.now())
-
-    def left(self, reader: Reader) -> None:
-        """A reader is gone."""
-        self._readers.discard(reader)
-        if self._readers:
-            return
-        self.since = None
-        log.info("producer disconnected from its replies", producer=self.producer)
-        for number in list(self._waiting):
-            self._settle(number, taken=False)
-
-    async def _keep(self, reply: Reply) -> tuple[int, str]:
-        stream = await self._known_stream()
-        body = json_body(reply_message(reply, stream.subscription)).decode()
-        digest = hashlib.blake2b(json_body(reply_message(reply, "")), digest_size=12).hexdigest()
-        return await self._kept.keep(self.producer, reply, digest, body, self._clock.now())
+        return await self.store.write(work)
 
     async def _taken(self, number: int) -> bool:
         """Whether a reader takes it in time."""
         taken = self._waiting.setdefault(number, asyncio.get_running_loop().create_future())
         self._wake_readers()
-        patience = asyncio.ensure_future(self._clock.sleep(_PATIENCE))
+        patience = asyncio.ensure_future(self.clock.sleep(_PATIENCE))
         waits: set[asyncio.Future[Any]] = {taken, patience}
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -439,50 +334,94 @@ class Push:
         if waiting is not None and not waiting.done():
             waiting.set_result(taken)
 
-    async def _known_stream(self) -> ReplyStream:
-        if self._stream is None:
-            fresh = ReplyStream(f"{self._rng.getrandbits(48):012x}", self._new_subscription())
-            self._stream = await self._kept.stream(self.producer, fresh)
-        return self._stream
+    def look(self) -> None:
+        """Another bot has replies for whoever reads here, or was sent another subscription."""
+        self._stream = None
+        self._wake_readers()
 
-    def _new_subscription(self) -> str:
-        return f"sub_{self._rng.getrandbits(128):032x}"
+    def _wake_readers(self) -> None:
+        for reader in self._readers:
+            reader.more.set()
 
-    async def _handshake(self, message: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if message["type"] == "subscription.request":
-            return await self._subscribe(message)
-        if message["type"] != "subscription.close":
-            raise NotStored(
-                "`type` must be an event type, subscription.request or subscription.close.", "type"
-            )
-        if message.get("subscription_id") != (await self._known_stream()).subscription:
-            raise NoSuchSubscription(
-                "Unknown `subscription_id`. Send subscription.request again.", "subscription_id"
-            )
-        await self._use_subscription(self._new_subscription())
-        return None
+    # Its readers
 
-    async def _subscribe(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
-        asked = checked_request(message)
-        if not speaks_our_version(message):
-            return rejected("This subscriber supports AAEP 1.x only.")
-        subscription = self._new_subscription()
-        await self._use_subscription(subscription)
-        return accepted(self.producer, subscription, asked)
+    async def open(self, last_event_id: str | None) -> Reader:
+        """A new reader of the replies, from where it left off, or of all that still matter.
 
-    async def _use_subscription(self, subscription: str) -> None:
+        Raises:
+            StorageError: it cannot be known what to read.
+            TooManyReaders: there are too many.
+        """
+        if len(self._readers) >= MOST_READERS:
+            raise TooManyReaders
+        self.last_heard = now = self.clock.now()
         stream = await self._known_stream()
-        await self._kept.subscribe(self.producer, subscription)
-        self._stream = ReplyStream(stream.epoch, subscription)
+        position = position_in(last_event_id, stream.epoch)
+        if position is not None:
+            await self.store.run(
+                """update pushed_replies set state = 'confirmed', written_at = coalesce(written_at, :now)
+                   where producer = :producer and id <= :position and state in ('begun', 'written')""",
+                now=now.timestamp(),
+                producer=self.producer,
+                position=position,
+            )
+        reader = Reader(self, stream.epoch, position)
+        self._readers.add(reader)
+        self.since = self.since or now
+        log.info("producer connected to its replies", producer=self.producer, readers=len(self._readers))
+        self.on_connected(self.producer)
+        # A bot that leads elsewhere tries again what is to be read.
+        await self.store.tell("reader", self.producer, leader_only=True)
+        return reader
 
-    async def _note_progress(self, event: Event) -> None:
-        """Record that a session that sends something has received the replies before."""
-        if event.type in IGNORED_TYPES and not event.critical:
+    async def read(self, position: int, *, resumed: bool) -> Sequence[KeptReply]:
+        """The next replies for a reader, at most 100, marked as begun: killed now, they may have arrived.
+
+        `resumed`: the reader said where it was, so what is confirmed by another reader is not left out.
+        """
+        rows = await self.store.read(
+            """select id, body, state from pushed_replies where producer = :producer and id > :position
+               and (expires_at is null or expires_at > :now) and (:resumed = 1 or state <> 'confirmed')
+               order by id limit :most""",
+            producer=self.producer,
+            position=position,
+            now=self.clock.now().timestamp(),
+            resumed=int(resumed),
+            most=_AT_ONCE,
+        )
+        new = [{"id": row["id"]} for row in rows if row["state"] == "waiting"]
+        if new:
+            begin = "update pushed_replies set state = 'begun' where id = :id and state = 'waiting'"
+            await self.store.write(lambda tx: tx.many(begin, new))
+        return [KeptReply(row["id"], row["body"], row["state"]) for row in rows]
+
+    async def wrote(self, replies: Sequence[KeptReply]) -> None:
+        """A reader had these."""
+        for reply in replies:
+            self._settle(reply.id, taken=True)
+        now = self.clock.now().timestamp()
+        new = [{"id": reply.id, "now": now} for reply in replies if reply.state in {"waiting", "begun"}]
+
+        def work(tx: Tx) -> None:
+            tx.many(
+                """update pushed_replies set state = 'written', written_at = :now where id = :id
+                   and state in ('waiting', 'begun')""",
+                new,
+            )
+            tx.tell("reader", self.producer, leader_only=True)
+
+        if new:
+            await self.store.write(work)
+
+    def left(self, reader: Reader) -> None:
+        """A reader is gone."""
+        self._readers.discard(reader)
+        if self._readers:
             return
-        try:
-            await self._kept.went_on(self.producer, event.event_id, event.session_id, event.timestamp)
-        except StorageError as error:  # all that is lost: a reader may get that reply once more
-            log.info("cannot store how far a producer has read", producer=self.producer, reason=str(error))
+        self.since = None
+        log.info("producer disconnected from its replies", producer=self.producer)
+        for number in list(self._waiting):
+            self._settle(number, taken=False)
 
 
 class Reader:

@@ -11,7 +11,7 @@ import random
 import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar, cast
 
@@ -101,36 +101,30 @@ class Counters:
     connections: int = 0
 
 
+@dataclass(kw_only=True, eq=False)
 class Receiver:
     """Puts one producer's arrivals into the inbox in their order, several in one transaction.
 
-    `offset`: how far its clock is from ours. `counters`: what came.
+    `waits`: retry while the storage refuses, as the producer gets no response; otherwise raise its error. `offset`: how
+    far its clock is from ours. `counters`: what came.
     """
 
-    def __init__(
-        self,
-        speaker: Speaker,
-        *,
-        inbox: Inbox,
-        clock: Clock,
-        rng: random.Random,
-        report_trouble: ReportTrouble,
-        waits: bool = True,
-    ) -> None:
-        """`waits`: retry while the storage refuses, as the producer gets no response; otherwise raise its error."""
-        self.offset = ClockOffset()
-        self.counters = Counters()
-        self._speaker, self._producer = speaker, speaker.producer
-        self._inbox = inbox
-        self._clock = clock
-        self._rng = rng
-        self._report_trouble = report_trouble
-        self._waits = waits
+    speaker: Speaker
+    inbox: Inbox
+    clock: Clock
+    rng: random.Random
+    report_trouble: ReportTrouble
+    waits: bool = True
+    offset: ClockOffset = field(default_factory=ClockOffset)
+    counters: Counters = field(default_factory=Counters)
+
+    def __post_init__(self) -> None:
+        self._producer = self.speaker.producer
         self._gaps = Gaps()
         self._told: set[object] = set()
-        self._away_until = clock.steady()
+        self._away_until = self.clock.steady()
         self._last_received: dict[str, float] = {}
-        self._log = _log.bind(producer=speaker.producer)
+        self._log = _log.bind(producer=self._producer)
 
     async def take(self, *arrivals: Arrival) -> None:
         """Returns once each arrival is stored, a human was paged about it, or nobody needs it."""
@@ -148,7 +142,7 @@ class Receiver:
             NotItsAgent: it may not speak for the agent that the event names.
             StorageError: nothing was stored.
         """
-        arrival = Arrival(frame, self._clock.now(), self._clock.steady(), live=False)
+        arrival = Arrival(frame, self.clock.now(), self.clock.steady(), live=False)
         try:
             event = self._parse(arrival, frame)
         except (ValueError, RecursionError) as error:
@@ -164,14 +158,14 @@ class Receiver:
         try:
             (arrived,) = await self._store([self._incoming(event, arrival, refusable=True)])
         except StorageError:
-            self._away_until = self._clock.steady()
+            self._away_until = self.clock.steady()
             raise
         return event, arrived
 
     def _check(self, event: Event, check: Callable[[Event], None]) -> None:
         try:
             check(event)
-            if not self._speaker.may_be(event.agent_id):
+            if not self.speaker.may_be(event.agent_id):
                 raise NotItsAgent
         except ClarifyBotError as error:
             self.counters.refused += 1
@@ -218,7 +212,7 @@ class Receiver:
         except (ValueError, RecursionError) as error:
             await self._unreadable(arrival, arrival.frame, error)
             return None
-        if not self._speaker.may_be(event.agent_id):
+        if not self.speaker.may_be(event.agent_id):
             await self._not_its_agent(event)
             return None
         return (event, arrival) if self._is_kept(event, arrival, arrival.frame) else None
@@ -280,7 +274,7 @@ class Receiver:
 
     async def _store(self, events: Sequence[Incoming]) -> Sequence[Arrived]:
         try:
-            return await self._until_stored(lambda: self._inbox.put(*events))
+            return await self._until_stored(lambda: self.inbox.put(*events))
         except StorageError:
             raise
         except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
@@ -358,7 +352,7 @@ class Receiver:
 
     async def _report(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
         trouble = Trouble(self._producer, key, summary, agent_id=agent_id, session_id=session_id)
-        await self._until_stored(lambda: self._report_trouble(trouble))
+        await self._until_stored(lambda: self.report_trouble(trouble))
 
     async def _until_stored(self, store: Callable[[], Awaitable[_T]]) -> _T:
         attempt = 0
@@ -366,13 +360,13 @@ class Receiver:
             try:
                 return await store()
             except StorageError as error:
-                if not self._waits:
+                if not self.waits:
                     raise
-                chance = self._rng.random()
+                chance = self.rng.random()
                 delay = backoff(attempt, first=0.5, longest=_LONGEST_STORAGE_WAIT, spread=1.0, chance=chance)
                 attempt += 1
                 self._log.error("cannot store an event, will retry", reason=str(error), attempt=attempt)
-                await self._clock.sleep(delay)
+                await self.clock.sleep(delay)
 
 
 class Gaps:

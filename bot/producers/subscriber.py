@@ -106,41 +106,31 @@ class Lost:
     retry_after: float | None = None
 
 
+@dataclass(kw_only=True, eq=False)
 class Subscriber:
     """One producer's stream: connects, reads, and has what was read stored, each by a task of its own.
 
-    `subscription` is the current one, kept for its replies while we reconnect.
+    `on_connected(producer)` is called for every stream that opens. `subscription` is the current one, kept for its
+    replies while we reconnect. `http` is closed with it.
     """
 
-    def __init__(
-        self,
-        configured: ProducerSettings,
-        base: str,
-        *,
-        http: HttpClient,
-        receiver: Receiver,
-        inbox: Inbox,
-        clock: Clock,
-        rng: random.Random,
-        on_connected: Callable[[str], None],
-    ) -> None:
-        """`on_connected(producer)` is called for every stream that opens. `http` is closed with it."""
-        self.name = configured.name
-        self.subscription: Subscription | None = None
-        self.since: datetime | None = None
-        self.last_error: str | None = None
-        self.unauthorized = False  # our token was refused on the last try to connect
-        self._dialect = configured.dialect
-        self._base = base
-        self._http = http
-        self._receiver = receiver
-        self._counters = receiver.counters
+    configured: ProducerSettings
+    base: str
+    http: HttpClient
+    receiver: Receiver
+    inbox: Inbox
+    clock: Clock
+    rng: random.Random
+    on_connected: Callable[[str], None]
+    subscription: Subscription | None = None
+    since: datetime | None = None
+    last_error: str | None = None
+    unauthorized: bool = False  # our token was refused on the last try to connect
+
+    def __post_init__(self) -> None:
+        self.name, self._dialect = self.configured.name, self.configured.dialect
         self._buffer = ReadBuffer()
-        self._inbox = inbox
         self._asked_memory = False
-        self._clock = clock
-        self._rng = rng
-        self._on_connected = on_connected
         self._tasks: list[asyncio.Task[None]] = []
         self._contacted = asyncio.Event()
         self._renew = asyncio.Event()
@@ -170,7 +160,7 @@ class Subscriber:
 
     async def stop(self, *, close: bool) -> None:
         """Stops reading, stores what was read, closes the subscription if asked to. Calling it again does nothing."""
-        if self._http.is_closed:
+        if self.http.is_closed:
             return
         for task in self._tasks[:1]:
             await _cancelled(task)
@@ -184,7 +174,7 @@ class Subscriber:
             await _cancelled(task)
         if close:
             await self._close()
-        await self._http.close()
+        await self.http.close()
 
     async def _close(self) -> None:
         subscription = self.subscription
@@ -193,8 +183,8 @@ class Subscriber:
         try:
             async with asyncio.timeout(_CLOSE):
                 body = json_body(dialects.subscription_close(subscription.id))
-                await self._http.request("POST", subscription.replies, body)
-            await self._inbox.keep_subscription(self.name, None)
+                await self.http.request("POST", subscription.replies, body)
+            await self.inbox.keep_subscription(self.name, None)
         except NETWORK as error:
             self._log.info("subscription not closed", reason=words(error))
         except StorageError as error:
@@ -207,9 +197,9 @@ class Subscriber:
             "since": self.since,
             "last_error": self.last_error,
             "last_heard": None,
-            "offset_seconds": self._receiver.offset.offset.total_seconds(),
+            "offset_seconds": self.receiver.offset.offset.total_seconds(),
             "backlog": len(self._buffer),
-            **asdict(self._counters),
+            **asdict(self.receiver.counters),
         }
 
     @property
@@ -225,7 +215,7 @@ class Subscriber:
         """Stores what is in the buffer; runs forever."""
         while True:
             arrivals = await self._buffer.first(_AT_ONCE)
-            await self._receiver.take(*arrivals)
+            await self.receiver.take(*arrivals)
             self._buffer.done(len(arrivals))
 
     async def _run(self) -> None:
@@ -237,14 +227,14 @@ class Subscriber:
             attempt = 0 if lost.useful else attempt + 1
             delay = reconnect_delay(
                 attempt,
-                self._rng,
+                self.rng,
                 unauthorized=lost.unauthorized,
                 retry_after=lost.retry_after,
                 sse_retry=self._sse_retry,
             )
             self._report(lost, delay)
             self._contacted.set()
-            await self._clock.sleep(delay)
+            await self.clock.sleep(delay)
 
     def _report(self, lost: Lost, delay: float) -> None:
         level = self._log.info if lost.reason == self.last_error else self._log.warning
@@ -274,9 +264,9 @@ class Subscriber:
             return self.subscription
         if self._asked_memory or self._dialect == "minimal":
             return None
-        text = await self._inbox.subscription(self.name)
+        text = await self.inbox.subscription(self.name)
         self._asked_memory = True
-        return dialects.remembered(text, self._base) if text is not None else None
+        return dialects.remembered(text, self.base) if text is not None else None
 
     async def _subscribe(self) -> Subscription | NoSubscription:
         """A new subscription, kept before its first event can come."""
@@ -285,29 +275,29 @@ class Subscriber:
         request = dialects.subscription_request(version("clarify-bot"))
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
-                url = dialects.address(self._base, "/aaep/v1/subscriptions")
-                answer = await self._http.request("POST", url, json_body(request))
+                url = dialects.address(self.base, "/aaep/v1/subscriptions")
+                answer = await self.http.request("POST", url, json_body(request))
         except NETWORK as error:
             return NoSubscription(words(error))
-        result = dialects.handshake_answer(answer, self._base, self._dialect, self._clock.now())
+        result = dialects.handshake_answer(answer, self.base, self._dialect, self.clock.now())
         if isinstance(result, NoHandshake):
             return self._minimal()
         if isinstance(result, Subscription):
-            await self._inbox.keep_subscription(self.name, dialects.kept(answer))
+            await self.inbox.keep_subscription(self.name, dialects.kept(answer))
         return result
 
     def _minimal(self) -> Subscription:
-        return dialects.minimal(self._base, f"sub_{self._rng.getrandbits(128):032x}")
+        return dialects.minimal(self.base, f"sub_{self.rng.getrandbits(128):032x}")
 
     async def _read(self, subscription: Subscription) -> Lost:
         frames = FrameReader(self._skimmed)
         opened = asyncio.get_running_loop().time()
         try:
             headers = await self._headers(subscription)
-            async with self._http.stream(
+            async with self.http.stream(
                 "GET", subscription.events, headers=headers, silence=None
             ) as response:
-                refusal = dialects.stream_answer(response, self._clock.now())
+                refusal = dialects.stream_answer(response, self.clock.now())
                 if refusal is not None:
                     return self._refused(refusal, response.status, subscription)
                 self._opened(subscription)
@@ -328,7 +318,7 @@ class Subscriber:
         if subscription.dialect == "standard":
             # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
             await self._buffer.drained()
-            cursor = await self._inbox.cursor(self.name)
+            cursor = await self.inbox.cursor(self.name)
             # One that is no header value is left out: then what came since the handshake comes again.
             if cursor is not None and cursor.isprintable():
                 headers["Last-Event-ID"] = cursor.strip()
@@ -343,7 +333,7 @@ class Subscriber:
             self._signs += 1
             found = frames.feed(chunk)
             skimmed = frames.skimmed - self._skimmed
-            self._counters.skimmed += skimmed
+            self.receiver.counters.skimmed += skimmed
             self._skimmed = frames.skimmed
             self._sse_retry = frames.retry
             now = loop.time()
@@ -356,24 +346,24 @@ class Subscriber:
     def _arrival(self, frame: Frame | Oversize, subscription: Subscription, *, live: bool) -> Arrival:
         return Arrival(
             frame,
-            self._clock.now(),
-            self._clock.steady(),
+            self.clock.now(),
+            self.clock.steady(),
             live=live,
             filtered=subscription.filtered,
             resumable=subscription.dialect == "standard",
         )
 
     def _opened(self, subscription: Subscription) -> None:
-        self.since = self._clock.now()
+        self.since = self.clock.now()
         self.last_error, self.unauthorized = None, False
         self._signs = 0
         self._last_frame = asyncio.get_running_loop().time()
-        self._counters.connections += 1
+        self.receiver.counters.connections += 1
         self._log.info("producer connected", dialect=subscription.dialect, less_than_asked=subscription.less)
         if not subscription.takes_replies:
             self._log.warning("producer does not accept clarification replies")
         self._contacted.set()
-        self._on_connected(self.name)
+        self.on_connected(self.name)
 
     def _refused(self, refusal: NoSubscription, status: int, subscription: Subscription) -> Lost:
         if subscription.dialect == "standard" and status in (400, 404, 410):
@@ -384,13 +374,13 @@ class Subscriber:
         """Ends with the reason once the producer is gone. Silence alone proves nothing: it only asks."""
         while True:
             seen = self._signs
-            await self._clock.sleep(SILENCE)
+            await self.clock.sleep(SILENCE)
             if self._signs != seen:
                 continue
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT + ANSWER_TIMEOUT):
-                    url = dialects.address(self._base, "/healthz")
-                    async with self._http.stream("GET", url):
+                    url = dialects.address(self.base, "/healthz")
+                    async with self.http.stream("GET", url):
                         continue
             except NETWORK as error:
                 return Lost(

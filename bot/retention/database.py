@@ -24,8 +24,8 @@ from bot.retention.backup import (
 from bot.storage import beside, tables
 from bot.storage.ledger import hold, rewrite
 from bot.storage.tx import Tx
+from core.archive import ARCHIVE, highest_in
 from core.files import make_folder
-from core.ledger import ARCHIVE, highest_in
 from core.records import SEAL_KEY as KEY
 from core.records import Raw, decode, encode, identity
 

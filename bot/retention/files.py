@@ -21,9 +21,10 @@ from bot.producers import inbox
 from bot.retention.backup import DATABASE, LEDGERS, NUMBERS_LEFT_OUT, Manifest, Restored, leave_out
 from bot.storage import beside
 from bot.storage.tx import Tx
+from core.archive import ARCHIVE, issue_in
 from core.clarification import US, Clarification
 from core.files import is_odd, make_folder, read_regular, replacing
-from core.ledger import ARCHIVE, FileLedger, issue_in
+from core.ledgerfiles import LedgerFiles
 from core.records import FORGOTTEN, Raw, decode, parse
 from core.records import SEAL_KEY as KEY
 
@@ -33,7 +34,7 @@ _T = TypeVar("_T")
 class InFiles:
     """`bot.retention.backup.Kept` in files. `database`: SQLite's, which need not be there."""
 
-    def __init__(self, ledger: FileLedger, database: Path) -> None:
+    def __init__(self, ledger: LedgerFiles, database: Path) -> None:
         self._ledger = ledger
         self._database = database
 
@@ -54,7 +55,10 @@ class InFiles:
     def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:
         ledger, database, name = self._ledger, self._database, f"before-restore-{now:%Y%m%dT%H%M%S}"
         with beside.alone(database):
-            there = [*(path for paths in ledger.files().values() for path in paths), *beside.parts(database)]
+            there = [
+                *(path for paths in ledger.by_issue().values() for path in paths),
+                *beside.parts(database),
+            ]
             if there and not replace:
                 raise BackupError(
                     f"{there[0]} already exists. To move it and the others aside, add --replace."
@@ -69,7 +73,7 @@ class InFiles:
         return Restored(manifest, f"files with {name} in their names" if there else None)
 
     def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
-        found = self._ledger.files()
+        found = self._ledger.by_issue()
         for number, paths in found.items() if issue is None else [(issue, found.get(issue, []))]:
             for path in paths:
                 try:
@@ -112,26 +116,26 @@ class InFiles:
         return [path.name for issue in issues for path in folder.glob(f"issue-{issue}.json.unreadable-*")]
 
 
-def _copy_key(ledger: FileLedger, to: Path) -> None:
+def _copy_key(ledger: LedgerFiles, to: Path) -> None:
     """Copy the key of the seals: without it, unsent answers would count as another program's."""
     with suppress(FileNotFoundError), replacing(to, read_regular(ledger.private / KEY), to.parent):
         pass
 
 
-def _copy_ledgers(ledger: FileLedger, to: Path) -> Iterator[tuple[int, int]]:
+def _copy_ledgers(ledger: LedgerFiles, to: Path) -> Iterator[tuple[int, int]]:
     """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
     number given out in each.
     """
     make_folder(to / ARCHIVE)
-    issues, done = set(ledger.files()), set()
+    issues, done = set(ledger.by_issue()), set()
     while issues:
         for issue in sorted(issues):
-            with ledger.held(issue):
-                for path in (*ledger.files().get(issue, ()), *_quarantined(ledger.directory, issue)):
+            with ledger.hold(issue):
+                for path in (*ledger.by_issue().get(issue, ()), *_quarantined(ledger.directory, issue)):
                     shutil.copyfile(path, to / path.relative_to(ledger.directory))
                 yield issue, ledger.numbers.highest(issue)
         done |= issues
-        issues = set(ledger.files()) - done  # new ones
+        issues = set(ledger.by_issue()) - done  # new ones
 
 
 def _quarantined(directory: Path, issue: int) -> list[Path]:
@@ -172,19 +176,19 @@ def _known_events(record: Clarification) -> Iterator[inbox.KnownEvent]:
         )
 
 
-def _rename_ledgers(ledger: FileLedger, name: str) -> None:
-    for issue, paths in ledger.files().items():
+def _rename_ledgers(ledger: LedgerFiles, name: str) -> None:
+    for issue, paths in ledger.by_issue().items():
         for path in paths:
             ledger.move(issue, path, ledger.directory / name / path.relative_to(ledger.directory))
 
 
-def _put_ledgers(folder: Path, ledger: FileLedger, manifest: Manifest) -> None:
+def _put_ledgers(folder: Path, ledger: LedgerFiles, manifest: Manifest) -> None:
     for file in manifest.ledgers:
         source = folder / file.path
         target = ledger.directory / Path(file.path).relative_to(LEDGERS)
         ledger.put(file.issue or 0, target, source.read_bytes())
     for issue, number in manifest.numbers.items():
-        with ledger.held(issue):
+        with ledger.hold(issue):
             given_out = max(number, ledger.numbers.highest(issue))
             ledger.numbers.note(issue, given_out + NUMBERS_LEFT_OUT)
 

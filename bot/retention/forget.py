@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bot import github, webhooks
+from bot import github, outbox
 from bot.delivery import erasing, memory, messages, replies
 from bot.oncall import incidents, pages
 from bot.producers import inbox, push, questions
@@ -148,7 +148,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     push.forget(tx, subject)
     questions.forget(tx, subject)
     replies.forget(tx, subject.clarifications)
-    webhooks.forget(tx, subject.clarifications)
+    outbox.forget(tx, subject.clarifications)
     return traces
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from bot.settings.model import Configuration, is_loopback
+from bot.checks import CheckResult
+from bot.settings.model import Configuration, Settings, is_loopback
 from core.clarification import agent_key
 
 Place = tuple[str | int, ...]
@@ -113,6 +114,17 @@ def line_of(source: str, place: Place, word: str) -> int | None:
 
 def dotted(place: Place) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
+
+
+def located(settings: Settings, result: CheckResult, name: str, places: Sequence[Place]) -> CheckResult:
+    """Add the line in the file, and the other keys that name the same."""
+    lines = {place: line_of(settings.source, place, name) for place in places}
+    first, *others = lines
+    text = result.text
+    if others:
+        text += f" (also {', '.join(f'{dotted(each)} in line {lines[each]}' for each in others)})"
+    line = f"{settings.file.name}:{lines[first]}" if lines[first] is not None else ""
+    return result._replace(text=text, line=line)
 
 
 def line_numbers(source: str) -> dict[Place, int]:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import random
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import InitVar, dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -37,7 +36,7 @@ from bot.people.answerers import require_answerers
 from bot.settings.model import Settings
 from bot.slack.backfill import Backfill
 from bot.slack.listeners import Handlers, register
-from bot.slack.payloads import name_team
+from bot.slack.payloads import deleted_message, message_event, name_team
 from bot.slack.request_url import RequestUrl, UrlAnswer
 from bot.slack.socket import Background, Envelope, Json, SlackSocket, Unacknowledged
 from bot.slackapi import Availability, SlackBusyError
@@ -58,85 +57,51 @@ class SlackApp:
 
     `ready` is set when clicks are taken. `availability`: whether Slack answers. `later` runs what follows an acknowledgement.
     `acts`: of people who wait for one. All at once they would all be late, and their look-ups, too.
-    `passed` is called for each request from Slack, `counted` with the number of other bots' connections, `replicas` of
-    this bot not among them: it tells how many others of those there are.
+    `passed` is called for each request from Slack.
     """
 
     settings: Settings
     web: AsyncWebClient
+    transport: SlackSocket | RequestUrl
     handlers: Handlers
     backfill: Backfill
     later: Background
     availability: Availability
     acts: ConcurrencyLimit
-    counted: InitVar[Callable[[int], Coroutine[Any, Any, None]]]
     passed: Callable[[], None]
-    replicas: InitVar[Callable[[], int]]
     clock: Clock
-    rng: InitVar[random.Random]
 
-    def __post_init__(
-        self,
-        counted: Callable[[int], Coroutine[Any, Any, None]],
-        replicas: Callable[[], int],
-        rng: random.Random,
-    ) -> None:
+    def __post_init__(self) -> None:
         self.ready = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
         self._looked_back = False
         self._bolt: AsyncApp | None = None
-        self._transport: SlackSocket | RequestUrl
-        secrets = self.settings.secrets
-        if self.settings.slack.mode == "http" and secrets.signing_secret is not None:
-            self._transport = RequestUrl(
-                signing_secret=secrets.signing_secret.get_secret_value(),
-                handle=self._handle,
-                on_gap=self.schedule_catch_up,
-                clock=self.clock,
-            )
-        else:
-            self._transport = SlackSocket(
-                web=self.web,
-                app_token=secrets.app_token.get_secret_value() if secrets.app_token else "",
-                dispatch=self.dispatch,
-                clock=self.clock,
-                jitter=rng.random,
-                counted=counted,
-                replicas=replicas,
-                on_return=self.schedule_catch_up,
-                availability=self.availability,
-            )
 
     @property
     def request_url(self) -> RequestUrl | None:
         """In mode "http": what the server is to hand Slack's requests to, from the beginning."""
-        return self._transport if isinstance(self._transport, RequestUrl) else None
+        return self.transport if isinstance(self.transport, RequestUrl) else None
 
     @property
     def connected(self) -> bool:
         """Whether clicks reach us now, or other replicas."""
-        return self._transport.connected or self.is_spare
+        return self.transport.connected or self.is_spare
 
     @property
     def is_spare(self) -> bool:
         """Whether other replicas have all connections that Slack gives the app."""
-        return isinstance(self._transport, SlackSocket) and self._transport.spare
+        return isinstance(self.transport, SlackSocket) and self.transport.spare
 
     @property
     def deaf_since(self) -> datetime | None:
         """Since when nothing reaches us that reached us before; None: it does, or nothing did yet."""
-        return None if self.connected or not self.ready.is_set() else self._transport.since
+        return None if self.connected or not self.ready.is_set() else self.transport.since
 
     @property
     def other_bots(self) -> str | None:
         """A warning if another bot shares our Slack app, else None."""
-        others = self._transport.others if isinstance(self._transport, SlackSocket) else 0
+        others = self.transport.others if isinstance(self.transport, SlackSocket) else 0
         return f"{phrases.OTHER_BOT} (connections besides ours: {others})" if others else None
-
-    def suspect(self) -> None:
-        """A click came here that was meant for another bot."""
-        if isinstance(self._transport, SlackSocket):
-            self._transport.suspect()
 
     async def introduce(self) -> None:
         """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
@@ -174,31 +139,29 @@ class SlackApp:
         if not self._looked_back:
             self._looked_back = True
             self.watch_for_gaps()
-            self.backfill.schedule_catch_up()
+            self.backfill.catch_up.schedule()
 
     def watch_for_gaps(self) -> None:
         """From now on, look for what was missed whenever that is scheduled."""
         if self._looking is None:
             self._looking = asyncio.create_task(self.backfill.run(), name="what was missed")
 
-    def schedule_catch_up(self) -> None:
-        """Something may have been missed: look for it in the history."""
-        if self._bolt is not None:
-            self.backfill.schedule_catch_up()
-
     async def run(self) -> None:
         """Take clicks and replies, until `stop` or until the supervision dies."""
         try:
-            await self._transport.start()
+            if isinstance(self.transport, SlackSocket):
+                await self.transport.start(self.dispatch)
+            else:
+                await self.transport.start(self._handle)
         except SlackRefusedError as error:
             raise ConfigurationError([f"Slack refuses the token in SLACK_APP_TOKEN: {error.code}"]) from error
         self.ready.set()
         _log.info("ready for clicks")
-        await self._transport.wait()
+        await self.transport.wait()
 
     async def stop(self) -> None:
         """Take nothing more; what is in work finishes and is acknowledged."""
-        await self._transport.stop()
+        await self.transport.stop()
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
@@ -206,6 +169,8 @@ class SlackApp:
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
         """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
+        if self._is_no_news(envelope.payload):
+            return None
         headers = _headers(envelope.attempt, envelope.reason)
         request = AsyncBoltRequest(mode="socket_mode", body=envelope.payload, headers=headers)
         response = await self._respond(request)
@@ -215,6 +180,8 @@ class SlackApp:
 
     async def _handle(self, envelope: Envelope) -> UrlAnswer:
         """Hand what came to the request URL to the listeners; returns the HTTP response."""
+        if self._is_no_news(envelope.payload):
+            return UrlAnswer(200)
         headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
         # Bolt takes text in this mode; how forms are read: `bot.slack.request_url`.
         request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
@@ -223,6 +190,16 @@ class SlackApp:
             return UrlAnswer.trouble(response.status, "NOT_TAKEN", "not taken; the log says why")
         content_type = response.first_headers_without_set_cookie().get("content-type", "text/plain")
         return UrlAnswer(response.status, response.body, content_type)
+
+    def _is_no_news(self, payload: Json) -> bool:
+        """Whether it is a message that concerns nobody, as what we post and change ourselves, which Slack sends us, too."""
+        event = payload.get("event")
+        if self._bolt is None or not isinstance(event, dict) or event.get("type") != "message":
+            return False
+        is_told = message_event(event, self.handlers.people.bot_user) or deleted_message(event)
+        if not is_told:
+            self.passed()
+        return not is_told
 
     async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
         """The listeners' response. An event that was not taken has to be looked for."""
@@ -234,7 +211,7 @@ class SlackApp:
                 return await self._bolt.async_dispatch(request)
         response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
         if response.status != 200:
-            self.schedule_catch_up()
+            self.backfill.catch_up.schedule()
         return response
 
 

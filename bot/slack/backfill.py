@@ -94,12 +94,28 @@ class _Channel:
     failures: int = 0
 
 
+class CatchUp:
+    """A look into the history that is owed, since something may have been missed. `again`: what is being read may have
+    been read too early, so that all of it is read once more.
+    """
+
+    def __init__(self) -> None:
+        self.owed = asyncio.Event()
+        self.done = asyncio.Event()
+        self.again = False
+
+    def schedule(self) -> None:
+        """Something may have been missed until now."""
+        self.owed.set()
+        self.done.clear()
+        self.again = True
+
+
 @dataclass(kw_only=True, eq=False)
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 
-    `schedule_catch_up` whenever something may have been missed; `run` looks in the background until all was found, and
-    `run_located` notices where posts in doubt are.
+    `run` looks in the background whenever `catch_up` is owed, until all was found, and `run_located` notices where posts in doubt are.
 
     `look` reads until nothing is left, also what is scheduled meanwhile.
     """
@@ -111,13 +127,11 @@ class Backfill:
     unread: Unread
     availability: Availability
     conversation: Conversation
+    catch_up: CatchUp
     clock: Clock
 
     def __post_init__(self) -> None:
         self._allowance = HistoryAllowance()
-        self._scheduled = asyncio.Event()
-        self._caught_up = asyncio.Event()
-        self._again = False  # what is being read may have been read too early: all of it is read once more
         self._in_doubt: set[str] = set()  # the keys of posts that may have begun threads
         self._located: set[Root] = set()  # the threads of those that did
         self._channels: dict[str, _Channel] = {}
@@ -138,16 +152,6 @@ class Backfill:
         self.unread.doubt(in_doubt)
         self._in_doubt.update(in_doubt)
 
-    def schedule_catch_up(self) -> None:
-        """Something may have been missed until now."""
-        self._scheduled.set()
-        self._caught_up.clear()
-        self._again = True
-
-    async def caught_up(self) -> None:
-        """Returns when no catch-up is scheduled."""
-        await self._caught_up.wait()
-
     async def run_located(self) -> None:
         """Have the threads read that posts in doubt began, each as soon as its place is known. Returns when all are."""
         while self._in_doubt:
@@ -165,20 +169,20 @@ class Backfill:
                 root = Root(row.channel, row.thread_ts or row.ts)
                 self.unread.locate(key, root)
                 self._located.add(root)
-                self._scheduled.set()
+                self.catch_up.owed.set()
 
     async def run(self) -> None:
         """Look whenever a catch-up is scheduled. What cannot be stored or handled is tried again, ever later."""
         failures = 0
         while True:
-            await self._scheduled.wait()
-            self._scheduled.clear()
+            await self.catch_up.owed.wait()
+            self.catch_up.owed.clear()
             if await self._found_all():
                 failures = 0
-                if not self._scheduled.is_set():
-                    self._caught_up.set()
+                if not self.catch_up.owed.is_set():
+                    self.catch_up.done.set()
                 continue
-            self._scheduled.set()
+            self.catch_up.owed.set()
             await self.clock.sleep(backoff(failures, first=_FIRST_LOOK, longest=_LAST_LOOK))
             failures += 1
 
@@ -215,8 +219,8 @@ class Backfill:
             StorageUnavailable: what was found could not be kept; called again, it goes on from there.
         """
         found = 0
-        while self._again or self._located or self._channels:
-            if self._again:
+        while self.catch_up.again or self._located or self._channels:
+            if self.catch_up.again:
                 await self._begin()
             if self._located:
                 await self._begin_located()
@@ -229,7 +233,7 @@ class Backfill:
         asked = await self.threads.open()
         channels = {root.channel for root in asked}
         marks = {each: await self.memory.watermark(each) or "0" for each in channels}
-        self._again = False
+        self.catch_up.again = False
         self.unread.expect(asked)
         now = self.clock.now().timestamp()
         for place, root in enumerate(asked):

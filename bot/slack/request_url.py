@@ -129,13 +129,12 @@ Handle = Callable[[Envelope], Awaitable[UrlAnswer]]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RequestUrl:
-    """Answers Slack's requests. `take` answers at any time; `handle` is asked from `start` to `stop`.
+    """Answers Slack's requests: `take` at any time, from `start` to `stop` with what is given to `start`.
 
     `on_gap` is called when events may have been lost.
     """
 
     signing_secret: str
-    handle: Handle
     on_gap: Callable[[], None]
     clock: Clock
     drain: float = _DRAIN
@@ -158,12 +157,16 @@ class RequestUrl:
         """Since when `connected` is what it is."""
         return self._since
 
-    async def start(self) -> None:
-        """Let requests through from now on."""
+    async def start(self, handle: Handle) -> None:
+        """Have requests handled from now on."""
+        self._handle: Handle = handle
         self._missed.opened(self.clock.now())
         self._open, self._since = not self._stopped.is_set(), self.clock.now()
         if self._turned_away:  # it may have come too late for what was looked for before
             self.on_gap()
+
+    def suspect(self) -> None:
+        """Something was handed to us that was meant for another bot. Nobody counts those that share a request URL."""
 
     async def wait(self) -> None:
         """Returns after `stop`."""
@@ -216,7 +219,7 @@ class RequestUrl:
 
     async def _answered(self, envelope: Envelope) -> UrlAnswer:
         try:
-            return await self.handle(envelope)
+            return await self._handle(envelope)
         except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
             _log.exception("cannot handle a request from Slack", type=_kind(envelope.payload))
             return UrlAnswer.trouble(500, "NOT_TAKEN", "not taken; the log says why")

@@ -244,7 +244,6 @@ class Timing:
 class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`, if Slack has a connection for us.
 
-    `dispatch`: `SlackApp.dispatch`.
     `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `availability`
     tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` gets the number of connections of the
     app that are not ours, each time it is known; `replicas` tells how many others are bots on the same database.
@@ -252,7 +251,6 @@ class SlackSocket:
 
     web: AsyncWebClient
     app_token: str
-    dispatch: Dispatch
     clock: Clock
     jitter: Callable[[], float]
     on_return: Callable[[], None] = lambda: None
@@ -302,13 +300,14 @@ class SlackSocket:
         if self._recount is None and not self._stopping:
             self._count_in(self.timing.count_again)
 
-    async def start(self) -> None:
-        """Returns when the first connection stands, or replicas have all that there are. Until then it keeps trying, and
+    async def start(self, dispatch: Dispatch) -> None:
+        """Have `dispatch` handle what comes. Returns when the first connection stands, or replicas have all that there are. Until then it keeps trying, and
         logs why it fails.
 
         Raises:
             SlackRefusedError: the app token is not good; trying again would not help.
         """
+        self._dispatch: Dispatch = dispatch
         self._supervisor = asyncio.create_task(self._supervise(), name="slack socket")
         up = asyncio.create_task(self._up.wait(), name="slack socket up")
         spare = asyncio.create_task(self._spare.wait(), name="slack socket to spare")
@@ -491,7 +490,7 @@ class SlackSocket:
     async def _handle(self, envelope: Envelope) -> None:
         until = asyncio.get_running_loop().time() + self.timing.ack
         try:
-            payload = await self.dispatch(envelope)
+            payload = await self._dispatch(envelope)
         except Unacknowledged as error:
             _log.warning("not acknowledged: %s %s (%s)", envelope.kind, envelope.id, error)
             return

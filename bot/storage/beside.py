@@ -19,6 +19,7 @@ from typing import Self
 
 from filelock import FileLock, Timeout
 
+from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.sqlite import bell, migrate, newest_version
 from bot.storage.tx import Row, Tx
@@ -81,16 +82,6 @@ def empty_log(path: Path) -> bool:
             return not db.execute("pragma wal_checkpoint(truncate)").fetchone()[0]
     except sqlite3.Error as error:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
-
-
-def trouble(path: Path) -> str | None:
-    """Why a storage that is there cannot be opened; None if it can."""
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
-            db.execute("pragma schema_version").fetchone()
-    except sqlite3.Error as error:
-        return str(error)
-    return None
 
 
 NOTED = "select others, told_at from installation where told_at is not null"
@@ -242,3 +233,23 @@ def _require_current(db: sqlite3.Connection, path: Path) -> None:
         raise StorageUnavailable(
             f"{path} is of version {version}: start the bot once, which brings it up to date."
         )
+
+
+def check_storage(path: Path) -> CheckResult:
+    """Try the lock that a running bot holds, then the file itself."""
+    subject, is_there = "storage.path", path.exists()
+    try:
+        with alone(path):
+            if is_there:
+                with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=rw", uri=True)) as db:
+                    db.execute("pragma schema_version").fetchone()
+    except StorageInUseError:
+        return wrong(subject, f"{path} is in use by another instance", "stop that instance first")
+    except OSError as error:
+        fix = "make it writable for this user"
+        return wrong(subject, f"{path} cannot be locked: {error.strerror}", fix)
+    except sqlite3.Error as error:
+        return wrong(
+            subject, f"{path} cannot be opened: {error}", "restore it from a backup, or move it away"
+        )
+    return right(subject, f"{path} {'is ready' if is_there else 'will be created'}")

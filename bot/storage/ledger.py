@@ -19,11 +19,10 @@ from bot.errors import StorageInDoubt, StorageUnavailable
 from bot.storage.postgres import notices
 from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
-from core.clarification import Clarification
 from core.clock import Clock
-from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.ledger import LOCK_TIMEOUT, Kept, Loaded, Take, Written, ended
-from core.records import KEY_LENGTH, Book, Raw, Seals, decode, encode, identity, parse, speaks_for_a_person
+from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
+from core.ledger import LOCK_TIMEOUT, Kept, Ledger, Loaded, Take, Written, ended
+from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, decode, encode
 
 _T = TypeVar("_T")
 _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
@@ -33,13 +32,14 @@ _PAGE = 500  # ledgers read at once on a start
 CHANNEL = "clarify_ledgers"
 
 
-class DatabaseLedger:
+class DatabaseLedger(Ledger):
     """`core.ledger.Ledger` on a `Store` whose database is PostgreSQL."""
 
     def __init__(self, store: Store, urls: tuple[str, str], seals: Seals) -> None:
         self._store = store
         self._urls = urls
-        self._seals = seals
+        self.seals = seals
+        self.own = OwnRecords()
         self._seen: dict[int, int] = {}
         self._writing: dict[int, set[asyncio.Future[None]]] = {}
         self._waiting: dict[asyncio.Event, int] = {}
@@ -85,9 +85,14 @@ class DatabaseLedger:
     ) -> _T:
         def work(tx: Tx) -> tuple[_T, int | None]:
             row = _locked(tx, issue)
-            book = Book(issue, _raw(issue, row), lambda: row["highest"] if row else 0, self._seals)
+            parsed = partial(self.own.parse, issue)
+            book = Book(issue, _raw(issue, row), lambda: row["highest"] if row else 0, self.seals, parsed)
             result = decide(book)
-            return result, _write(tx, book, row) if book.changed else None
+            if not book.changed:
+                return result, None
+            content = encode(book.raw)
+            self.own.note(issue, book.written, len(content))
+            return result, _write(tx, book, content, row)
 
         with self._noted_as_ours(issue):
             result, version = await self._locking(issue, work, timeout)
@@ -131,12 +136,6 @@ class DatabaseLedger:
     async def read(self, issue: int) -> list[Raw]:
         return _records(await self._row(issue), issue)
 
-    async def find(self, clarification_id: str, issue: int) -> Clarification:
-        for item in await self.read(issue):
-            if identity(item) == clarification_id and (record := parse(item)):
-                return record
-        raise NotFound(clarification_id)
-
     async def news(self, issue: int) -> list[Raw] | None:
         row = await self._row(issue)
         if issue in self._writing:  # what was read may be what we do not know yet to have written
@@ -145,10 +144,12 @@ class DatabaseLedger:
             if self._seen.get(issue, 0) >= row["version"]:
                 return None
             self._seen[issue] = row["version"]
+        self.own.forget(issue)
         return _records(row, issue)
 
     def forget(self, issue: int) -> None:
         self._seen.pop(issue, None)
+        self.own.forget(issue)
 
     async def load(self, last_issue: int, take: Take) -> Loaded:  # noqa: ARG002 - all numbers here are ours
         troubles: list[LedgerUnreadable] = []
@@ -266,24 +267,6 @@ class DatabaseLedger:
 
         return await self._locking(issue, work, timeout)
 
-    async def verify_answer(self, record: Clarification) -> bool:
-        return not speaks_for_a_person(record) or self._seals.verify_answer(record)
-
-    async def is_held(self, record: Clarification) -> bool:
-        return self._seals.is_held(record)
-
-    async def verify_question(self, record: Clarification) -> bool | None:
-        return self.verify_question_now(record)
-
-    def verify_question_now(self, record: Clarification) -> bool | None:
-        return self._seals.verify_question(record)
-
-    async def is_tampered(self, record: Clarification) -> bool:
-        return await asyncio.to_thread(self.is_tampered_now, record)
-
-    def is_tampered_now(self, record: Clarification) -> bool:
-        return self._seals.is_tampered(record)
-
     async def are_there(self) -> bool:
         return await self._store.trouble() is None
 
@@ -360,7 +343,7 @@ def _locked(tx: Tx, issue: int) -> Row | None:
     return row
 
 
-def _write(tx: Tx, book: Book, before: Row | None) -> int:
+def _write(tx: Tx, book: Book, content: bytes, before: Row | None) -> int:
     """Returns the row's new version."""
     version = 1 if before is None else int(before["version"]) + 1
     tx.run(
@@ -369,7 +352,7 @@ def _write(tx: Tx, book: Book, before: Row | None) -> int:
         " set body = excluded.body, highest = excluded.highest, version = excluded.version, written = excluded.written,"
         " archived = 0",
         issue=book.issue,
-        body=encode(book.raw).decode(),
+        body=content.decode(),
         highest=max(book.numbered, before["highest"] if before else 0),
         version=version,
     )

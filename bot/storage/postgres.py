@@ -17,9 +17,8 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, aclosing, closing, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, closing, suppress
 from functools import lru_cache, partial
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -30,6 +29,7 @@ import psycopg
 import structlog
 from psycopg import sql
 
+from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import lease
 from bot.storage.beside import NOTED, Connections
@@ -55,6 +55,8 @@ _TELL = (
     " returning 1) select pg_notify(%s, '') from told"
 )
 _OLDEST = 140000  # PostgreSQL 14
+_FAR = 0.02  # seconds
+_SUBJECT = "storage.url_env"
 _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
@@ -379,82 +381,92 @@ def our_tables() -> list[str]:
     return sorted({SCHEMA_VERSION, *(name for names in made for name in names)})
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What a look at a database found. `version`: the server's; `seconds`: that a question took, at best; `schema`: the
-    version of our tables, None where there are none; `may_create`: tables; `lacks`: tables of ours that may not be read
-    and written; `synchronous`, `fsync`: the settings; `is_pooled`: whether others have a connection between transactions;
-    `hears`: whether notices get through; `deaf`: why they cannot be listened for; `is_led`: whether a bot leads; `connections`: with the Slack app, as a bot noted last.
-    """
-
-    version: str
-    is_old: bool
-    seconds: float
-    schema: int | None
-    newest: int
-    may_create: bool
-    lacks: Sequence[str]
-    is_read_only: bool
-    encoding: str
-    synchronous: str
-    fsync: str
-    is_pooled: bool
-    hears: bool
-    deaf: str | None
-    is_led: bool
-    connections: Connections | None
-
-
-def look(url: str, listen_url: str) -> Looked:
-    """Look at a database; nothing is changed. Blocking.
-
-    Raises:
-        StorageUnavailable: it cannot be had.
+def check(url: str, listen_url: str) -> tuple[list[CheckResult], Connections | None]:
+    """Whether a database is as a bot needs it, and the connections with the Slack app as a bot noted them last. Nothing is
+    changed. Blocking.
     """
     try:
-        with ExitStack() as stack:
-            db = stack.enter_context(closing(connect(url)))
-            listening, deaf = None, None
-            try:
-                listening = stack.enter_context(closing(connect(listen_url)))
-                listening.execute("listen clarify_check")
-            except psycopg.Error as error:
-                deaf = words(error)
-            took = []
-            for _ in range(_LOOKS):
-                began = time.perf_counter()
-                db.execute("select 1")
-                took.append(time.perf_counter() - began)
-            row = db.execute(
-                "select current_setting('server_version') as version, current_setting('synchronous_commit') as synchronous,"
-                " current_setting('fsync') as fsync, current_setting('server_encoding') as encoding,"
-                " current_setting('transaction_read_only') = 'on' as is_read_only,"
-                " current_setting('server_version_num')::int < %s as is_old,"
-                " has_schema_privilege(current_schema(), 'create') as may_create,"
-                " to_regclass('schema_version') is not null as has_tables",
-                [_OLDEST],
-            ).fetchone()
-            if row is None:
-                raise StorageUnavailable("The database says nothing about itself.")
-            found = row.pop("has_tables")
-            schema = db.execute("select version from schema_version").fetchone() if found else None
-            db.execute("select pg_notify('clarify_check', '')")
-            return Looked(
-                **row,
-                seconds=min(took),
-                schema=None if schema is None else schema["version"],
-                newest=max(migrations()),
-                lacks=_lacks(db) if found else [],
-                is_pooled=_is_pooled(db, url),
-                hears=listening is not None
-                and deaf is None
-                and bool(list(listening.notifies(timeout=_LISTEN, stop_after=1))),
-                deaf=deaf,
-                is_led=schema is not None and led(db),
-                connections=Connections.noted(db.execute(NOTED).fetchone()) if found else None,
-            )
+        with closing(connect(url)) as db:
+            results = list(_checked(db, url, listen_url))
+            there = all(result.ok for result in results[:1]) and _has_tables(db)
+            return results, Connections.noted(db.execute(NOTED).fetchone()) if there else None
     except psycopg.Error as error:
-        raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
+        text = f"The database cannot be had: {words(error)}"
+        return [wrong(_SUBJECT, text, "start the server, or correct the address")], None
+
+
+def _checked(db: Connection, url: str, listen_url: str) -> Iterator[CheckResult]:
+    """What is right and wrong with a server, the database and our rights; nothing more of one that cannot serve."""
+    took = []
+    for _ in range(_LOOKS):
+        began = time.perf_counter()
+        db.execute("select 1")
+        took.append(time.perf_counter() - began)
+    version = db.info.parameter_status("server_version")
+    if db.info.server_version < _OLDEST:
+        yield wrong(_SUBJECT, f"PostgreSQL {version} is too old", "use version 14 or newer")
+        return
+    if _setting(db, "transaction_read_only") == "on":
+        fix = "use the primary's address; with several hosts, add target_session_attrs=read-write"
+        yield wrong(_SUBJECT, f"PostgreSQL {version} is read-only: a standby, or configured so", fix)
+        return
+    slow = "every click makes several queries; run the bot closer to the database"
+    answers = f"PostgreSQL {version} answers within {min(took) * 1e3:.1f} ms"
+    yield right(_SUBJECT, answers, slow if min(took) > _FAR else None)
+    if (encoding := _setting(db, "server_encoding")) != "UTF8":
+        yield wrong(_SUBJECT, f"its encoding is {encoding}", "create a database with encoding UTF8")
+    yield _check_tables(db)
+    if _setting(db, "synchronous_commit") == "off":
+        text = "synchronous_commit is off: a crash loses answers that were acknowledged"
+        yield wrong(_SUBJECT, text, "leave synchronous_commit on for this user and database")
+    if _setting(db, "fsync") == "off":
+        text = "fsync is off: a crash may lose everything"
+        yield wrong(_SUBJECT, text, "turn it on in the server's settings")
+    if _is_pooled(db, url):
+        yield right(_SUBJECT, "connected through a pooler in transaction mode")
+    yield _check_notices(db, listen_url)
+
+
+def _setting(db: Connection, name: str) -> str:
+    row = db.execute("select current_setting(%s) as value", [name]).fetchone()
+    return str(row["value"]) if row is not None else ""
+
+
+def _has_tables(db: Connection) -> bool:
+    row = db.execute("select to_regclass('schema_version') is not null as there").fetchone()
+    return row is not None and bool(row["there"])
+
+
+def _check_tables(db: Connection) -> CheckResult:
+    subject, there = _SUBJECT, _has_tables(db)
+    if there and (lacks := _lacks(db)):
+        text = f"this user needs read and write access to all tables: {', '.join(lacks)}"
+        return wrong(subject, text, "create and use them with one user, or grant the rights")
+    row = db.execute("select version from schema_version").fetchone() if there else None
+    newest = max(migrations())
+    if row is None or row["version"] < newest:
+        may = db.execute("select has_schema_privilege(current_schema(), 'create') as may").fetchone()
+        if may is None or not may["may"]:
+            return wrong(subject, "this user cannot create tables", "grant it `create` on the schema")
+        return right(subject, "its tables will be created or upgraded")
+    if row["version"] > newest:
+        text = f"its tables have version {row['version']}; this release supports up to {newest}"
+        return wrong(subject, text, "upgrade this bot")
+    return right(subject, "up to date; a bot is leading" if led(db) else "up to date; no bot is running")
+
+
+def _check_notices(db: Connection, listen_url: str) -> CheckResult:
+    try:
+        with closing(connect(listen_url)) as listening:
+            listening.execute("listen clarify_check")
+            db.execute("select pg_notify('clarify_check', '')")
+            if list(listening.notifies(timeout=_LISTEN, stop_after=1)):
+                return right(_SUBJECT, "notifications arrive")
+    except psycopg.Error as error:
+        text = f"cannot listen for notifications there, so the bot polls twice a second: {words(error)}"
+        return wrong("storage.listen_url_env", text, "correct the address, or remove it")
+    text = "notifications do not arrive, so the bot polls twice a second"
+    return right(_SUBJECT, text, "put a direct address in storage.listen_url_env")
 
 
 def _lacks(db: Connection) -> list[str]:

@@ -10,7 +10,6 @@ configuration, so that their number does not grow.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import platform
 import time
 from collections import Counter
@@ -35,8 +34,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 from pydantic import BaseModel, Field
 
+from bot.checks import Check, run_all
 from bot.errors import StorageUnavailable
-from bot.logs import lines_dropped, without_secrets
+from bot.logs import lines_dropped
 from bot.producers.inbox import Backlog
 from bot.routing import Audiences
 from bot.telemetry import Distribution, Telemetry
@@ -65,14 +65,6 @@ _FROM_PRODUCERS = (
     "connections",
 )
 ProducersStatus = Callable[[], Mapping[str, Mapping[str, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing to look at. `look` says in one line what is wrong with it, None if nothing is."""
-
-    name: str
-    look: Callable[[], str | Awaitable[str | None] | None]
 
 
 class Checked(BaseModel):
@@ -128,15 +120,15 @@ def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIR
     )
     async def readyz() -> JSONResponse:
         """Returns 200 while the bot can use Slack and its storage, otherwise 503. `degraded` lists other problems."""
-        whys = await asyncio.gather(*(_why(check) for check in [*needed, *others]))
+        results = await run_all([*needed, *others])
         checks = [
-            Checked(name=check.name, ok=why is None, why=why or "")
-            for check, why in zip(needed, whys, strict=False)
+            Checked(name=each.subject, ok=each.ok, why=inert.clip(each.text, _LONGEST))
+            for each in results[: len(needed)]
         ]
         degraded = [
-            Degraded(name=check.name, why=why)
-            for check, why in zip(others, whys[len(needed) :], strict=True)
-            if why is not None
+            Degraded(name=each.subject, why=inert.clip(each.text, _LONGEST))
+            for each in results[len(needed) :]
+            if not each.ok
         ]
         ready = Readiness(ready=all(each.ok for each in checks), checks=checks, degraded=degraded)
         return JSONResponse(ready.model_dump(), 200 if ready.ready else 503)
@@ -147,18 +139,6 @@ def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIR
 async def _alive() -> Response:
     """200 as long as the event loop runs. It says nothing about Slack, producers or the storage."""
     return PlainTextResponse("ok\n")
-
-
-async def _why(check: Check) -> str | None:
-    """What is wrong, None if nothing is; without secrets, since errors of the network quote addresses."""
-    try:
-        why = check.look()
-        if inspect.isawaitable(why):
-            why = await why
-    except Exception as error:  # noqa: BLE001 - a check that fails is an answer to what it checks
-        _log.exception("health check failed", check=check.name)
-        why = f"the check failed ({type(error).__name__})"
-    return inert.clip(without_secrets(why), _LONGEST) if why else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

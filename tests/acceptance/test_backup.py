@@ -138,8 +138,8 @@ def upkeep(tmp_path: Path) -> Iterator[FileLedger]:
 def a_ledger(upkeep: FileLedger, issue: int = 7, **more: Any) -> dict[str, Any]:
     event = {"producer": "planner", "sessionId": "s1", "eventId": "e1", "replyToken": "r1"}
     record = foreign(issue, aaep=event | more)
-    (upkeep.directory / f"issue-{issue}.json").write_text(json.dumps({"clarifications": [record]}))
-    upkeep.numbers.note(issue, 1)  # as whoever gave the number out did
+    (upkeep.files.directory / f"issue-{issue}.json").write_text(json.dumps({"clarifications": [record]}))
+    upkeep.files.numbers.note(issue, 1)  # as whoever gave the number out did
     return record
 
 
@@ -161,7 +161,7 @@ async def test_backup_knows_what_a_ledger_got_after_the_storage_was_copied(
     """Else the producer's next telling of it would be asked as another question."""
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep, 100_009)
-    backup(InFiles(upkeep, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
     copied = tmp_path / "copy/clarify.db"
     assert rows(copied, "select producer, event_id, session_id, issue, token, state from inbox") == [
         ("planner", "e1", "s1", 100_009, "r1", "done")
@@ -174,24 +174,24 @@ async def test_backup_knows_what_a_ledger_got_after_the_storage_was_copied(
 async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path, upkeep: FileLedger) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep)
-    upkeep.archive.folder.mkdir()
-    (upkeep.directory / "archive/issue-8.json").write_text('{"clarifications": []}')
-    (upkeep.directory / "issue-7.json.unreadable-20260101T000000000000").write_text("{ broken")
-    upkeep.numbers.note(7, 12)
+    upkeep.files.archive.folder.mkdir()
+    (upkeep.files.directory / "archive/issue-8.json").write_text('{"clarifications": []}')
+    (upkeep.files.directory / "issue-7.json.unreadable-20260101T000000000000").write_text("{ broken")
+    upkeep.files.numbers.note(7, 12)
     before = {
-        path.relative_to(upkeep.directory): path.read_bytes()
-        for path in upkeep.directory.rglob("issue-*")
+        path.relative_to(upkeep.files.directory): path.read_bytes()
+        for path in upkeep.files.directory.rglob("issue-*")
         if ".clarify" not in path.parts
     }
-    backup(InFiles(upkeep, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
     for path in before:
-        (upkeep.directory / path).unlink()
-    upkeep.numbers.path(7).unlink()
+        (upkeep.files.directory / path).unlink()
+    upkeep.files.numbers.path(7).unlink()
 
-    restore(tmp_path / "copy", InFiles(upkeep, tmp_path / "new.db"), now=NOW, replace=False)
+    restore(tmp_path / "copy", InFiles(upkeep.files, tmp_path / "new.db"), now=NOW, replace=False)
 
-    assert {path: (upkeep.directory / path).read_bytes() for path in before} == before
-    assert upkeep.numbers.highest(7) >= 12 + 100
+    assert {path: (upkeep.files.directory / path).read_bytes() for path in before} == before
+    assert upkeep.files.numbers.highest(7) >= 12 + 100
     assert rows(tmp_path / "new.db", "select value from counters") == [(101_005,)]
     assert rows(tmp_path / "new.db", "pragma auto_vacuum") == [(2,)]
 
@@ -199,12 +199,12 @@ async def test_backup_takes_archive_and_broken_files_and_numbers(tmp_path: Path,
 async def test_restore_moves_aside_what_is_there(tmp_path: Path, upkeep: FileLedger) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep)
-    backup(InFiles(upkeep, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
     a_ledger(upkeep, 9)
-    restore(tmp_path / "copy", InFiles(upkeep, database), now=NOW, replace=True)
-    aside = upkeep.directory / "before-restore-20261122T090000"
+    restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
+    aside = upkeep.files.directory / "before-restore-20261122T090000"
     assert sorted(path.name for path in aside.iterdir()) == ["issue-7.json", "issue-9.json"]
-    assert sorted(upkeep.files()) == [7]
+    assert sorted(upkeep.files.by_issue()) == [7]
     assert (tmp_path / "clarify.db.before-restore-20261122T090000").exists()
 
 
@@ -213,9 +213,9 @@ async def test_restore_gives_no_page_a_number_that_stands_in_slack(
 ) -> None:
     """A press of Take on a page that was sent after the backup takes nothing else."""
     database = await a_storage(tmp_path / "clarify.db")
-    backup(InFiles(upkeep, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
     sent = await _paged(database)
-    restore(tmp_path / "copy", InFiles(upkeep, database), now=NOW, replace=True)
+    restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
     incident, page = await _paged(database)
     assert (incident - sent[0], page - sent[1]) == (1000, 1000)
 
@@ -242,9 +242,9 @@ async def test_restore_has_readers_of_replies_miss_none(tmp_path: Path, upkeep: 
     async with life(tmp_path, clock) as before:
         await before.post(asked(clock))
         reader = await before.push().open(None)
-        backup(InFiles(upkeep, tmp_path / "clarify.db"), copy, now=NOW, release="1")
+        backup(InFiles(upkeep.files, tmp_path / "clarify.db"), copy, now=NOW, release="1")
         last, _ = await _read(before, reader, TOKEN)
-    restore(copy, InFiles(upkeep, tmp_path / "clarify.db"), now=NOW, replace=True)
+    restore(copy, InFiles(upkeep.files, tmp_path / "clarify.db"), now=NOW, replace=True)
     async with life(tmp_path, clock, seed=8) as after:
         await after.post(asked(clock, "rpl_asked_after_that", 2))
         reader = await after.push().open(last)
@@ -298,19 +298,19 @@ async def test_restore_of_a_damaged_backup_changes_nothing(
 ) -> None:
     database = await a_storage(tmp_path / "clarify.db")
     a_ledger(upkeep)
-    backup(InFiles(upkeep, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
     damage(tmp_path / "copy")
     with pytest.raises(BackupError):
-        restore(tmp_path / "copy", InFiles(upkeep, database), now=NOW, replace=True)
-    assert sorted(upkeep.files()) == [7]
-    assert not list(upkeep.directory.glob("before-restore-*"))
+        restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
+    assert sorted(upkeep.files.by_issue()) == [7]
+    assert not list(upkeep.files.directory.glob("before-restore-*"))
 
 
 async def test_restore_refuses_where_the_storage_is_held(tmp_path: Path, upkeep: FileLedger) -> None:
     database = await a_storage(tmp_path / "clarify.db")
-    backup(InFiles(upkeep, database), tmp_path / "copy", now=NOW, release="1")
+    backup(InFiles(upkeep.files, database), tmp_path / "copy", now=NOW, release="1")
     with FileLock(f"{database}.lock"), pytest.raises(StorageInUseError):
-        restore(tmp_path / "copy", InFiles(upkeep, database), now=NOW, replace=True)
+        restore(tmp_path / "copy", InFiles(upkeep.files, database), now=NOW, replace=True)
 
 
 async def test_backup_that_fails_leaves_nothing(
@@ -323,8 +323,8 @@ async def test_backup_that_fails_leaves_nothing(
 
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(BackupError, match="No space left"):
-        backup(InFiles(upkeep, tmp_path / "none.db"), tmp_path / "copy", now=NOW, release="1")
-    assert not [path for path in tmp_path.glob("*") if path != upkeep.directory]  # noqa: ASYNC240 - nobody waits
+        backup(InFiles(upkeep.files, tmp_path / "none.db"), tmp_path / "copy", now=NOW, release="1")
+    assert not [path for path in tmp_path.glob("*") if path != upkeep.files.directory]  # noqa: ASYNC240 - nobody waits
 
 
 @pytest.mark.parametrize("more", [(), ("--copy",)])
@@ -333,14 +333,14 @@ async def test_restored_bot_keeps_its_buttons_and_a_copy_does_not(
 ) -> None:
     copy = stage.folder / "copy"
     async with stage.bot() as bot:
-        before = bot.store.installation
+        before = bot.base.store.installation
         card = await stage.ask()
         assert (await beside(stage, "backup", str(copy))).code == 0
     lost(stage)
     done = await beside(stage, "restore", str(copy), *more)
     assert done.code == 0, done.err
     async with stage.bot() as bot:
-        assert (bot.store.installation == before) is (not more)
+        assert (bot.base.store.installation == before) is (not more)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         if more:
             await stage.whisper(FOLAKE, "nother installation of clarify-bot")

@@ -42,7 +42,9 @@ async def a_course_of_things(stage: World, bot: Bot) -> str:
     )
     await stage.ask("rpl_other", question=f"And {OTHER}?", session="sess_stays")
     clarification = str((card.metadata or {})["event_payload"]["clarification"])
-    await bot.router.escalate(clarification, "by hand", f"Because of {SECRET}", Decider("user:x", "shell"))
+    await bot.base.router.escalate(
+        clarification, "by hand", f"Because of {SECRET}", Decider("user:x", "shell")
+    )
     await stage.page(SECRET)
     await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
     await stage.reply()
@@ -50,11 +52,11 @@ async def a_course_of_things(stage: World, bot: Bot) -> str:
         "session.errored", session="sess_gone", error_message=f"{SECRET} broke", category="internal"
     )
     await stage.message(f"{SECRET} broke")
-    await bot.intake.drained()
-    await until(lambda: bot.delivery.lanes.length == 0 and bot.pages.next_look() is None)
-    await bot.messages.in_flight.settled()
+    await bot.told.intake.drained()
+    await until(lambda: bot.shown.lanes.length == 0 and bot.board.pages.next_look() is None)
+    await bot.board.messages.in_flight.settled()
     async with asyncio.timeout(60):
-        while await bot.store.read(ON_ITS_WAY):  # noqa: ASYNC110 - the storage tells nobody
+        while await bot.base.store.read(ON_ITS_WAY):  # noqa: ASYNC110 - the storage tells nobody
             await asyncio.sleep(0.01)
     return clarification
 
@@ -98,7 +100,7 @@ async def test_forgotten_session_starts_again_quietly(stage: World) -> None:
 
     async with stage.bot() as bot, erasing(bot):
         await stage.until(lambda: not list(shown(stage.workspace, SECRET)))
-        await stage.until(lambda: bot.delivery.lanes.length == 0)
+        await stage.until(lambda: bot.shown.lanes.length == 0)
     assert list(leaks(stage, SECRET)) == []
 
 
@@ -122,19 +124,19 @@ async def test_words_go_from_the_memory_of_every_bot(stage: World) -> None:
     """What nobody took yet pages on, without its words; a list of agents names no agent of it."""
 
     def remembered() -> list[str]:
-        incidents = [repr(list(bot.incidents)) for bot in stage.bots]
-        sessions = [repr(bot.sessions._known) for bot in stage.bots]
+        incidents = [repr(list(bot.board.incidents)) for bot in stage.bots]
+        sessions = [repr(bot.told.sessions._known) for bot in stage.bots]
         return [each for each in (*incidents, *sessions) if SECRET in each]
 
     async with stage.bot() as bot:
         said_by = {"agent_id": "planner-agent", "agent_name": f"Agent of {SECRET}"}
         await stage.says("session.errored", error_message="Broke", category="internal", producer=said_by)
         await stage.page(SECRET)
-        await bot.intake.drained()
+        await bot.told.intake.drained()
         for each in stage.bots:
-            await each.sessions.facts()
+            await each.told.sessions.facts()
         await until(lambda: len(remembered()) == 2 * len(stage.bots), 20)
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         done = await beside(stage, "forget", "sess_one", "--yes", "--abandon")
         assert done.code == 0, done.err
         await until(lambda: not remembered(), 20)
@@ -182,12 +184,12 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
     upkeep, database = FileLedger(tmp_path), tmp_path / "none.db"
     try:
         with pytest.raises(BadInput, match="planner, reviewer"):
-            forgetting.look(InFiles(upkeep, database), "s1")
+            forgetting.look(InFiles(upkeep.files, database), "s1")
         with pytest.raises(NotFound):
-            forgetting.look(InFiles(upkeep, database), "s1", "nobody")
-        found = forgetting.look(InFiles(upkeep, database), "s1", "reviewer")
+            forgetting.look(InFiles(upkeep.files, database), "s1", "nobody")
+        found = forgetting.look(InFiles(upkeep.files, database), "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
-        assert forgetting.forget(InFiles(upkeep, database), found) == forgetting.Traces()
+        assert forgetting.forget(InFiles(upkeep.files, database), found) == forgetting.Traces()
         kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]
         assert [SECRET in json.dumps(item) for item in kept] == [True, False]
         assert not bell(database).exists()

@@ -26,10 +26,10 @@ async def stage(tmp_path: Path, _database: None) -> AsyncIterator[World]:
 def retention(bot: Bot) -> Upkeep:
     """Keeps nothing that is over."""
     return Upkeep(
-        ledger=bot.ledger,
-        store=bot.store,
-        index=bot.index,
-        clock=bot.clock,
+        ledger=bot.base.ledger,
+        store=bot.base.store,
+        index=bot.base.index,
+        clock=bot.base.clock,
         archive_after=timedelta(0),
         keep=timedelta(0),
     )
@@ -42,19 +42,19 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Wor
         card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
         open_ = await stage.ask("rpl_2", question="Deploy?", session="s2")
         await keeper.tidy()
-        assert (await bot.ledger.live(), await bot.ledger.archived()) == ([42, 100001], [])
+        assert (await bot.base.ledger.live(), await bot.ledger.archived()) == ([42, 100001], [])
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_1")
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
         await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
-        await stage.until(lambda: bot.delivery.lanes.length == 0)
+        await stage.until(lambda: bot.shown.lanes.length == 0)
         await keeper.tidy()
         await keeper.tidy()  # what is timeless goes once it was seen
-        assert (await bot.ledger.live(), await bot.ledger.archived()) == ([100001], [42])
+        assert (await bot.base.ledger.live(), await bot.ledger.archived()) == ([100001], [42])
 
         again = await stage.ask("rpl_3", question="Rotate once more?", session="s3", **ISSUE)
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-002"
-        assert await bot.ledger.archived() == []
+        assert await bot.base.ledger.archived() == []
         # The agent tells its old question again: the ledger knows it, though the storage does not any more.
         await stage.emit("rpl_1", session="s1", question="Rotate?", **ISSUE)
         await stage.ask("rpl_4", question="The one after that?", session="s4")
@@ -65,7 +65,7 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Wor
         assert (await stage.reply("rpl_2"))["response"] is False
         await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
         assert (await stage.reply("rpl_3"))["response"] is True
-        await stage.until(lambda: bot.delivery.lanes.length == 0)
+        await stage.until(lambda: bot.shown.lanes.length == 0)
     for words in ("Rotate?", "Deploy?", "Rotate once more?", "The one after that?"):
         assert len([shown for shown in stage.cards() if words in said(shown)]) == 1, words
     tokens = [reply["reply_token"] for reply in stage.producer.replies]

@@ -61,10 +61,10 @@ async def done(stage: World, *words: str) -> dict[str, Any]:
 async def archived(bot: Bot) -> None:
     """All that is over is in the archive."""
     await Upkeep(
-        ledger=bot.ledger,
-        store=bot.store,
-        index=bot.index,
-        clock=bot.clock,
+        ledger=bot.base.ledger,
+        store=bot.base.store,
+        index=bot.base.index,
+        clock=bot.base.clock,
         archive_after=timedelta(0),
         keep=None,
     ).tidy()
@@ -77,9 +77,9 @@ async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
     await stage.reply("rpl_done")
     await stage.says("state.changed", session="s_done", from_state="awaiting_input", to_state="thinking")
     await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
-    await stage.until(lambda: bot.delivery.lanes.length == 0)
+    await stage.until(lambda: bot.shown.lanes.length == 0)
     await archived(bot)
-    assert await bot.ledger.archived() == [42]
+    assert await bot.base.ledger.archived() == [42]
     await stage.emit("rpl_open", question="Open \0 then?", session="s_open")
     waiting = await stage.card("then?")
     assert (await beside(stage, "escalate", "CLR-100001-001", "too late")).code == 0
@@ -99,7 +99,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
     copy = stage.folder / "copy"
     stage.keep_in(places[source]())
     async with stage.bot() as bot:
-        before = bot.store.installation
+        before = bot.base.store.installation
         waiting, page = await used(stage, bot)
         told = await done(stage, "backup", str(copy))
         assert told["ledgers"] == 3
@@ -111,8 +111,8 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
 
     await stage.producer.up()
     async with stage.bot() as bot:
-        assert bot.store.installation == before
-        assert await bot.ledger.archived() == [42]
+        assert bot.base.store.installation == before
+        assert await bot.base.ledger.archived() == [42]
         assert (await stage.reply("rpl_way"))["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
         assert (await stage.workspace.click(ONCALL, page.channel, page.ts, label="Take")).ok
         await stage.now_says(page, f"<@{ONCALL}>")
@@ -125,7 +125,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-102"
         await stage.ask("rpl_other", question="And elsewhere?", session="s_other")
         assert len(stage.ledger(101_003)["clarifications"]) == 1
-        await stage.until(lambda: bot.delivery.lanes.length == 0)
+        await stage.until(lambda: bot.shown.lanes.length == 0)
     for words in ("Done before?", "then?", "On its way?"):
         assert len([card for card in stage.cards() if words in said(card)]) == 1, words
     tokens = [reply["reply_token"] for reply in stage.producer.replies]
@@ -159,7 +159,7 @@ async def test_restore_over_a_database_keeps_what_was_there_aside_and_says_where
 ) -> None:
     async with stage.bot() as bot:
         await stage.ask("rpl_2", question="Lost again?", session="sess_two")
-        before = bot.store.installation
+        before = bot.base.store.installation
     told = await beside(stage, "restore", str(stage.folder / "copy"), "--replace", "--copy")
     assert told.code == 0, told
     (aside,) = re.findall(r"is in the schema (before_restore_\w+) of the database", told.err)

@@ -75,7 +75,7 @@ async def test_first_versions_files_are_gone_on_from(stage: World) -> None:
         await stage.card("How many replicas?")
         fresh = await stage.ask("rpl_new", question="And now?", session="sess_new")
         assert "CLR-100010-001" in json.dumps(fresh.metadata)
-        assert (await bot.store.read("pragma user_version"))[0]["user_version"] == newest_version()
+        assert (await bot.base.store.read("pragma user_version"))[0]["user_version"] == newest_version()
     after = records(stage.folder)
     assert sorted(after) == sorted([*before, "CLR-100009-001", "CLR-100010-001"])
     assert after["CLR-42-001"] == before["CLR-42-001"]
@@ -108,11 +108,11 @@ async def test_first_versions_session_can_be_forgotten_once_the_storage_was_open
     upkeep = FileLedger(tmp_path / "ledgers")
     try:
         with pytest.raises(StorageError, match="start the bot once"):
-            forgetting.look(InFiles(upkeep, database), "sess_done")
+            forgetting.look(InFiles(upkeep.files, database), "sess_done")
         await (await Store.open(database)).close()
-        found = forgetting.look(InFiles(upkeep, database), "sess_done")
+        found = forgetting.look(InFiles(upkeep.files, database), "sess_done")
         assert found.ids == ["CLR-42-001"]
-        forgetting.forget(InFiles(upkeep, database), found)
+        forgetting.forget(InFiles(upkeep.files, database), found)
     finally:
         upkeep.close()
     assert "Rotate" not in json.dumps(records(tmp_path)["CLR-42-001"])

@@ -17,7 +17,7 @@ from tests.kit.world import World
 @asynccontextmanager
 async def erasing(bot: Bot) -> AsyncIterator[None]:
     """What a running bot does about what was forgotten."""
-    task = asyncio.create_task(bot.erasing.run())
+    task = asyncio.create_task(bot.shown.erasing.run())
     try:
         yield
     finally:

@@ -21,9 +21,12 @@ import pytest
 import structlog
 
 import bot.app
+import bot.base
+import bot.oncall.build
 import bot.oncall.feeds
 import bot.storage.sqlite
 from bot.app import Bot, files
+from bot.delivery.build import resume_when_back
 from bot.oncall.calendars import Shift, in_calendar
 from bot.settings.model import Settings
 from bot.storage.store import Store
@@ -83,12 +86,12 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         assert current.life is not None
         return current.life
 
-    patch.setattr(bot.app, "Renderer", lambda *_: renderer)
-    patch.setattr(bot.app, "SlackClient", lambda *_: Web(outer))
-    patch.setattr(bot.app, "Gateway", lambda *_: SlackGateway(outer, life().effect))
-    patch.setattr(bot.app, "Outside", lambda *_, **__: Pagers(outer, life().effect))
-    patch.setattr(bot.app, "People", lambda *_: Directory(outer))
-    patch.setattr(bot.app, "AccessControl", lambda **_: Gate(outer))
+    patch.setattr(bot.base, "Renderer", lambda *_: renderer)
+    patch.setattr(bot.base, "SlackClient", lambda *_: Web(outer))
+    patch.setattr(bot.base, "Gateway", lambda *_: SlackGateway(outer, life().effect))
+    patch.setattr(bot.oncall.build, "Outside", lambda *_, **__: Pagers(outer, life().effect))
+    patch.setattr(bot.base, "People", lambda *_: Directory(outer))
+    patch.setattr(bot.oncall.build, "AccessControl", lambda **_: Gate(outer))
     patch.setattr(
         bot.oncall.feeds,
         "HttpClient",
@@ -147,22 +150,29 @@ class Life:
         self.bot = bot = Bot(setting.settings, store, ledger, setting.clock, random.Random(1))  # noqa: S311
         self._replace = ledger._replace
         ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
-        found = await scan(bot.ledger)
+        found = await scan(bot.base.ledger)
         for summary in found.records:
-            bot.index.put(summary)
+            bot.base.index.put(summary)
             bot.monitoring.record_changed(summary)
-        self.commands = bot._commands(bot._digests())
+        self.commands = bot.slack.commands.commands
         self.parts: list[asyncio.Task[None]] = []
         await self.do(self._begin(found.records))
 
     async def _begin(self, summaries: list[Clarification]) -> None:
         bot = self.bot
-        await bot.delivery.restore()
-        await bot.replies.restore(bot.index)
-        await bot.pager.restore()
+        await bot.shown.delivery.restore()
+        await bot.told.replies.restore(bot.base.index)
+        await bot.oncall.pager.restore()
         for summary in summaries:
-            bot.nudges.record_changed(summary)
-        for part in (bot.delivery, bot.nudges, bot.pager, bot.monitoring, bot.feeds):
+            bot.shown.nudges.record_changed(summary)
+        self.parts.append(asyncio.create_task(resume_when_back(bot.base.availability, bot.shown.lanes)))
+        for part in (
+            bot.shown.delivery,
+            bot.shown.nudges,
+            bot.oncall.pager,
+            bot.monitoring,
+            bot.oncall.feeds,
+        ):
             self.parts.append(asyncio.create_task(part.run()))
 
     @property
@@ -174,7 +184,7 @@ class Life:
         for part in self.parts:
             if part.done() and not part.cancelled():
                 part.result()
-        if (lanes := self.bot.delivery.lanes.failed).done():
+        if (lanes := self.bot.shown.lanes.failed).done():
             lanes.result()
 
     def effect(self) -> None:
@@ -220,8 +230,8 @@ class Life:
         for part in self.parts:
             part.cancel()
         await asyncio.gather(*self.parts, return_exceptions=True)
-        await self.bot.replies.close()
-        await self.bot.delivery.lanes.close()
+        await self.bot.told.replies.outbox.close()
+        await self.bot.shown.lanes.close()
         await self.store.close()
         self.die()
 

@@ -183,7 +183,7 @@ class World:
             await asyncio.sleep(23 * MINUTE)
             life = await self._there()
             for policy in POLICIES:
-                users = await life.do(life.bot.roster.on_call(policy.name))
+                users = await life.do(life.bot.board.roster.on_call(policy.name))
                 if users is not None:
                     self.story.told.append(Told(self._loop.time(), policy.name, users))
 
@@ -230,7 +230,7 @@ class World:
         """The numbers and ends of the overrides of a policy for somebody."""
         while True:
             life = await self._there()
-            found = await life.do(life.bot.roster.swaps())
+            found = await life.do(life.bot.board.roster.swaps())
             if found is not None:
                 mine = [each for each in found if (each.policy, each.user) == (swap.policy, swap.user)]
                 return [(each.number, each.until.timestamp()) for each in mine]
@@ -279,7 +279,7 @@ class World:
             agent=question.agent,
         )
         ask = ask_of(question, number, self.clock.now())
-        return (await life.bot.router.open(question.issue, ask)).record
+        return (await life.bot.base.router.open(question.issue, ask)).record
 
     async def _press(self, clarification: str, user: str, verb: str, after: float = 0.0) -> None:
         """A control of its card, until something comes of it."""
@@ -295,12 +295,12 @@ class World:
             self.story.card_acts.append(act)
 
     async def _pressed(self, life: Life, clarification: str, user: str, verb: str) -> Reaction:
-        record = await life.bot.answering.find(clarification)
+        record = await life.bot.slack.answering.find(clarification)
         arg = {"over": "over", "accept": version_of(record.asked), "reject": version_of(record.asked)}
         press = Press(
             "take" if verb == "over" else cast("Verb", verb), record.id, record.round, arg.get(verb, "")
         )
-        return await life.bot.answering.press(press, Person(TEAM, user), Place("C0LONE"))
+        return await life.bot.slack.answering.press(press, Person(TEAM, user), Place("C0LONE"))
 
     async def _answer(self, clarification: str, user: str) -> Clarification | None:
         """None: somebody was first, or it is closed."""
@@ -312,7 +312,7 @@ class World:
             life = await self._there()
             who, at = Decider(f"user:slack/{TEAM}/{user}", "slack", TEAM, user), self.clock.now()
             try:
-                record = await life.do(life.bot.router.answer(clarification, read, who, at))
+                record = await life.do(life.bot.base.router.answer(clarification, read, who, at))
             except NotOpen:
                 return None
             if record is not None:
@@ -323,7 +323,7 @@ class World:
             life, at = await self._there(), self.clock.now()
             who = Decider("user:slack/T/U", "slack", TEAM, "U0ANSWERER")
             try:
-                done = life.bot.router.resolve(
+                done = life.bot.base.router.resolve(
                     clarification, lambda r: from_text(r.asked, "Done."), "Done.", who, at
                 )
                 if await life.do(done) is not None:
@@ -335,7 +335,7 @@ class World:
         await asyncio.sleep(after)
         life = await self._there()
         try:
-            await life.do(life.bot.router.escalate(record.id, "by hand"))
+            await life.do(life.bot.base.router.escalate(record.id, "by hand"))
         except NotOpen:
             return
 
@@ -372,9 +372,9 @@ class World:
         person = Person(TEAM, user)
         if verb == "hand":
             to = PEOPLE[int(self.plan.draw("to", page, user) * len(PEOPLE))]
-            reaction = await life.do(life.bot.page_actions.submit_hand(press, to, person))
+            reaction = await life.do(life.bot.oncall.page_actions.submit_hand(press, to, person))
         else:
-            reaction = await life.do(life.bot.page_actions.press(press, person))
+            reaction = await life.do(life.bot.oncall.page_actions.press(press, person))
         confirmed = isinstance(reaction, Tell) and _DONE[verb] in reaction.text
         self.story.acts.append(Act(began, self._loop.time(), user, verb, page, confirmed))
         if verb == "take" and confirmed and self.plan.draw("then", page, user) < 0.5:
@@ -383,7 +383,7 @@ class World:
 
     async def _answer_page(self, life: Life, user: str, page: int) -> None:
         """Of what the page is about, answer what is not meant to stay unanswered."""
-        for incident in await life.do(life.bot.incidents.of_page(page)) or ():
+        for incident in await life.do(life.bot.board.incidents.of_page(page)) or ():
             question = self._by_id.get(incident.clarification or "")
             if not incident.is_open or question is None or question.fate == "never":
                 continue

@@ -67,13 +67,12 @@ async def _listen(kind: str, api_url: str, folder: Path, stop: asyncio.Event) ->
     socket = SlackSocket(
         web=web,
         app_token=APP_TOKEN,
-        dispatch=dispatch,
         clock=clock,
         jitter=lambda: 0.5,
         availability=Availability(clock),
         counted=counted,
     )
-    await socket.start()
+    await socket.start(dispatch)
     await stop.wait()
     await socket.stop()
 

@@ -254,7 +254,7 @@ class _Works:
         return Holder(user=f"U{turn % 10}", team="T1", at=datetime.now(UTC))
 
     async def replace(self, id: str, begin: float, end: float) -> dict[str, Any]:  # noqa: A002
-        content = self._ledger.path(parse_id(id)[0]).read_bytes()
+        content = self._ledger.files.path(parse_id(id)[0]).read_bytes()
         path = self._folder / f"floor-{self._name}.json"
         done = 0
         await asyncio.sleep(begin - time.monotonic())

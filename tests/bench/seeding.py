@@ -53,18 +53,18 @@ async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
     storage, template = folder / "clarify.db", _closed(past.size)
     await _begun(storage)
     kept = FileLedger(ledgers)
-    seals = Seals(kept.private)
+    seals = Seals(kept.files.private)
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
             _write(ledgers, seals.asked(record))
-            kept.numbers.give_out(record.issue_number)
+            kept.files.numbers.give_out(record.issue_number)
             _remember(db, record, final=False)
             _show(workspace, record)  # what is archived is not looked for
         for number in range(past.archived):
             record = _archived(_FIRST_ARCHIVED + number, past.open + number, template)
             _write(archive, record)
-            kept.numbers.give_out(record.issue_number)
+            kept.files.numbers.give_out(record.issue_number)
             _remember(db, record, final=True)
     db.close()
     kept.close()

@@ -199,7 +199,7 @@ class World:
         return text if self.database is None else on_database(text)
 
     async def _takes_clicks(self, bot: Bot, watch: asyncio.Task[Any]) -> None:
-        ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.ready.wait())
+        ready: asyncio.Task[Any] = asyncio.create_task(bot.slack.app.ready.wait())
         done, _ = await asyncio.wait({watch, ready}, timeout=20, return_when=asyncio.FIRST_COMPLETED)
         assert done, "the bot was not ready within 20 s"
         for task in done:
@@ -294,9 +294,9 @@ class World:
     def _knows_ledgers(self, bot: Bot) -> bool:
         for issue in self.issues():
             for record in filter(None, map(parse, self.ledger(issue)["clarifications"])):
-                if bot.ledger.is_tampered_now(record):
+                if bot.base.ledger.seals.is_tampered(record):
                     continue  # nothing follows from it
-                kept, known = record, bot.index.get(record.id)
+                kept, known = record, bot.base.index.get(record.id)
                 if digest_of(kept) != digest_of(known) if known is not None else kept.needs_something:
                     return False
         return True
@@ -304,7 +304,7 @@ class World:
     @property
     def routers(self) -> list[Router]:
         """Those of the bots that run."""
-        return [bot.router for bot in self.bots]
+        return [bot.base.router for bot in self.bots]
 
     async def connected(self) -> None:
         """Returns once the workspace has a connection that it can send clicks over."""
@@ -371,8 +371,8 @@ class _Hearing:
 
     def __init__(self, bot: Bot) -> None:
         self._heard = set[str]()
-        self._news = bot.store.news
-        bot.store.news = self._listen  # type: ignore[method-assign]
+        self._news = bot.base.store.news
+        bot.base.store.news = self._listen  # type: ignore[method-assign]
 
     async def _listen(self) -> AsyncGenerator[list[News] | None]:
         async with aclosing(self._news()) as told:
@@ -384,7 +384,7 @@ class _Hearing:
         """Returns once it has acted on all that `other` has told by now."""
         word = f"user {secrets.token_hex(4)}"
         while word not in self._heard:
-            await other.store.tell(
+            await other.base.store.tell(
                 "people", word
             )  # again: what was told before it listened is not told in words
             with suppress(TimeoutError):

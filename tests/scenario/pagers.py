@@ -95,8 +95,8 @@ class Night(World):
 
     async def later(self, bot: Bot, **delta: float) -> None:
         """Time passes, once all that is under way has landed: it would be late otherwise."""
-        await bot.messages.in_flight.settled()
-        await until(lambda: bot.pages.next_look() is None)
+        await bot.board.messages.in_flight.settled()
+        await until(lambda: bot.board.pages.next_look() is None)
         self.clock.leap(timedelta(**delta))
 
     async def escalate(self, clarification: str = FIRST) -> None:

@@ -209,8 +209,8 @@ async def test_expired_answer_serves_while_slack_tells_nothing_newer(
     monkeypatch.setattr(access, "LOOK_UPS", 0.8)  # as in life
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
-        assert await bot.people.group(PLATFORM) == {ONCALL, ADE}
-        await bot.people.profile(ADE)
+        assert await bot.base.people.group(PLATFORM) == {ONCALL, ADE}
+        await bot.base.people.profile(ADE)
         monkeypatch.setattr(directory, "_KEEP", 0.0)  # all of it is out of date
         stage.workspace.faults.add(method, fault, times=100)
         assert (await stage.workspace.click(ADE, AGENTS, card.ts, label="Yes")).ok
@@ -224,9 +224,9 @@ async def test_nobody_is_refused_on_what_slack_said_long_ago(
 ) -> None:
     async with stage.bot(config(stage.producer.url, answerers=(PLATFORM,))) as bot:
         card = await stage.ask()
-        assert FOLAKE not in await bot.people.group(PLATFORM)
+        assert FOLAKE not in await bot.base.people.group(PLATFORM)
         monkeypatch.setattr(directory, "_KEEP", 0.0)
-        bot.people._again = 0.0
+        bot.base.people._again = 0.0
         stage.workspace.faults.add("usergroups.users.list", "429:60", times=100)
         stage.slack_waits()
         assert not (await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")).ok

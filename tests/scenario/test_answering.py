@@ -203,15 +203,15 @@ async def test_channel_with_a_new_id_keeps_its_threads(stage: World) -> None:
     async with stage.bot() as bot:
         await stage.emit("rpl_1")
         card = await stage.card("Shall I go on?")
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         stage.workspace.emit(
             {"type": "channel_id_changed", "old_channel_id": AGENTS, "new_channel_id": "C0NEW"}
         )
         await stage.until(
             lambda: any(ack.payload_type == "channel_id_changed" for ack in stage.workspace.acks)
         )
-        assert (await bot.store.read("select channel, thread_ts from sessions"))[0]["channel"] == "C0NEW"
-        assert (await bot.store.read("select channel, ts from messages"))[0]["ts"] == card.ts
+        assert (await bot.base.store.read("select channel, thread_ts from sessions"))[0]["channel"] == "C0NEW"
+        assert (await bot.base.store.read("select channel, ts from messages"))[0]["ts"] == card.ts
 
 
 def hosts(count: int, more: int = 0) -> list[dict[str, str]]:

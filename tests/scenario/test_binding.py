@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from httpx import ASGITransport, AsyncClient
 
-import bot.app
+import bot.base
 from bot.check import check_machine
 from bot.demo.producer import DemoProducer
 from bot.views.render import Renderer
@@ -83,8 +83,8 @@ async def test_post_in_doubt_is_not_taken_for_another_installations_card_of_the_
         async with anew.bot() as running:
             stage.workspace.faults.add("chat.postMessage", "drop")
             new = await anew.ask("rpl_2", question="Start the tests?")
-            await running.messages.in_flight.settled()
-            row = await running.messages.get("card:CLR-100001-001:1")
+            await running.board.messages.in_flight.settled()
+            row = await running.board.messages.get("card:CLR-100001-001:1")
             assert row is not None
             assert row.ts == new.ts != old.ts
 
@@ -96,7 +96,7 @@ async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_i
 ) -> None:
     """Slack took the post, its answer was lost, and the history cannot be read: the press is what tells."""
     if earlier:
-        monkeypatch.setattr(bot.app, "Renderer", lambda _: Renderer())
+        monkeypatch.setattr(bot.base, "Renderer", lambda _: Renderer())
     async with stage.bot() as running:
         stage.workspace.faults.add("chat.postMessage", "accept_then_drop")
         stage.workspace.faults.add("conversations.history", "refuse:internal_error", times=10_000)
@@ -105,7 +105,7 @@ async def test_press_on_a_card_whose_post_is_in_doubt_counts_and_says_where_it_i
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply())["response"] is True
         await stage.now_says(card, f"<@{FOLAKE}>")
-        row = await running.messages.get("card:CLR-100001-001:1")
+        row = await running.board.messages.get("card:CLR-100001-001:1")
         assert row is not None
         assert row.ts == card.ts
         assert stage.calls("chat.postMessage", ok=False) == 1
@@ -122,7 +122,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         other.bot(),
         stage.bot() as running,
     ):
-        told = await until(lambda: running.slack.other_bots)
+        told = await until(lambda: running.slack.app.other_bots)
         assert "another bot is connected to the same Slack app" in told
         async with AsyncClient(
             transport=ASGITransport(running.http_app(Limits.within(1024))), base_url="http://127.0.0.1"
@@ -131,7 +131,7 @@ async def test_second_bot_on_the_app_is_said_where_operators_look(tmp_path: Path
         assert answer.status_code == 200
         assert [each["name"] for each in answer.json()["degraded"]] == ["slack app"]
         told = await until(
-            lambda: next((s for s in check_machine(running.settings) if s.subject == "slack app"), None)
+            lambda: next((s for s in check_machine(running.base.settings) if s.subject == "slack app"), None)
         )
         assert not told.ok
         assert "another bot" in told.text
@@ -179,7 +179,7 @@ async def test_controls_of_an_earlier_release_count_on_messages_that_are_known_a
     """Their payloads name no installation."""
     async with elsewhere(stage) as other:
         with monkeypatch.context() as earlier:
-            earlier.setattr(bot.app, "Renderer", lambda _: Renderer())
+            earlier.setattr(bot.base, "Renderer", lambda _: Renderer())
             async with stage.bot():
                 ours = await stage.ask("rpl_1", question="Delete the backups?")
                 await stage.ask("rpl_3", question="Restart?", session="sess_three")

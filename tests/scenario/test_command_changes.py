@@ -275,7 +275,7 @@ async def test_row_of_an_old_list_says_who_answered_meanwhile(stage: World) -> N
 
 async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: World) -> None:
     async with stage.bot() as bot:
-        expected = await ask_many(stage, bot.index, 45)
+        expected = await ask_many(stage, bot.base.index, 45)
         listed = await command(stage, "")
         assert "Open questions: 45" in words(listed)
         before = stage.calls("response_url")  # a slow list comes that way itself
@@ -295,7 +295,7 @@ async def test_forty_five_are_paged_through_in_one_message_by_time_left(stage: W
 
 async def test_list_that_got_shorter_turns_to_its_last_page(stage: World) -> None:
     async with stage.bot() as bot:
-        expected = await ask_many(stage, bot.index, 9)
+        expected = await ask_many(stage, bot.base.index, 9)
         listed = await command(stage, "#42", ADE, direct(stage, ADE))
         await command(stage, f"answer {expected[0]} yes", FOLAKE)
         other = await command(stage, "mine", FOLAKE)

@@ -92,7 +92,7 @@ def mail(stage: Night, user: str) -> str:
 async def read(bot: Bot, clause: str = "digest <> ''") -> None:
     """Returns once the bot has kept what the feed says."""
     async with asyncio.timeout(60):
-        while not await bot.store.read(f"select 1 from feeds where {clause}"):  # noqa: ASYNC110, S608
+        while not await bot.base.store.read(f"select 1 from feeds where {clause}"):  # noqa: ASYNC110, S608
             await asyncio.sleep(0.003)
 
 
@@ -309,7 +309,7 @@ async def test_p6_group_of_guests_leaves_the_page_to_the_next_step(stage: Night)
 
 async def test_p6_person_who_was_handed_the_turn_and_made_a_guest_since_is_passed_over(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
-        await bot.roster.hand("platform", ADE, stage.clock.now() + 9 * HOUR, by=ONCALL)
+        await bot.board.roster.hand("platform", ADE, stage.clock.now() + 9 * HOUR, by=ONCALL)
         stage.workspace.change_user(ADE, is_restricted=True)
         await stage.heard("user_change")
         await asked_and_paged(stage)

@@ -114,7 +114,9 @@ async def test_of_two_who_take_it_at_once_one_has_it_and_the_other_is_told(stage
         card = await hand_over(stage)
         page = await stage.live(REASON, wants=ALL)
         for bot in stage.bots:
-            await bot.messages.in_flight.settled()  # the card's place is stored: its thread can hear of it
+            await (
+                bot.board.messages.in_flight.settled()
+            )  # the card's place is stored: its thread can hear of it
         await asyncio.gather(stage.press(card, "Take", FOLAKE), stage.press(page, "Take", ONCALL))
         taken = await stage.becomes(card, "Claimed by", without=ALL)
         winner, other = (FOLAKE, ONCALL) if f"Claimed by <@{FOLAKE}>" in taken.text else (ONCALL, FOLAKE)

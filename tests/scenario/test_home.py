@@ -163,7 +163,7 @@ async def test_home_is_brought_up_to_date_by_a_control_of_another_release_but_no
         text = {"type": "plain_text", "text": "Old"}
         button = {"type": "button", "action_id": "home.old.1", "value": "0|old", "text": text}
         view = {"type": "home", "blocks": [{"type": "actions", "elements": [button]}]}
-        await bot.web.views_publish(user_id=ADE, view=view)
+        await bot.base.web.views_publish(user_id=ADE, view=view)
         await stage.workspace.open_home(FOLAKE, "messages")
 
         assert (await stage.workspace.press_home(ADE, "Old")).ok

@@ -117,7 +117,7 @@ async def test_before_it_is_ready_slack_is_answered_but_nothing_taken(stage: Wor
         assert not (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
         assert stage.workspace.acks[-1].status == 503
         stage.workspace.faults.clear()
-        await asyncio.wait_for(asyncio.gather(*(each.slack.ready.wait() for each in stage.bots)), 60)
+        await asyncio.wait_for(asyncio.gather(*(each.slack.app.ready.wait() for each in stage.bots)), 60)
         assert (await stage.workspace.command(ADE, AGENTS, "/clarify", "help")).ok
 
 

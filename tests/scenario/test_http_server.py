@@ -31,7 +31,7 @@ async def test_bot_is_ready_while_one_agent_is_away_and_says_which(stage: World)
     async with stage.bot(config(stage.producer.url, more=AWAY)) as bot:
         # Of producers the bot knows that leads: it is connected with them.
         async with httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
-            await stage.until(lambda: bot.producers.status()["planner"]["connected"])
+            await stage.until(lambda: bot.told.producers.status()["planner"]["connected"])
             answer = await client.get("/readyz")
             live = await client.get("/livez")
         await stage.ask()  # and it works
@@ -61,7 +61,7 @@ async def test_notices_of_the_database_that_do_not_get_through_are_told(
     monkeypatch.setattr(postgres, "_listening", partial(Swallowed.connect, autocommit=True))
     stage.keep_in(postgres_server.new())
     async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
-        await until(lambda: bot.store.polls)
+        await until(lambda: bot.base.store.polls)
         answer = await client.get("/readyz")
     assert answer.status_code == 200
     (told,) = [each for each in answer.json()["degraded"] if each["name"] == "database notices"]
@@ -87,7 +87,7 @@ async def test_address_at_which_no_notices_can_be_heard_is_told_and_all_goes_on(
     assert found in told.text
     assert told.ok is not away
     async with stage.bot() as bot, httpx.AsyncClient(base_url=own_url_of(bot), trust_env=False) as client:
-        await until(lambda: bot.store.polls)
+        await until(lambda: bot.base.store.polls)
         answer = await client.get("/readyz")
         assert [each["name"] for each in answer.json()["degraded"]] == ["database notices"]
         await stage.ask()

@@ -367,7 +367,7 @@ async def test_approvals_that_differ_in_what_is_redacted_are_not_joined(stage: W
 async def test_call_that_is_cancelled_at_its_first_wait_was_asked(stage: World) -> None:
     async with stage.bot() as bot:
         asking = asyncio.ensure_future(
-            bot.questions.ask(NewQuestion(question="At once?"), Speaker("local"), repeats=True)
+            bot.told.questions.ask(NewQuestion(question="At once?"), Speaker("local"), repeats=True)
         )
         await asyncio.sleep(0)
         asking.cancel()

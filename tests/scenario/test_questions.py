@@ -658,7 +658,7 @@ async def test_forgotten_question_is_gone_also_for_who_waits(stage: World) -> No
         other = await asker.ask(question="And this?", session="s")
         await stage.card("Still there?")
         waiting = asyncio.create_task(http.get(f"/questions/{asked['id']}", params={"wait": 55}))
-        await until(lambda: any(asked["id"] in each.questions._waiting for each in stage.bots))
+        await until(lambda: any(asked["id"] in each.told.questions._waiting for each in stage.bots))
         began = time.monotonic()
         forgotten = await beside(stage, "forget", asked["id"], "--abandon", "-y")
         assert forgotten.code == 0, forgotten.err
@@ -723,7 +723,7 @@ async def test_list_reads_each_ledger_once_and_shows_no_arguments(
         assert len(stage.issues()) > 1
         read: list[int] = []
         for each in stage.bots:
-            monkeypatch.setattr(each.questions, "_ledger", Counted(each.ledger, read))
+            monkeypatch.setattr(each.told.questions, "_ledger", Counted(each.base.ledger, read))
         (page,) = await listed(asker, session="s")
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}

@@ -219,7 +219,7 @@ async def test_strangers_file_where_a_ledger_is_to_be_is_set_aside_and_the_quest
 async def eventually_paged(bot: Bot, keys: list[str]) -> None:
     """Returns once there is an incident of each, and of nothing else; in a storm several share a page."""
     async with asyncio.timeout(30):
-        while len(rows := await bot.store.read("select key from incidents")) < len(keys):  # noqa: ASYNC110 - the storage tells nobody
+        while len(rows := await bot.base.store.read("select key from incidents")) < len(keys):  # noqa: ASYNC110 - the storage tells nobody
             await asyncio.sleep(0.02)
     assert sorted(row["key"] for row in rows) == sorted(keys)
 
@@ -382,7 +382,7 @@ async def test_p5_token_of_a_consent_is_worth_nothing_in_another_record(stage: W
 async def test_question_of_an_earlier_release_goes_on_and_its_card_stays_as_it_is(stage: World) -> None:
     async with stage.bot() as bot:
         card = await confirm(stage)
-        await bot.store.run("delete from counters where name = 'marks questions'")
+        await bot.base.store.run("delete from counters where name = 'marks questions'")
     ledger = stage.ledger(100001)
     del ledger["clarifications"][0]["aaep"]["questionSeal"]
     stage.write_ledger(100001, ledger)
@@ -432,7 +432,7 @@ async def test_p1_event_that_comes_while_the_database_is_locked_is_shown_later(s
         first = await stage.ask("rpl_1")
         with database_locked(stage):
             await stage.producer.emit(question("rpl_2", session="sess_two", question="And now?"))
-            await until(lambda: bot.producers.status()["planner"]["backlog"] == 1)
+            await until(lambda: bot.told.producers.status()["planner"]["backlog"] == 1)
             assert len(stage.cards()) == 1
         await stage.card("And now?")
         await stage.workspace.click(FOLAKE, AGENTS, first.ts, label="Yes")

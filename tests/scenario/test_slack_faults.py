@@ -25,7 +25,7 @@ async def test_p2_post_that_was_accepted_with_its_response_lost_is_one_card(stag
     async with stage.bot() as bot:
         stage.workspace.faults.add("chat.postMessage", fault)
         card = await stage.ask()
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply()
         await stage.now_says(card, f"<@{FOLAKE}>")
@@ -62,7 +62,7 @@ async def test_p2_post_of_unknown_outcome_is_looked_up_though_its_question_was_w
         asked = (await http.post("/questions", json={"question": "Still needed?", "kind": "yes_no"})).json()
         await stage.until(lambda: stage.calls("chat.postMessage", ok=False))
         assert (await http.delete(f"/questions/{asked['id']}")).status_code == 200
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         await stage.until(lambda: not any(map(controls, stage.cards())))
         await http.post("/questions", json={"question": "And this?"})
         await stage.card("And this?")
@@ -166,7 +166,7 @@ async def test_p10_replies_made_while_the_socket_was_down_are_answers_when_it_is
         await stage.workspace.post(ADE, AGENTS, "yes", thread_ts=card.ts)
         assert (await stage.reply())["response"] is True
         assert stage.workspace.link.refused_upgrades == 2
-        assert bot.slack.connected
+        assert bot.slack.app.connected
 
 
 async def test_p10_reply_given_in_time_before_an_outage_wins_over_the_timer(tmp_path: Path) -> None:

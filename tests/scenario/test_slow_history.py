@@ -73,7 +73,7 @@ async def test_p10_talk_and_late_replies_found_after_the_click_are_not_made_answ
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             await stage.reply()
             stage.workspace.faults.clear()
-            await asyncio.wait_for(bot.backfill.caught_up(), 60)
+            await asyncio.wait_for(bot.catch_up.done.wait(), 60)
         assert not [m for m in stage.workspace.thread(AGENTS, card.ts) if "in time" in m.text]
         assert not stage.workspace.ephemerals(ADE)
 
@@ -142,7 +142,7 @@ async def test_p10_readyz_says_that_the_history_is_limited(tmp_path: Path) -> No
     async with scene(tmp_path, clock=clock) as stage:
         await asked_then_away(stage)
         async with stage.bot() as bot:
-            await until(lambda: bot.backfill.trouble)
+            await until(lambda: bot.slack.backfill.trouble)
             assert bot._http is not None
             status, body = await get(f"{bot._http.url}/readyz")
         degraded = {each["name"]: each["why"] for each in json.loads(body)["degraded"]}

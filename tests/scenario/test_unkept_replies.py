@@ -57,7 +57,7 @@ async def test_p10_reply_that_could_not_be_kept_is_found_when_the_storage_is_bac
     async with running(stage, mode) as bot:
         stage.slack_waits(0.5)
         card = await stage.ask()
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         with storage_busy(stage):
             await stage.workspace.post(ADE, AGENTS, "no", thread_ts=card.ts)
             told = await stage.whisper(ADE, "could not be saved")
@@ -73,7 +73,7 @@ async def test_p10_reply_found_after_somebody_else_answered_is_told(stage: World
     async with running(stage, mode) as bot:
         stage.slack_waits(0.5)
         first = await stage.ask("rpl_1")
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         with storage_busy(stage):
             await stage.workspace.post(ADE, AGENTS, "no", thread_ts=first.ts)
             await refused_for_good(stage)
@@ -89,7 +89,7 @@ async def test_talk_that_could_not_be_kept_gets_no_word(stage: World) -> None:
     stage.slack_waits(0.5)
     async with stage.bot() as bot:
         card = await stage.ask()
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         with storage_busy(stage):
             await stage.workspace.post(ADE, AGENTS, "note: lunch?", thread_ts=card.ts)
             elsewhere = await stage.workspace.post(ADE, AGENTS, "lunch?")

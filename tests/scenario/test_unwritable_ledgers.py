@@ -28,9 +28,9 @@ SPEED = 10
 HOLDER = """
 import sys
 from pathlib import Path
-from core.ledger import FileLedger
+from core.ledgerfiles import LedgerFiles
 
-with FileLedger(Path(sys.argv[1]))._locks.hold(int(sys.argv[2]), 5):
+with LedgerFiles(Path(sys.argv[1])).hold(int(sys.argv[2]), 5):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -188,12 +188,12 @@ async def test_disk_that_is_mounted_after_the_start_brings_its_questions_back(st
         run = stage.bot()
         bot = await run.__aenter__()
         try:
-            assert [summary.id for summary in bot.index] == []
+            assert [summary.id for summary in bot.base.index] == []
         except BaseException:
             await run.__aexit__(None, None, None)
             raise
     try:
-        await until(lambda: [summary.id for summary in bot.index] == ["CLR-42-001"])
+        await until(lambda: [summary.id for summary in bot.base.index] == ["CLR-42-001"])
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply("rpl_1"))["response"] is True
     finally:
@@ -240,7 +240,7 @@ async def test_p1_what_waited_when_the_bot_was_stopped_is_told_once(
             await stage.emit("rpl_2", session="sess_two", question="Sell the boat?", **IN_42)
             head, _ = await thread_in_fallback(stage, "Sell the boat?")
         async with stage.bot() as bot:
-            await until(lambda: bot.ledger_outage.overdue() is not None)
+            await until(lambda: bot.told.ledger_outage.overdue() is not None)
             await stage.emit("rpl_3", session="sess_two", question="Buy a car?", **IN_42)
             later = await stage.message("Buy a car?", FALLBACK)
             assert later.thread_ts == head.ts

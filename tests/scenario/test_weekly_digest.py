@@ -138,11 +138,11 @@ async def test_one_that_was_due_while_no_bot_ran_is_a_day_late_at_most(
         if count:
             told = said(await posted(stage, 1))
             assert f"*Asked*: {int(weeks == 0)} (" in told, "of the week that it is about"
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
         await stage.later(bot, minutes=30)
     async with stage.bot(text(stage)) as bot:
         await stage.later(bot, hours=1)
-        await bot.messages.in_flight.settled()
+        await bot.board.messages.in_flight.settled()
     assert len(digests(stage)) == count
 
 
@@ -153,6 +153,6 @@ async def test_what_its_channel_may_see_goes_nowhere_else(stage: Night) -> None:
         await stage.later(bot, minutes=31)
         tried = lambda: any(call.outcome == "is_archived" for call in stage.workspace.calls)  # noqa: E731
         await stage.until(tried)
-        await stage.until(lambda: bot.delivery.lanes.length == 0)
-        await bot.messages.in_flight.settled()
+        await stage.until(lambda: bot.shown.lanes.length == 0)
+        await bot.board.messages.in_flight.settled()
     assert [channel for channel in stage.workspace.state.channels if digests(stage, channel)] == []

@@ -128,7 +128,7 @@ async def early(acting: Coroutine[Any, Any, Outcome], stage: World, patch: pytes
 
     with patch.context() as only:
         for bot in stage.bots:
-            only.setattr(bot.ledger, "transact", partial(held, bot.ledger.transact))
+            only.setattr(bot.base.ledger, "transact", partial(held, bot.ledger.transact))
         task = asyncio.create_task(acting)
         done, _ = await asyncio.wait({task}, timeout=0.3)  # what reads is acknowledged by then
         let.set()

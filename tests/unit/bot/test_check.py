@@ -16,20 +16,14 @@ from filelock import FileLock
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from bot.check import (
-    EMAIL_SCOPE,
-    NEEDED_SCOPES,
-    PICTURE_SCOPE,
-    CheckResult,
-    check_all,
-    check_feeds,
-    check_machine,
-    check_producers,
-    check_slack,
-    lines,
-)
+from bot.check import check_all, check_machine
+from bot.checks import CheckResult
 from bot.cli.app import app
 from bot.demo.producer import DemoProducer
+from bot.oncall.feeds import check_feeds
+from bot.people.check import EMAIL_SCOPE, NEEDED_SCOPES, PICTURE_SCOPE, check_slack, slack_client
+from bot.people.directory import People
+from bot.producers.check import check_producers
 from bot.settings.load import parse_settings, prepare_folders
 from bot.settings.model import HttpSettings, Settings
 from bot.workspace import Workspace
@@ -290,7 +284,7 @@ async def test_check_only_notes_that_pictures_cannot_be_sent(
     tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {"files:write"}
     assert await wrong(configure()) == []
     (found,) = [each async for each in check_slack(configure()) if each.subject == "SLACK_BOT_TOKEN scopes"]
-    assert list(lines(found)) == [
+    assert list(found.lines) == [
         "✓ ok     SLACK_BOT_TOKEN scopes: all 11 required, but not files:write: “digest png” cannot send a picture",
         "           → for pictures add files:write and reinstall the app",
     ]
@@ -483,7 +477,7 @@ async def test_check_tells_once_of_what_slack_does_not_know_with_id_and_lines(
 ) -> None:
     environ = {"SLACK_API_URL": workspace.api_url, "SLACK_BOT_TOKEN": BOT_TOKEN, "SLACK_APP_TOKEN": APP_TOKEN}
     settings = parse_settings(UNKNOWN, file=tmp_path / "clarify.toml", environ=environ)
-    said = [next(lines(finding)) async for finding in check_slack(settings)]
+    said = [next(finding.lines) async for finding in check_slack(settings)]
     assert [line.removeprefix("✗ wrong  ") for line in said if line.startswith("✗")] == [
         "clarify.toml:6: routes[0].channel: C0NOPE: Slack says channel_not_found (also on_call[0].steps in line 23)",
         "clarify.toml:9: routes[0].answerers: U0NOBODY: Slack says user_not_found (also routes[1].answerers in line 15)",
@@ -617,7 +611,7 @@ async def test_check_knows_what_slacks_secrets_look_like(
     tmp_path: Path, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, secret: str, fits: bool
 ) -> None:
     configured = over_http(tmp_path, workspace.api_url, secret)
-    monkeypatch.setattr("bot.check.SLACK_API_URL", configured.slack_api_url)
+    monkeypatch.setattr("bot.people.check.SLACK_API_URL", configured.slack_api_url)
     (finding,) = [each async for each in check_slack(configured) if each.subject == "SLACK_SIGNING_SECRET"]
     assert finding.ok is fits
     assert bool(finding.fix) is not fits
@@ -697,7 +691,8 @@ class Feed:
 
 async def of_feeds(configure: Configure, feed: Feed, more: str = "") -> list[CheckResult]:
     settings = configure(PLATFORM_FEED + more, environ={"FEED": f"{feed.url}/secret.ics"})
-    found = [each async for each in check_feeds(settings)]
+    people = People(slack_client(settings.slack_api_url, settings.secrets.bot_token))
+    found = [each async for each in check_feeds(settings, people)]
     assert all(each.fix for each in found if not each.ok)
     assert "secret" not in repr(found)
     return found

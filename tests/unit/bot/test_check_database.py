@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from bot.check import CheckResult, _database
+from bot.check import check_connections
+from bot.checks import CheckResult
+from bot.storage.postgres import check
 from bot.storage.store import Store
 from tests.kit.databases import Server
 
@@ -32,7 +34,8 @@ def run(url: str, *statements: str) -> None:
 
 
 def found(url: str) -> list[CheckResult]:
-    return list(_database(url, url, has_socket=True))
+    results, connections = check(url, url)
+    return [*results, *check_connections(connections)]
 
 
 def problems(url: str) -> list[str]:

@@ -104,6 +104,16 @@ def test_comment_that_fits_is_whole() -> None:
     assert text in shown(record(text))
 
 
+def test_comment_of_an_escalation_alone_mentions_somebody() -> None:
+    mention = "@acme/on-call: this needs a person."
+    assert [
+        mention in shown(record("Ask", kind=kind), "@acme/on-call") for kind in ("escalation", "question")
+    ] == [
+        True,
+        False,
+    ]
+
+
 def test_comment_without_words_says_so() -> None:
     assert "(no words)" in shown(record(" \n"))
 

@@ -498,7 +498,7 @@ async def test_answers_are_restored_from_the_ledgers_written_last(tmp_path: Path
         opened = await router.open(issue, ask(reply_token=f"t{issue}", event_id=f"e{issue}", expires_at=None))
         await router.answer(opened.record.id, lambda _: Answer("yes", "yes"), ANSWERER, opened.record.created)
     (tmp_path / "issue-9.json").write_text("no ledger")
-    os.utime(ledger.path(1), (1, 1))
+    os.utime(ledger.files.path(1), (1, 1))
     facts = gathering(ledger=ledger)
 
     await facts.restore_answers()

@@ -73,7 +73,7 @@ class World:
             await self.intake.drained()
 
     def workflow(self, text: str) -> None:
-        folder = self.ledger.directory / "workflows"
+        folder = self.ledger.files.directory / "workflows"
         folder.mkdir(exist_ok=True)
         (folder / "feature.toml").write_text(text)
 
@@ -227,7 +227,7 @@ async def test_fault_with_one_event_stops_no_other_and_pages(world: World) -> No
 
 
 async def test_broken_ledger_is_paged_and_the_question_is_written_to_a_new_one(world: World) -> None:
-    world.ledger.path(ISSUE).write_text('{"clarifications": [{"id": "CLR-42-007"')
+    world.ledger.files.path(ISSUE).write_text('{"clarifications": [{"id": "CLR-42-007"')
     world.notices.troubles = [StorageUnavailable()]  # also the page has to wait
     await world.put(raw(**IN_42))
     await world.worked_off()
@@ -236,14 +236,14 @@ async def test_broken_ledger_is_paged_and_the_question_is_written_to_a_new_one(w
 
 
 async def test_locked_ledger_holds_up_its_session_only(world: World) -> None:
-    marker = world.ledger.directory / "issue-42.json.lock"
+    marker = world.ledger.files.directory / "issue-42.json.lock"
     marker.write_text('{"agent": "rival"}')
     await world.put(raw(**IN_42))
     await world.put(
         raw(event_id="e2", reply_token="r2", session_id="sess_2", extensions={"agentx": {"issue": 43}})
     )
-    await until(lambda: world.ledger.path(43).exists(), 1.5)
-    assert not world.ledger.path(ISSUE).exists()
+    await until(lambda: world.ledger.files.path(43).exists(), 1.5)
+    assert not world.ledger.files.path(ISSUE).exists()
     marker.unlink()
     await world.worked_off()
     assert await world.records() == [("CLR-42-001", "pending")]

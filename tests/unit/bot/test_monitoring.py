@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bot.errors import StorageUnavailable
+from bot.intake.adoption import Adoption
 from bot.monitoring import LedgerWatch, Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
@@ -88,9 +89,13 @@ class World:
         self.watch = LedgerWatch(
             ledger=self.ledger,
             index=self.index,
-            router=self.router,
             changed=self._seen,
-            notices=self.notices,  # type: ignore[arg-type]
+            adoption=Adoption(
+                ledger=self.ledger,
+                router=self.router,
+                notices=self.notices,  # type: ignore[arg-type]
+                clock=self.clock,
+            ),
             shown=self._shown,
             direct=self._direct,
             clock=self.clock,
@@ -148,7 +153,7 @@ class World:
     @contextmanager
     def locked(self, name: str) -> Iterator[None]:
         """Another program has a ledger's lock; we do not wait for it as long as in life."""
-        marker = self.ledger.directory / f"{name}.lock"
+        marker = self.ledger.files.directory / f"{name}.lock"
         marker.write_text('{"agent": "rival"}')
         with impatient(self.router, seconds=0.8):
             yield
@@ -156,7 +161,7 @@ class World:
 
     def change(self, change: Callable[[dict[str, Any]], None]) -> None:
         """Another program changes the first record, in place."""
-        path = self.ledger.path(42)
+        path = self.ledger.files.path(42)
         raw = json.loads(path.read_text())
         change(raw["clarifications"][0])
         replace_text(path, json.dumps(raw))
@@ -281,7 +286,7 @@ async def test_circle_whose_ledger_is_locked_is_still_broken_later(world: World)
 async def test_ledger_that_is_torn_does_not_stop_the_run(world: World) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
     await world.open(43, "rpl_2", expires_at=START + timedelta(minutes=1))
-    world.ledger.path(42).write_text("{")
+    world.ledger.files.path(42).write_text("{")
     world.clock.jump(START + timedelta(minutes=3))
     await world.monitoring.catch_up()
     assert await world.status("CLR-43-001") == "abandoned"
@@ -290,13 +295,13 @@ async def test_ledger_that_is_torn_does_not_stop_the_run(world: World) -> None:
 async def test_ledger_that_is_put_back_is_attended_after_all(world: World) -> None:
     """Set aside as torn, repaired by somebody, put back: nothing in it changed, so nobody notes it again."""
     await world.open(42, expires_at=START + timedelta(hours=4))
-    whole = world.ledger.path(42).read_bytes()
-    world.ledger.path(42).write_text("{")
+    whole = world.ledger.files.path(42).read_bytes()
+    world.ledger.files.path(42).write_text("{")
     world.clock.jump(START + timedelta(minutes=31))
     await world.monitoring.catch_up()
     world.clock.jump(START + timedelta(minutes=33))
     await world.monitoring.catch_up()  # it is gone by now
-    world.ledger.path(42).write_bytes(whole)
+    world.ledger.files.path(42).write_bytes(whole)
     world.clock.jump(START + timedelta(minutes=35))
     await world.monitoring.catch_up()
     assert (await world.find()).asked.nudges == 1
@@ -324,7 +329,7 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     stamp = START.isoformat().replace("+00:00", "Z")
     question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
     raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
-    replace_text(running.ledger.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
+    replace_text(running.ledger.files.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
     running.monitoring.record_changed(await running.find("CLR-7-001"))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
@@ -392,7 +397,7 @@ async def test_watch_sees_another_processs_change_under_our_own_write(watching: 
 async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
     for number in range(5):
         await watching.open(42, f"rpl_{number}", question=f"{number}?")
-    (watching.ledger.directory / "issue-42.json").touch()
+    (watching.ledger.files.directory / "issue-42.json").touch()
     watching.change(lambda raw: raw.update(blocking=False))
     await until(lambda: watching.seen)
     assert watching.seen == [("CLR-42-001", "pending")]
@@ -431,13 +436,13 @@ async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching
 async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: World) -> None:
     await watching.open(42)
     watching.notices.troubles = [StorageUnavailable()]
-    watching.ledger.path(42).write_text("{")
+    watching.ledger.files.path(42).write_text("{")
     with suppress(LedgerUnreadable):  # unless the watch was there before it
-        await FileLedger(watching.ledger.directory).read(42)  # another part, another process
+        await FileLedger(watching.ledger.files.directory).read(42)  # another part, another process
     await until(lambda: watching.clock.sleeping or watching.notices.unreadable)
     await watching.clock.advance(2)
     await until(lambda: watching.notices.unreadable)
-    (aside,) = watching.ledger.directory.glob("issue-42.json.unreadable-*")
+    (aside,) = watching.ledger.files.directory.glob("issue-42.json.unreadable-*")
     assert set(watching.notices.unreadable) == {aside.name}
 
 
@@ -446,11 +451,11 @@ ODD = {"id": "CLR-42-002", "from": "rival", "status": "wondering", "topic": "sec
 
 async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: World) -> None:
     await watching.open(42)
-    raw = json.loads(watching.ledger.path(42).read_text())
+    raw = json.loads(watching.ledger.files.path(42).read_text())
     raw["clarifications"][0]["status"] = "escalated"
     raw["clarifications"][:0] = [ODD, "junk"]
     watching.notices.troubles = [StorageUnavailable()]
-    replace_text(watching.ledger.path(42), json.dumps(raw))
+    replace_text(watching.ledger.files.path(42), json.dumps(raw))
     await until(lambda: watching.clock.sleeping)
     await watching.clock.advance(2)
     await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
@@ -465,7 +470,7 @@ async def test_watch_tells_of_records_that_cannot_be_read_and_goes_on(watching: 
 async def test_watch_begins_with_what_changed_before_it_did(world: World, is_odd: bool) -> None:
     await world.open(42)
     if is_odd:
-        replace_text(world.ledger.path(42), json.dumps({"clarifications": [ODD]}))
+        replace_text(world.ledger.files.path(42), json.dumps({"clarifications": [ODD]}))
     assert [each.id for each in (await scan(world.ledger)).records] == ([] if is_odd else ["CLR-42-001"])
     if not is_odd:
         world.change(lambda raw: raw.update(status="escalated"))

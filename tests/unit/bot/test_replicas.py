@@ -33,13 +33,13 @@ async def test_bot_that_is_not_seen_any_more_may_still_be_connected_with_slack(
     with capture_logs() as logs:
         watching = asyncio.create_task(bot._watch_others())
         leading = asyncio.create_task(other.lead())
-        await until(lambda: bot.others == 1)
+        await until(lambda: bot.others() == 1)
         await leading
         await other.close()
         await until(lambda: any(each["event"] == "another replica ended" for each in logs))
-    assert bot.others == 1
+    assert bot.others() == 1
     await clock.advance(601)
-    assert bot.others == 0
+    assert bot.others() == 0
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await store.close()
@@ -70,7 +70,7 @@ async def test_bot_that_comes_may_have_led_so_what_it_left_is_watched_for_again(
     watching = asyncio.create_task(bot._watch_others())
     other = await Store.open(url)
     assert not await other.lead(wait=False)
-    await until(lambda: bot.others == 1)
+    await until(lambda: bot.others() == 1)
     assert duplicates.times == 2
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import socket
 import sys
 import textwrap
 import time
@@ -18,14 +17,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import psutil
 import pytest
 import structlog
 from aiohttp import web
 from pydantic import SecretStr
 
-import bot.http
 from bot.responders import MOST, CommandResponder, HttpResponder, responders_of
 from bot.settings.model import ResponderSettings
 from core.aaep import Kind
@@ -348,11 +345,6 @@ async def test_http_posts_json_with_the_token(endpoint: Endpoint, inquiry: Inqui
     assert endpoint.bodies == [inquiry.as_json()]
 
 
-async def test_http_without_a_token(endpoint: Endpoint, inquiry: Inquiry) -> None:
-    assert await endpoint.responder(token=None).answer(inquiry) == "JSON"
-    assert "Authorization" not in endpoint.requests[0].headers
-
-
 @pytest.mark.parametrize(
     ("sent", "kinds", "answer"),
     [
@@ -425,24 +417,6 @@ async def test_http_stopped_lets_go_of_the_connection(endpoint: Endpoint, inquir
     await until(lambda: endpoint.gone)
 
 
-async def test_http_a_connection_that_takes_too_long(
-    endpoint: Endpoint, inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bot.http, "_timeout", lambda _: aiohttp.ClientTimeout(connect=1e-9))
-    with pytest.raises(AgentError) as failed:
-        await endpoint.responder().answer(inquiry)
-    assert str(failed.value) == "architect (http) cannot be asked: no connection within 5 s"
-
-
-async def test_http_nobody_listens(inquiry: Inquiry) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        responder = HttpResponder(f"http://127.0.0.1:{bound.getsockname()[1]}/", None, LONG)
-        with pytest.raises(AgentError) as failed:
-            await responder.answer(inquiry)
-    assert str(failed.value) == "architect (http) cannot be asked: cannot connect (Connection refused)"
-
-
 @pytest.mark.parametrize(
     ("token", "status"),
     [
@@ -465,22 +439,3 @@ async def test_http_token_and_words_are_in_no_log_and_no_message(
     for secret in (TOKEN, "s3cret answer", inquiry.record.question):
         assert secret not in everything
     assert [line["id"] for line in logs] == (["CLR-42-001"] if token.isprintable() else [])
-
-
-def test_build_each_way_its_own() -> None:
-    built = responders_of(
-        {
-            "architect": ResponderSettings.model_validate({"command": ["./ask"]}),
-            "reviewer": ResponderSettings.model_validate(
-                {"http": "http://127.0.0.1:1/ask", "token_env": "REVIEWER_TOKEN"}
-            ),
-            "security": ResponderSettings.model_validate({"people": "C0123"}),
-        },
-        {"REVIEWER_TOKEN": SecretStr("s3cret")},
-        Path("/"),
-        {},
-    )
-    assert {role: type(responder) for role, responder in built.items()} == {
-        "architect": CommandResponder,
-        "reviewer": HttpResponder,
-    }

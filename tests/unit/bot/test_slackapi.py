@@ -119,13 +119,9 @@ async def test_rest_lasts_as_long_as_was_said_while_nothing_changes() -> None:
 
 
 async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
-    clock, back = ManualClock(), 0
-
-    def came() -> None:
-        nonlocal back
-        back += 1
-
-    availability = Availability(clock, came)
+    clock = ManualClock()
+    availability = Availability(clock)
+    back = asyncio.create_task(availability.is_back())
     availability.failed()
     early, late = asyncio.create_task(availability.rest(30)), asyncio.create_task(availability.rest(600))
     await clock.advance(0.5)
@@ -136,7 +132,7 @@ async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
     await clock.advance(0.5)
     assert early.done()
     assert late.done()
-    assert back == 1
+    assert back.done()
 
 
 @pytest.mark.parametrize(
@@ -146,8 +142,9 @@ async def test_rest_ends_when_slack_is_back_and_not_before_a_second() -> None:
 async def test_every_call_tells_whether_slack_answers(
     ws: Workspace, tmp_path: Path, fault: str, is_back: bool
 ) -> None:
-    came: list[bool] = []
-    availability = Availability(ManualClock(), lambda: came.append(True))
+    availability = Availability(ManualClock())
+    back = asyncio.create_task(availability.is_back())
+    await asyncio.sleep(0)
     made = settings(tmp_path)
     client = SlackClient(
         made.model_copy(update={"slack_api_url": ws.api_url}),
@@ -160,7 +157,8 @@ async def test_every_call_tells_whether_slack_answers(
     with suppress(*NETWORK_ERRORS):
         await client.auth_test()
     await client.close()
-    assert came == [True] * is_back
+    assert back.done() == is_back
+    back.cancel()
     assert telemetry.rate_limited == ({"auth.test": 1} if fault.startswith("429") else {})
 
 

@@ -20,7 +20,6 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from bot import webhooks
 from bot.errors import NotLeading
 from bot.settings.environment import signing_key
 from bot.storage.store import Store
@@ -30,7 +29,6 @@ from core.clarification import (
     Ask,
     Clarification,
     Decider,
-    abandoned,
     answered,
     escalated,
     nudged,
@@ -116,7 +114,7 @@ class World:
 
     def _made(self) -> Webhooks:
         return Webhooks(
-            self.endpoints,
+            endpoints=self.endpoints,
             ledger=self.ledger,
             store=self.store,
             clock=self.clock,
@@ -265,39 +263,6 @@ async def test_failed_message_comes_again_with_its_id_and_a_new_time(
     assert world.outcomes == ["later", "later", "later", "sent"]
 
 
-async def test_no_answer_is_a_failure(
-    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhooks, "ANSWER_TIMEOUT", 0.05)
-    receiver.answers = [(-1, {})]
-    await world.start()
-    await world.ask()
-    await until(lambda: world.outcomes == ["later"])
-
-
-async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
-    receiver.answers = [(429, {"Retry-After": "600"})]
-    await world.start()
-    await world.ask()
-    await until(lambda: len(receiver.got) == 1 and world.webhooks.idle)
-    await world.ask(43)
-    await world.clock.advance(599)
-    await world.quiet()
-    assert len(receiver.got) == 1, "nothing else is sent to it either"
-    await world.clock.advance(2)
-    await until(lambda: len(receiver.got) == 3)
-
-
-async def test_nonsense_for_a_time_to_wait_is_a_failure_like_any_other(
-    world: World, receiver: Receiver
-) -> None:
-    value = "Mon, 01 Jan 2026 00:00:00 +99999999999999999999"
-    receiver.answers = [(503, {"Retry-After": value})]
-    await world.start()
-    await world.ask()
-    await until(lambda: world.outcomes == ["later"])
-
-
 async def test_order_holds_while_a_message_fails_and_others_pass(world: World, receiver: Receiver) -> None:
     receiver.refuses = lambda got: 400 if got.event == f"requested {ID}" and len(receiver.got) < 5 else None
     await world.start()
@@ -344,37 +309,9 @@ async def test_old_messages_are_given_up_and_counted(world: World, receiver: Rec
         await world.quiet()
 
     assert world.outcomes[-1] == "never"
-    assert [log["event"] for log in logs].count("gave up webhook events") == 1
+    assert [log["event"] for log in logs].count("given up") == 1
     assert 60 < len(receiver.got) < 90
     assert list((await world.webhooks.waiting()).values()) == [0]
-
-
-async def test_what_grew_old_while_no_bot_ran_is_tried_before_it_is_given_up(
-    world: World, receiver: Receiver
-) -> None:
-    receiver.answers = [(500, {})]
-    await world.start()
-    await world.ask()
-    await world.ask(43)
-    await world.quiet()
-    await world.kill()
-    await world.clock.advance(timedelta(days=4).total_seconds())
-    await world.start()
-    await until(lambda: "requested CLR-43-001" in receiver.events)
-    await world.quiet()
-    assert world.outcomes == ["later", "sent", "never"]  # what was never tried is the first that is due
-
-
-async def test_slow_endpoint_holds_up_no_other(world: World, receiver: Receiver) -> None:
-    async with receiving() as slow:
-        slow.answers = [(-1, {})]
-        world.endpoints = (endpoint(slow), *world.endpoints)
-        await world.start()
-        record = await world.ask()
-        await world.answer(record)
-        await until(lambda: len(receiver.got) == 2)
-        assert len(slow.got) == 1
-        await world.kill()
 
 
 async def test_endpoint_gets_what_it_wants(world: World, receiver: Receiver) -> None:
@@ -480,14 +417,6 @@ async def test_history_is_not_told_but_what_follows_is(world: World, receiver: R
     await world.put(over)
     await world.quiet()
     assert receiver.events == [f"answered {ID}"]
-
-
-async def test_abandoned_says_nothing(world: World, receiver: Receiver) -> None:
-    await world.start()
-    record = await world.ask()
-    await world.put(abandoned(record, "by hand", world.clock.now()))
-    await world.quiet()
-    assert receiver.events == [f"requested {ID}"]
 
 
 async def test_clean_end_queues_what_was_noted(world: World, receiver: Receiver) -> None:

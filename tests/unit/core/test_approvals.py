@@ -224,7 +224,7 @@ class Approval(RuleBasedStateMachine):
         assert record.asked.direct.arguments == ARGUMENTS
         entries = [each.type for each in record.thread if each.type == "answer"]
         assert entries == (["answer"] if status == "answered" else [])
-        assert self.ledger.verify_question_now(record)
+        assert self.ledger.seals.verify_question(record)
 
 
 TestApproval = Approval.TestCase

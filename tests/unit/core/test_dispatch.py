@@ -434,12 +434,12 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
     async with desk(tmp_path, {"architect": architect}) as at:
         await at.ask()
         architect.asked.clear()
-        raw = json.loads(at.ledger.path(42).read_text())
+        raw = json.loads(at.ledger.files.path(42).read_text())
         foreign = raw["clarifications"][0] | {
             "id": "CLR-42-002", "to": "architect\n", "status": "stale", "aaep": None, "thread": [],
         }  # fmt: skip
         raw["clarifications"].append(foreign)
-        at.ledger.path(42).write_text(json.dumps(raw))
+        at.ledger.files.path(42).write_text(json.dumps(raw))
         architect._script.append("YAML")
         at.dispatcher.record_changed(Clarification.model_validate(foreign))
         record = await at.until("answered", "CLR-42-002")

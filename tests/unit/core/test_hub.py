@@ -64,7 +64,7 @@ class World:
     changed: list[Clarification]
 
     def raw(self, issue: int = 42) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.ledger.path(issue).read_text())
+        content: dict[str, Any] = json.loads(self.ledger.files.path(issue).read_text())
         return content
 
 
@@ -271,13 +271,15 @@ ERRORS: dict[str, tuple[Callable[[World], Awaitable[None]], Act, str, str]] = {
 async def test_every_error_has_its_code_and_changes_nothing(world: World, case: str) -> None:
     prepare, act, code, words = ERRORS[case]
     await prepare(world)
-    before = [path.read_bytes() for path in sorted(world.ledger.directory.glob("issue-*.json"))]
+    before = [path.read_bytes() for path in sorted(world.ledger.files.directory.glob("issue-*.json"))]
     with pytest.raises(ClarifyError, match=words) as caught:
         await act(world)
     assert caught.value.code == code
     assert "xxx" not in str(caught.value), "nobody's words"
     if code != "MAX_ROUNDS_EXCEEDED":
-        assert before == [path.read_bytes() for path in sorted(world.ledger.directory.glob("issue-*.json"))]
+        assert before == [
+            path.read_bytes() for path in sorted(world.ledger.files.directory.glob("issue-*.json"))
+        ]
 
 
 async def test_scope_holds_for_follow_ups_too_and_a_human_may_be_asked(world: World) -> None:
@@ -318,7 +320,7 @@ def files(hub: Hub) -> FileLedger:
 
 
 def path(hub: Hub) -> Path:
-    return files(hub).path(42)
+    return files(hub).files.path(42)
 
 
 def write_as_another(hub: Hub, change: Callable[[dict[str, Any]], None]) -> None:

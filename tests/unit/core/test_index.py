@@ -34,8 +34,8 @@ async def test_what_is_short_is_known_without_its_ledger(tmp_path: Path) -> None
 
 async def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
     ledger = FileLedger(tmp_path)
-    ledger.path(7).write_text("{")
-    ledger.path(100_003).write_text('{"clarifications": [{"id": "junk"}]}')
+    ledger.files.path(7).write_text("{")
+    ledger.files.path(100_003).write_text('{"clarifications": [{"id": "junk"}]}')
     found = await scan(ledger, 100_003)
     assert [type(trouble) for trouble in found.troubles] == [LedgerUnreadable]
     assert (found.highest_issue, found.records) == (100_003, [])

@@ -45,7 +45,7 @@ def ledger(tmp_path: Path) -> Iterator[FileLedger]:
 
 
 def write(ledger: FileLedger, *items: Any, issue: int = 7, **fields: Any) -> Path:
-    path = ledger.path(issue)
+    path = ledger.files.path(issue)
     path.write_text(json.dumps({"issueNumber": issue, "clarifications": list(items)} | fields))
     return path
 
@@ -76,7 +76,7 @@ async def test_unknown_fields_of_our_part_survive_too(ledger: FileLedger) -> Non
 
 
 async def test_half_a_character_in_a_foreign_field_does_not_block_the_ledger(ledger: FileLedger) -> None:
-    path = ledger.path(7)
+    path = ledger.files.path(7)
     path.write_text('{"issueNumber": 7, "note": "\\ud83d", "clarifications": []}')
     await ledger.transact(7, add)
     assert json.loads(path.read_text())["note"] == "\ud83d"
@@ -152,7 +152,7 @@ BROKEN = [
 async def test_broken_file_is_set_aside_never_overwritten(ledger: FileLedger, content: bytes) -> None:
     for _ in range(3):
         await ledger.transact(7, add)
-    ledger.path(7).write_bytes(content)
+    ledger.files.path(7).write_bytes(content)
     with pytest.raises(LedgerUnreadable) as caught:
         await ledger.transact(7, add)
     aside = caught.value.quarantined
@@ -161,13 +161,13 @@ async def test_broken_file_is_set_aside_never_overwritten(ledger: FileLedger, co
     assert caught.value.issue == 7
     assert "cut he" not in str(caught.value)
     assert aside.name in str(caught.value)
-    assert not ledger.path(7).exists()
+    assert not ledger.files.path(7).exists()
     assert (await ledger.transact(7, add)).id == "CLR-7-004", "its numbers are not given out again"
 
 
 async def test_numbers_stay_used_whoever_starts_the_new_file(ledger: FileLedger) -> None:
     write(ledger, FOREIGN | {"id": "CLR-7-008"})
-    ledger.path(7).write_bytes(ledger.path(7).read_bytes()[:-2])
+    ledger.files.path(7).write_bytes(ledger.files.path(7).read_bytes()[:-2])
     with pytest.raises(LedgerUnreadable):
         await ledger.read(7)
     write(ledger, FOREIGN)  # by another implementation, which numbers from 1
@@ -175,7 +175,7 @@ async def test_numbers_stay_used_whoever_starts_the_new_file(ledger: FileLedger)
 
 
 async def test_unreadable_for_another_reason_is_typed_and_left(ledger: FileLedger) -> None:
-    ledger.path(7).mkdir()
+    ledger.files.path(7).mkdir()
     for call in (ledger.read(7), ledger.news(7)):
         with pytest.raises(LedgerUnreadable, match="left in place"):
             await call
@@ -183,7 +183,7 @@ async def test_unreadable_for_another_reason_is_typed_and_left(ledger: FileLedge
 
 async def test_readers_never_act_on_a_torn_file(ledger: FileLedger) -> None:
     rival = await asyncio.create_subprocess_exec(
-        sys.executable, str(RIVAL), "increment", str(ledger.directory), "7", "60"
+        sys.executable, str(RIVAL), "increment", str(ledger.files.directory), "7", "60"
     )
     reads, last = 0, 0
     while rival.returncode is None:
@@ -194,14 +194,14 @@ async def test_readers_never_act_on_a_torn_file(ledger: FileLedger) -> None:
         if reads % 50 == 0:
             await ledger.transact(7, add)
     assert rival.returncode == 0
-    assert not list(ledger.directory.glob("*unreadable*"))
+    assert not list(ledger.files.directory.glob("*unreadable*"))
     assert len(await ledger.read(7)) == 60 + reads // 50
 
 
 async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledgers(
     ledger: FileLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = ledger.directory
+    folder = ledger.files.directory
     odd = {
         "issue-0.json",
         "issue-007.json",
@@ -217,13 +217,14 @@ async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledger
     (folder / "issue-90.json").symlink_to(folder / "issue-7.json")
     (folder / "issue-91.json").symlink_to(folder / "gone")
     odd |= {"issue-88.json", "issue-89.json", "issue-90.json", "issue-91.json"}
-    assert sorted(ledger.issues()) == [7, 100_000]
-    assert sorted(ledger.issues()) == [7, 100_000]
-    assert {each.path.name for each in ledger.listing.ignored()} == odd
+    assert sorted(ledger.files.issues()) == [7, 100_000]
+    assert sorted(ledger.files.issues()) == [7, 100_000]
+    assert {each.path.name for each in ledger.files.listing.ignored()} == odd
     told = [line.getMessage() for line in caplog.records]
     assert len(told) == len(odd), "each once"
     assert [
-        ledger.listing.issue_of(name) for name in ("issue-7.json", "issue-12.json", "issue-88.json", "x")
+        ledger.files.listing.issue_of(name)
+        for name in ("issue-7.json", "issue-12.json", "issue-88.json", "x")
     ] == [
         7,
         12,
@@ -239,11 +240,11 @@ async def test_reserved_numbers_count_from_when_we_gave_them_out(ledger: FileLed
     for issue in (100_001, 100_002, 100_003):
         write(ledger, issue=issue)
     await ledger.transact(100_004, add)
-    assert list(ledger.issues()) == [100_004]
-    ledger.claim(100_002)
-    assert sorted(FileLedger(ledger.directory).issues()) == [100_001, 100_002, 100_004]
-    await FileLedger(ledger.directory).transact(100_005, add)
-    assert sorted(ledger.issues()) == [100_001, 100_002, 100_004, 100_005], (
+    assert list(ledger.files.issues()) == [100_004]
+    ledger.files.claim(100_002)
+    assert sorted(FileLedger(ledger.files.directory).files.issues()) == [100_001, 100_002, 100_004]
+    await FileLedger(ledger.files.directory).transact(100_005, add)
+    assert sorted(ledger.files.issues()) == [100_001, 100_002, 100_004, 100_005], (
         "another process gave it out since"
     )
 
@@ -252,7 +253,7 @@ async def test_reserved_numbers_count_from_when_we_gave_them_out(ledger: FileLed
 async def test_what_is_no_file_where_a_ledger_is_to_be_is_set_aside(
     ledger: FileLedger, make: Callable[[Path], None]
 ) -> None:
-    make(ledger.path(88))
+    make(ledger.files.path(88))
     with pytest.raises(LedgerUnreadable, match="not a regular file") as caught:
         await ledger.transact(88, lambda book: book.next_seq())
     assert caught.value.quarantined is not None
@@ -268,7 +269,7 @@ async def test_news_are_what_others_wrote(ledger: FileLedger) -> None:
     assert await ledger.news(7) == []
     await ledger.transact(7, add)
     assert await ledger.news(7) is None, "our own write is no news"
-    other = FileLedger(ledger.directory)
+    other = FileLedger(ledger.files.directory)
     await other.transact(7, add)
     assert ledger.changed() == [7]
     assert len(await ledger.news(7) or []) == 2
@@ -307,15 +308,15 @@ def test_full_disk_leaves_the_file_as_it_was(ledger: FileLedger, limit: int) -> 
     before = path.read_bytes()
     root = str(Path(__file__).parents[3])
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(ledger.directory), str(limit)],
+        [sys.executable, "-c", FULL, str(ledger.files.directory), str(limit)],
         capture_output=True, text=True, timeout=30, cwd=root, check=False,
     )  # fmt: skip
     assert "could not be written" in done.stdout, done.stderr
     assert "Nothing was changed" in done.stdout
     assert path.read_bytes() == before
-    left = {file.name for file in ledger.directory.rglob("*") if file.is_file()}
+    left = {file.name for file in ledger.files.directory.rglob("*") if file.is_file()}
     assert left - {"seal.key"} == {"issue-7.json", "issue-7.lock", "issue-7.marker"}
-    key = ledger.private / "seal.key"
+    key = ledger.files.private / "seal.key"
     assert not key.exists() or key.stat().st_size == 32, "half a key would be none for ever"
     again = ledger._transact(7, add, time.monotonic() + 1, 1)
     assert again.id == "CLR-7-003", "a number that was not written is not used up"
@@ -352,14 +353,14 @@ def ids(items: list[Raw]) -> list[str]:
 
 async def test_shelve_moves_the_whole_file_and_it_is_still_read(ledger: FileLedger) -> None:
     await written(ledger, closed(1), closed(2, session_id="sess_2"))
-    content = ledger.path(42).read_bytes()
+    content = ledger.files.path(42).read_bytes()
 
     assert await ledger.shelve(42, over)
 
-    assert not ledger.path(42).exists()
-    assert ledger.archive.path(42).read_bytes() == content
-    assert list(ledger.issues()) == []
-    assert [issue for issue, _ in ledger.archive.files()] == [42]
+    assert not ledger.files.path(42).exists()
+    assert ledger.files.archive.path(42).read_bytes() == content
+    assert list(ledger.files.issues()) == []
+    assert [issue for issue, _ in ledger.files.archive.files()] == [42]
     assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
     assert (await ledger.find("CLR-42-002", 42)).status == "resolved"
 
@@ -372,12 +373,12 @@ async def test_archived_ledger_comes_back_before_a_new_record_is_numbered(ledger
     opened = await router.open(42, ask(session_id="sess_3", reply_token="rpl_3", question="Another thing?"))
 
     assert opened.record.id == "CLR-42-003"
-    assert ids(json.loads(ledger.path(42).read_bytes())["clarifications"]) == [
+    assert ids(json.loads(ledger.files.path(42).read_bytes())["clarifications"]) == [
         "CLR-42-001",
         "CLR-42-002",
         "CLR-42-003",
     ]
-    assert list(ledger.archive.files()) == []
+    assert list(ledger.files.archive.files()) == []
 
 
 async def test_archived_ledger_stays_where_nothing_is_written(ledger: FileLedger) -> None:
@@ -389,8 +390,8 @@ async def test_archived_ledger_stays_where_nothing_is_written(ledger: FileLedger
         await router.answer("CLR-42-001", lambda _: Answer("no", "No"), ADE, NOW)
     assert (await router.open(42, ask())).how == "duplicate"  # the producer tells it again
 
-    assert not ledger.path(42).exists()
-    assert ledger.archive.path(42).exists()
+    assert not ledger.files.path(42).exists()
+    assert ledger.files.archive.path(42).exists()
 
 
 async def test_archived_ledger_that_is_broken_is_left_and_its_numbers_are_not_used_again(
@@ -398,23 +399,23 @@ async def test_archived_ledger_that_is_broken_is_left_and_its_numbers_are_not_us
 ) -> None:
     await written(ledger, closed(1), closed(2, session_id="sess_2"))
     await ledger.shelve(42, over)
-    ledger.archive.path(42).write_text("{ broken")
+    ledger.files.archive.path(42).write_text("{ broken")
 
     number = await ledger.transact(42, lambda book: book.put(record(seq=book.next_seq())).id)
 
     assert number == "CLR-42-003"
-    assert ledger.archive.path(42).read_text() == "{ broken"
+    assert ledger.files.archive.path(42).read_text() == "{ broken"
 
 
 async def test_shelve_a_second_time_after_a_kill_between_link_and_unlink(ledger: FileLedger) -> None:
     await written(ledger, closed())
-    ledger.archive.folder.mkdir()
-    os.link(ledger.path(42), ledger.archive.path(42))
+    ledger.files.archive.folder.mkdir()
+    os.link(ledger.files.path(42), ledger.files.archive.path(42))
 
     assert await ledger.shelve(42, over)
 
-    assert not ledger.path(42).exists()
-    assert [path.name for _, path in ledger.archive.files()] == ["issue-42.json"]
+    assert not ledger.files.path(42).exists()
+    assert [path.name for _, path in ledger.files.archive.files()] == ["issue-42.json"]
 
 
 async def test_shelve_keeps_what_others_began_anew_apart(ledger: FileLedger) -> None:
@@ -422,11 +423,11 @@ async def test_shelve_keeps_what_others_began_anew_apart(ledger: FileLedger) -> 
     await written(ledger, closed())
     await ledger.shelve(42, over)
     anew = dump(closed()) | {"created": "2026-05-25T14:22:00.000Z", "topic": "another"}
-    ledger.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [anew]}))
+    ledger.files.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [anew]}))
 
     assert await ledger.shelve(42, lambda _: True)
 
-    kept = {path.name: json.loads(path.read_bytes()) for _, path in ledger.archive.files()}
+    kept = {path.name: json.loads(path.read_bytes()) for _, path in ledger.files.archive.files()}
     assert sorted(kept) == ["issue-42.2.json", "issue-42.json"]
     assert kept["issue-42.2.json"]["clarifications"][0]["topic"] == "another"
 
@@ -441,7 +442,7 @@ async def test_put_back_survives_a_kill_between_write_and_drop(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger.archive, "drop", killed)
+        patch.setattr(ledger.files.archive, "drop", killed)
         with pytest.raises(KeyboardInterrupt):
             ledger._transact(42, _add, 1e12, 2.0)
     assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
@@ -451,7 +452,7 @@ async def test_put_back_survives_a_kill_between_write_and_drop(
     ]
     await written(ledger, *later)
     assert await ledger.shelve(42, over)
-    assert [path.name for _, path in ledger.archive.files()] == ["issue-42.json"]
+    assert [path.name for _, path in ledger.files.archive.files()] == ["issue-42.json"]
 
 
 async def test_put_back_is_done_where_the_archive_cannot_be_changed(
@@ -484,13 +485,13 @@ async def test_rewrite_reaches_live_and_archived_files(tmp_path: Path, ledger: F
     secret = record(question="Is patient SECRET to be told?")
     await ledger.transact(42, lambda book: book.put(secret))
     await ledger.shelve(42, lambda _: True)
-    ledger.path(42).write_text(json.dumps({"clarifications": [dump(secret)], "more": 1}))
+    ledger.files.path(42).write_text(json.dumps({"clarifications": [dump(secret)], "more": 1}))
     (tmp_path / "archive" / "issue-42.2.json").write_text("{ broken")
 
-    unreadable = ledger.rewrite(42, lambda raw: forget_in(raw, range(len(raw["clarifications"]))))
+    unreadable = ledger.files.rewrite(42, lambda raw: forget_in(raw, range(len(raw["clarifications"]))))
 
     assert [path.name for path in unreadable] == ["issue-42.2.json"]
-    for path in (ledger.path(42), ledger.archive.path(42)):
+    for path in (ledger.files.path(42), ledger.files.archive.path(42)):
         assert "SECRET" not in path.read_text()
-    assert json.loads(ledger.path(42).read_text())["more"] == 1
+    assert json.loads(ledger.files.path(42).read_text())["more"] == 1
     assert not (tmp_path / "issue-42.json.lock").exists()

@@ -52,10 +52,10 @@ class Hub:
     def write(self, *records: Clarification) -> None:
         """As another implementation writes them."""
         raw = {"issueNumber": 42, "clarifications": [dump(one) for one in records]}
-        self.ledger.path(42).write_text(json.dumps(raw))
+        self.ledger.files.path(42).write_text(json.dumps(raw))
 
     async def write_as_another(self, change: Callable[[dict[str, Any]], None]) -> None:
-        path = self.ledger.path(42)
+        path = self.ledger.files.path(42)
         raw = json.loads(path.read_text())
         change(raw["clarifications"][0])
         path.write_text(json.dumps(raw))
@@ -335,7 +335,7 @@ async def test_session_went_on_touches_its_session_only(hub: Hub) -> None:
 
 async def test_foreign_records_in_the_ledger_are_left_alone(hub: Hub) -> None:
     foreign = dump(record(seq=1).model_copy(update={"aaep": None}))
-    hub.ledger.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [foreign, "junk"]}))
+    hub.ledger.files.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [foreign, "junk"]}))
     opened = await hub.router.open(42, ask())
     assert opened.record.id == "CLR-42-003"
     await hub.router.session_went_on(42, news(aaep.COMPLETED))
@@ -419,7 +419,7 @@ async def test_answer_between_agents_has_2000_characters_at_most(hub: Hub, lengt
 
 async def test_patience_is_how_long_a_ledger_may_be_held(hub: Hub) -> None:
     impatient = Router(hub.ledger, hub.clock, SLA, hub.changed.append, patience=0.05)
-    with rival_holds(hub.ledger.directory):
+    with rival_holds(hub.ledger.files.directory):
         with pytest.raises(LockTimeout, match=r"locked for 0\.1 s"):
             await impatient.open(42, request())
         patient = asyncio.create_task(
@@ -490,7 +490,7 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
 async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: Hub) -> None:
     foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
     raw = dump(foreign) | {"priority": "high"}
-    hub.ledger.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [raw, "junk"]}))
+    hub.ledger.files.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [raw, "junk"]}))
     assert (await hub.router.apply_due(ID)) == Call("nudge", NOW)
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + SLA)

@@ -270,7 +270,7 @@ async def test_own_writes_are_known_by_what_stands_in_the_file(tmp_path: Path) -
     ours = (await router.open(42, ask())).record
     assert await ledger.find(ours.id, 42) is ours
     assert not await ledger.is_tampered(ours)
-    path = ledger.path(42)
+    path = ledger.files.path(42)
     path.write_text(path.read_text().replace('"topic":', '"topic": "theirs", "was":'))
     theirs = await ledger.find(ours.id, 42)
     assert (theirs is ours, theirs.topic, await ledger.verify_question(theirs)) == (False, "theirs", False)

@@ -69,7 +69,7 @@ class Prompt:
         return self.folder / ".agentx/state/clarifications"
 
     def path(self, issue: int) -> Path:
-        return self.ledger.path(issue)
+        return self.ledger.files.path(issue)
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None) -> Said:
         """Run a command; an exception that it did not expect is the test's failure."""

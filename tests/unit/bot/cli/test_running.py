@@ -16,7 +16,7 @@ from bot.storage import sqlite
 from bot.storage.beside import is_in_use
 from bot.storage.store import Store
 from core import errors
-from core.ledger import PATIENCE
+from core.ledgerfiles import PATIENCE
 from tests.unit.bot.cli.kit import Prompt, foreign
 
 

@@ -49,7 +49,7 @@ class Ledgers(FileLedger):
         self.by_id = {record.id: record for record in records}
         self.unreadable = unreadable
         self.tampered: set[str] = set()
-        self._seals = Seals(b"k" * 32)
+        self.seals = Seals(b"k" * 32)
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
         return self.by_id[clarification_id]
@@ -57,7 +57,7 @@ class Ledgers(FileLedger):
     async def read(self, issue: int) -> list[Raw]:
         return [*self.unreadable, *(dump(each) for each in self.by_id.values() if each.issue_number == issue)]
 
-    def is_tampered_now(self, record: Clarification) -> bool:
+    async def is_tampered(self, record: Clarification) -> bool:
         return record.id in self.tampered
 
 

@@ -14,7 +14,7 @@ import pytest
 from bot.delivery.duplicates import DuplicateCleanup
 from bot.delivery.lanes import Done
 from bot.delivery.messages import WATCHED, Fresh, Messages
-from bot.delivery.messenger import LANDING
+from bot.delivery.steps import LANDING
 from bot.slackapi import Later, Never, Post, Unknown
 from bot.storage.store import Store
 from core.clarification import Answer

@@ -11,9 +11,9 @@ import pytest
 
 from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh
-from bot.delivery.messenger import LANDING
+from bot.delivery.steps import LANDING
 from bot.errors import StorageUnavailable
-from bot.slackapi import Later, Never, Outcome, Post, Unknown
+from bot.slackapi import Never, Outcome, Post, Unknown
 from bot.storage.store import Store
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
@@ -87,17 +87,6 @@ async def test_answered_before_it_was_posted_is_shown_without_controls(world: Ro
     assert len(world.slack.there) == 1
 
 
-async def test_unknown_outcome_that_landed_is_found_not_posted_twice(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Unknown("timeout"), True)]
-    await world.until_done(KEY)
-    assert len(world.slack.there) == 1
-    assert world.slack.calls.count(f"post {CHANNEL}") == 1
-    row = await world.row(KEY)
-    assert (CHANNEL, row.ts) in world.slack.there
-    assert row.intent_at is None
-
-
 async def test_found_post_is_brought_up_to_date(world: Room) -> None:
     """It was answered while the outcome was unknown: what was found still has its controls."""
     await opened(world)
@@ -119,48 +108,6 @@ async def test_unknown_outcome_that_did_not_land_is_repeated_after_the_margin(wo
     assert world.slack.calls == [f"post {CHANNEL}", *[f"find {CHANNEL}"] * 4, f"post {CHANNEL}"]
     waits = [again.seconds for again in results if isinstance(again, Again)]
     assert waits == pytest.approx([0.5, 0.5, 1.0, 3.0], abs=1e-3), "at 0.5, 1, 2 and 5 seconds"
-
-
-async def test_late_landing_within_the_margin_is_found(world: Room) -> None:
-    await opened(world)
-    world.slack.script = [(Unknown("timeout"), False)]
-    await world.deliver(KEY)
-    await world.clock.advance(3)
-    assert isinstance(await world.deliver(KEY), Again)
-    post = Post(
-        "x",
-        [],
-        {"event_type": "clarify_card", "event_payload": {"clarification": "CLR-42-001", "revision": 1}},
-    )
-    world.slack.there[CHANNEL, "1.000001"] = post
-    await world.clock.advance(1.5)
-    await world.until_done(KEY)
-    assert list(world.slack.there) == [(CHANNEL, "1.000001")]
-    assert world.slack.calls.count(f"post {CHANNEL}") == 1
-
-
-async def test_intent_of_a_killed_process_is_looked_up_first(world: Room) -> None:
-    await opened(world)
-    await begun(world, START.timestamp() - 3600)
-    await world.deliver(KEY)
-    assert world.slack.calls == [f"find {CHANNEL}", f"post {CHANNEL}"]
-
-
-@pytest.mark.parametrize(
-    ("lookup", "again"),
-    [
-        (Later("ratelimited", 7.0), Again(7.0, pause=True)),
-        (Later("down", None), Again(None, pause=True)),
-        (Unknown("timeout"), Again(1.0)),
-        (Never("missing_scope", "app"), Again(30.0)),
-    ],
-)
-async def test_lookup_that_fails_posts_nothing(world: Room, lookup: Outcome, again: Again) -> None:
-    await opened(world)
-    await begun(world, START.timestamp() - 3600)
-    world.slack.lookup = lookup
-    assert await world.deliver(KEY) == again
-    assert world.slack.there == {}
 
 
 async def test_second_card_of_a_session_waits_for_the_one_that_opens_the_thread(world: Room) -> None:
@@ -306,41 +253,6 @@ async def test_two_at_work_on_one_message_make_one_post_and_know_where_it_is(
     there = [place for place, post in world.slack.there.items() if "Other?" in post.text]
     row = await world.row(OTHER)
     assert there == [(row.channel, row.ts)]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "again"),
-    [
-        (Later("ratelimited", 3.0), Again(3.0, pause=True, posted=True)),
-        (Later("down", None), Again(None, pause=True, posted=True)),
-        (Unknown("timeout"), Again(0.5, posted=True)),
-        (Never("token_revoked", "app"), Again(30.0)),
-    ],
-)
-async def test_post_table(world: Room, outcome: Outcome, again: Again) -> None:
-    await opened(world)
-    world.slack.script = [(outcome, False)]
-    assert await world.deliver(KEY) == again
-    assert ((await world.row(KEY)).intent_at is not None) is isinstance(outcome, Unknown)
-
-
-@pytest.mark.parametrize(
-    ("outcome", "again"),
-    [
-        (Later("ratelimited", 3.0), Again(3.0, pause=True)),
-        (Unknown("timeout"), Again(None, pause=True)),
-        (Never("token_revoked", "app"), Again(30.0)),
-    ],
-)
-async def test_update_table(world: Room, outcome: Outcome, again: Again) -> None:
-    await opened(world)
-    await world.deliver(KEY)
-    await answered(world)
-    world.slack.script = [(outcome, False)]
-    assert await world.deliver(KEY) == again
-    await world.until_done(KEY)
-    assert world.slack.live() == []
-    assert len(world.slack.there) == 1
 
 
 async def page(world: Room, target: str) -> str:

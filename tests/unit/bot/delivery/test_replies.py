@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bot.delivery.replies import LONGEST_WAIT, Replies, Wait, after_try
+from bot.delivery.replies import Replies
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, Reply, ReplyOutcome, TryAgain
 from bot.producers.producers import Producers
@@ -83,8 +83,8 @@ class World:
     async def settle(self) -> Clarification:
         """Have the reply sent until it is settled; the clock moves only while it is waited for."""
         await self.put()
-        while self.replies.length:
-            await until(lambda: self.clock.sleeping or not self.replies.length)
+        while self.replies.outbox:
+            await until(lambda: self.clock.sleeping or not self.replies.outbox)
             await self.clock.advance(0.25)
         return await self.ledger.find(ID, 42)
 
@@ -100,7 +100,7 @@ def started(
     async def foreign(clarification: str) -> None:
         raise AssertionError(clarification)
 
-    return Replies(
+    replies = Replies(
         producers=producer,
         rng=random.Random(1),  # noqa: S311 - jitter
         raise_incident=raise_incident,
@@ -108,6 +108,8 @@ def started(
         acts=ConcurrencyLimit(parts["clock"], 1, 1.0),
         **parts,
     )
+    replies.outbox.start()
+    return replies
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ async def world(store: Store, clock: ManualClock, tmp_path: Path) -> AsyncIterat
     troubles: list[Exception] = []
     replies = started(producer, raised, troubles, store=store, clock=clock, router=router, ledger=ledger)
     yield World(producer, clock, router, ledger, store, replies, raised, troubles)
-    await replies.close(grace=1)
+    await replies.outbox.close(1)
     ledger.close()
 
 
@@ -146,13 +148,6 @@ async def test_reply_table(
     assert world.keys == (["refused:CLR-42-001:1"] if paged else [])
 
 
-async def test_reply_is_the_same_on_every_try(world: World) -> None:
-    world.producer.script = [SURE, MAYBE, SURE, OK]
-    await world.answer(correlation_id="corr")
-    await world.settle()
-    assert set(world.producer.got) == {Reply("rpl_1", "yes", START, "user:slack/T1/U1", "corr")}
-
-
 @pytest.mark.parametrize(("outcome", "state"), [(SURE, "too_late"), (MAYBE, "unconfirmed")])
 async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryAgain, state: str) -> None:
     world.producer.script = [outcome]
@@ -164,13 +159,6 @@ async def test_reply_is_tried_until_its_time_is_over(world: World, outcome: TryA
     assert world.raised == []
 
 
-async def test_settled_reply_is_not_sent_again(world: World) -> None:
-    await world.answer()
-    await world.settle()
-    await world.settle()
-    assert len(world.producer.got) == 1
-
-
 async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     world: World, tmp_path: Path
 ) -> None:
@@ -180,7 +168,7 @@ async def test_killed_between_a_try_and_its_outcome_the_outcome_is_unknown(
     world.written = None
     await world.put()
     await until(lambda: world.producer.got)
-    await world.replies.close(grace=0)  # the task dies in the middle of the call, as with SIGKILL
+    await world.replies.outbox.close(0)  # the task dies in the middle of the call, as with SIGKILL
     again = Producer([NO])
     parts: dict[str, Any] = {
         "store": world.store,
@@ -204,7 +192,7 @@ async def test_producer_that_is_back_gets_it_at_once(world: World) -> None:
     await world.clock.advance(0)
     assert len(world.producer.got) == 1
     world.producer.back["planner"].set()
-    await until(lambda: not world.replies.length)
+    await until(lambda: not world.replies.outbox)
     assert len(world.producer.got) == 2
 
 
@@ -286,7 +274,7 @@ async def test_answer_that_only_people_can_bring_on_its_way_is_told_after_a_minu
     world.producer.script = [PROOF]
     world.producer.back["planner"].set()
     await world.clock.advance(60)
-    await until(lambda: not world.replies.length)
+    await until(lambda: not world.replies.outbox)
     after = await world.ledger.find(ID, 42)
     assert (after.asked.reply, after.asked.reply_note) == ("delivered", None)
     assert len(world.raised) == 1
@@ -309,25 +297,3 @@ async def test_agent_that_is_just_away_is_nobodys_business_yet(world: World) -> 
     assert (await world.settle()).asked.reply == "delivered"
     assert world.clock.now() - START > timedelta(minutes=1)
     assert world.raised == []
-
-
-@pytest.mark.parametrize(
-    ("attempts", "jitter", "left", "retry_after", "seconds"),
-    [
-        (1, 1.0, None, None, 0.25), (1, 0.0, None, None, 0.125), (2, 1.0, None, None, 0.5), (5, 1.0, None, None, 4.0),
-        (50, 1.0, None, None, LONGEST_WAIT), (50, 0.0, None, None, LONGEST_WAIT / 2),
-        (1, 1.0, None, 7.0, 7.0), (50, 1.0, None, 7.0, LONGEST_WAIT),
-        (50, 1.0, 3.0, None, 3.0), (1, 1.0, 3.0, 60.0, 3.0), (50, 1.0, 0.001, None, 0.05),
-    ],
-)  # fmt: skip
-def test_reply_waits(
-    attempts: int, jitter: float, left: float | None, retry_after: float | None, seconds: float
-) -> None:
-    expires = START + timedelta(seconds=left) if left is not None else None
-    for may_have_arrived in (True, False):
-        again = TryAgain("x", may_have_arrived, retry_after)
-        step = after_try(
-            again, uncertain=False, attempts=attempts, now=START, expires_at=expires, jitter=jitter
-        )
-        assert isinstance(step, Wait)
-        assert step.seconds == pytest.approx(seconds)

@@ -79,7 +79,7 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
 async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -> None:
     record = await world.escalated()
     await world.paged(1)
-    path = world.ledger.path(42)
+    path = world.ledger.files.path(42)
     whole = path.read_bytes()
     path.unlink()
     await world.restart()

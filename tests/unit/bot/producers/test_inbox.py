@@ -269,7 +269,7 @@ class Desk:
         self.box, self.clock = Box(store), ManualClock(NOW)
         self.troubles: list[Trouble] = []
         self.receiver = Receiver(
-            Speaker("planner"),
+            speaker=Speaker("planner"),
             inbox=self.box,
             clock=self.clock,
             rng=seeded(1),
@@ -419,12 +419,6 @@ async def test_receiver_takes_events_from_the_ends_of_time_in(desk: Desk, sent: 
     desk.offset.observe(NOW - timedelta(hours=1), NOW, 0.0, live=True)
     await desk.take(question(timestamp=sent))
     assert len(await desk.box.waiting(0)) == 1
-
-
-async def test_receiver_knows_questions_that_never_expire(desk: Desk) -> None:
-    await desk.take(question(timeout_seconds="whenever"))
-    (item,) = await desk.box.waiting(0)
-    assert item.expires_at is None
 
 
 async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
 
 import httpx
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from bot.demo.producer import DemoProducer
 from bot.errors import TaskDiedError
 from bot.producers.client import Accepted, Refused, Reply, TryAgain
-from core.clock import SystemClock
 from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
     NOW,
@@ -60,19 +58,6 @@ async def ask(producer: DemoProducer, party: Party, n: int = 1) -> str:
     return f"rpl_{n}"
 
 
-async def test_producers_takes_a_question_and_hands_the_reply_over(demo: DemoProducer) -> None:
-    async with Party(standard(demo)) as party:
-        await party.until_connected()
-        assert party.state()["dialect"] == "standard"
-        token = await ask(demo, party)
-        assert party.box.got[0].cursor == party.box.got[0].event.event_id
-        assert await party.producers.send("planner", yes(token)) == Accepted(proof=True)
-        assert demo.replies[0]["response"] is True
-        outcome = await party.producers.send("planner", yes(token))
-        assert isinstance(outcome, Refused)
-        assert "unknown_token" in outcome.reason
-
-
 async def test_producers_resumes_where_it_stored(demo: DemoProducer) -> None:
     async with Party(standard(demo)) as party:
         await party.until_connected()
@@ -83,21 +68,6 @@ async def test_producers_resumes_where_it_stored(demo: DemoProducer) -> None:
         await party.until_got(second["event_id"])
         assert len(party.box.ids()) == 2
         assert len(demo.subscriptions) == 1
-
-
-async def test_producers_comes_back_after_the_producer_was_down(demo: DemoProducer) -> None:
-    async with Party(standard(demo)) as party:
-        await party.until_connected()
-        token = await ask(demo, party)
-        await demo.down()
-        await until(lambda: not party.state()["connected"])
-        outcome = await party.producers.send("planner", yes(token))
-        assert isinstance(outcome, TryAgain)
-        assert not outcome.may_have_arrived
-        await demo.up()
-        await party.until_connected()
-        assert await party.producers.send("planner", yes(token)) == Accepted(proof=True)
-        assert party.state()["connections"] == 2
 
 
 async def test_producers_subscribes_anew_when_the_producer_forgot_us(demo: DemoProducer) -> None:
@@ -125,17 +95,6 @@ async def test_producers_does_not_subscribe_anew_for_ever(demo: DemoProducer) ->
         assert party.state()["connected"]
 
 
-async def test_producers_says_when_a_reply_may_have_arrived(demo: DemoProducer) -> None:
-    async with Party(standard(demo)) as party:
-        await party.until_connected()
-        token = await ask(demo, party)
-        demo.lose_next_response()
-        outcome = await party.producers.send("planner", yes(token))
-        assert isinstance(outcome, TryAgain)
-        assert outcome.may_have_arrived
-        assert len(demo.replies) == 1
-
-
 @pytest.mark.parametrize(("open_on", "left"), [((), 0), (("planner",), 1)])
 async def test_producers_closes_only_what_nobody_waits_on(
     demo: DemoProducer, open_on: tuple[str, ...], left: int
@@ -155,16 +114,6 @@ async def test_producers_stores_what_it_has_read_before_it_stops() -> None:
         stopping = asyncio.ensure_future(party.producers.stop(()))
         await until_ticking(party.clock, 1, lambda: len(party.box.got) == 50)
         await stopping
-
-
-async def test_producers_with_a_producer_that_pushes_is_not_connected() -> None:
-    async with Party(planner(None, "push", "secret", "pusher")) as party:
-        await party.producers.first_contact(1)
-        assert await party.producers.send("pusher", reply()) == TryAgain(
-            "it is not reading its replies", may_have_arrived=False
-        )
-        assert party.state("pusher")["dialect"] == "push"
-        assert isinstance(await party.producers.send("nobody", reply()), TryAgain)
 
 
 async def test_producers_goes_down_with_a_task_that_dies() -> None:
@@ -227,24 +176,6 @@ async def test_producers_with_the_minimal_producer_from_pypi(agent: Agent) -> No
             await party.until_got("evt_0000000000000002")
         finally:
             await again.kill()
-
-
-async def test_producers_estimates_a_clock_from_live_events(agent: Agent) -> None:
-    """In real time: live is what comes after the connection's first second."""
-    clock = SystemClock()
-    async with Party(planner(agent.url), clock=clock) as party:
-        await until(lambda: party.state()["connected"])
-        loop = asyncio.get_running_loop()
-        opened = loop.time()
-        await until(lambda: loop.time() - opened > 1.1)
-        behind = clock.now() - timedelta(minutes=7)
-        await emit(agent, {**question(), "timestamp": behind.isoformat()})
-        await until(lambda: party.box.got)
-        (incoming,) = party.box.got
-        assert incoming.live
-        assert 420 <= party.state()["offset_seconds"] < 480
-        assert timedelta(0) <= clock.now() - incoming.at < timedelta(seconds=60)
-        assert incoming.expires_at == incoming.at + timedelta(seconds=600)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from structlog.testing import capture_logs
 from bot.errors import StorageUnavailable
 from bot.producers.client import Accepted, Refused, TryAgain
 from bot.producers.push import MOST_READERS, Broken, NotStored, Reader, Stored, TooManyReaders
-from bot.storage.store import Store
 from tests.kit.clocks import ManualClock
 from tests.unit.bot.producers.push_kit import TOKEN, Life, answer, asked, frames, life, state
 
@@ -46,15 +45,6 @@ async def tokens(bot: Life, last: str | None = None, name: str = "planner") -> l
     found = [message["reply_token"] for message in await read(reader)]
     reader.close()
     return found
-
-
-async def test_push_takes_an_event_once_it_is_durable(bot: Life, clock: ManualClock, tmp_path: Path) -> None:
-    taken = await bot.post(asked(clock))
-    assert taken == Stored("evt_0000000000000001", ())
-    await bot.store.close()
-    bot.store = await Store.open(tmp_path / "clarify.db")
-    assert await bot.ids() == ["evt_0000000000000001"]
-    assert bot.status()["events"] == 1
 
 
 @pytest.mark.parametrize(
@@ -117,20 +107,6 @@ async def test_push_tells_a_human_of_what_is_too_large(bot: Life) -> None:
     bot.pages = False
     with pytest.raises(StorageUnavailable):
         await bot.push().too_large(head)
-
-
-async def test_push_drops_what_nobody_is_shown(bot: Life, clock: ManualClock) -> None:
-    await bot.post(state(clock, type="aaep:agent.output.streaming", chunk="x"))
-    assert await bot.ids() == []
-    assert bot.status()["skimmed"] == 1
-
-
-async def test_push_finds_missing_events_and_the_producers_clock(bot: Life, clock: ManualClock) -> None:
-    ahead = (clock.now() + timedelta(seconds=30)).isoformat()
-    await bot.post(state(clock, 1, sequence_number=1, timestamp=ahead))
-    await bot.post(state(clock, 2, sequence_number=4, timestamp=ahead))
-    assert bot.status()["missing"] == 2
-    assert bot.status()["offset_seconds"] == -30
 
 
 @pytest.mark.parametrize(("late", "offset"), [(90, 90), (150, 0)])
@@ -205,14 +181,6 @@ async def test_reply_that_was_begun_may_have_arrived(bot: Life, clock: ManualClo
     assert isinstance(outcome, TryAgain)
     assert outcome.may_have_arrived
     assert await tokens(bot) == [TOKEN]
-
-
-async def test_reply_that_a_reader_left_behind_is_certain(bot: Life, clock: ManualClock) -> None:
-    reader = await bot.push().open(None)
-    sending = asyncio.ensure_future(bot.producers.send("planner", answer(clock)))
-    await reader.more.wait()
-    reader.close()
-    assert await sending == TryAgain("it is not reading its replies", may_have_arrived=False)
 
 
 async def test_reply_does_not_wait_for_ever_for_a_reader_that_is_stuck(bot: Life, clock: ManualClock) -> None:

@@ -44,18 +44,6 @@ def events_then(*parts: bytes, hold: bool = True) -> Serve:
     return serve
 
 
-async def test_subscriber_reads_with_its_token_and_without_a_query() -> None:
-    async with RawServer(events_then(frame(question()))) as server:
-        async with Party(planner(server.url + "/", "auto", "secret")) as party:
-            await party.until_got(FIRST)
-            assert party.state()["dialect"] == "minimal"
-            assert party.state()["connections"] == 1
-        head = server.heads("GET /events")[0].lower()
-        assert "authorization: bearer secret" in head
-        assert "accept: text/event-stream" in head
-        assert "accept-encoding: identity" in head
-
-
 async def test_subscriber_backs_off_and_comes_back() -> None:
     failures = [b"503 Service Unavailable", b"500 Internal Server Error", b"404 Not Found"]
 
@@ -124,25 +112,6 @@ async def test_subscriber_never_takes_its_token_to_another_host() -> None:
         assert elsewhere.requests == []
 
 
-async def test_subscriber_survives_faulty_frames() -> None:
-    body = [
-        b"data: ping\n\n",
-        frame("[1, 2]"),
-        b'data: {"type": "aaep:x.y", "event_id": "evt_0000000000000009", "note": "\xff\xfe"}\n\n',
-        frame(question(3, question="x" * 1_600_000)),
-        frame(event("agent.output.streaming")) * 3,
-        frame(question()),
-        b": comment\n\n",
-        frame(event(n=2)),
-    ]
-    async with RawServer(events_then(*body)) as server, Party(planner(server.url)) as party:
-        await party.until_got(FIRST, SECOND)
-        state = party.state()
-        assert party.box.ids() == ["evt_0000000000000009", FIRST, SECOND]
-        assert (state["unreadable"], state["not_utf8"], state["oversize"], state["skimmed"]) == (2, 1, 1, 3)
-        assert [trouble.session_id for trouble in party.troubles] == ["sess_2c91a7b4d23f1e88"]
-
-
 async def test_subscriber_drops_a_torn_frame_and_takes_a_whole_one_without_its_end() -> None:
     whole = frame(question(), sse_id="evt_1")[:-1]
     bodies = [whole, frame(question(2))[:-40], frame(event(n=3))]
@@ -184,20 +153,6 @@ async def test_subscriber_gives_up_a_silent_connection_whose_producer_is_gone() 
         assert party.state()["connections"] == 2
 
 
-async def test_subscriber_gives_up_a_server_that_never_answers() -> None:
-    async def serve(_request: str, _writer: Writer) -> None:
-        if len(server.heads("GET /events")) < 2:
-            if server.heads("GET /healthz"):
-                return  # hangs up
-            await asyncio.Event().wait()
-        await stream(_writer, frame(event()))
-
-    async with RawServer(serve) as server, Party(planner(server.url)) as party:
-        await until(lambda: SILENCE in party.clock.slept)
-        await until_ticking(party.clock, SILENCE, lambda: server.heads("GET /healthz"))
-        await party.until_got(FIRST)
-
-
 async def test_subscriber_reads_on_while_the_storage_waits() -> None:
     body = b"".join(frame(event(n=n)) for n in range(1, 2001))
     async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
@@ -206,15 +161,6 @@ async def test_subscriber_reads_on_while_the_storage_waits() -> None:
         assert party.box.got == []
         await until_ticking(party.clock, 1, lambda: len(party.box.got) == 2000)
         assert party.box.ids() == [f"evt_{n:016x}" for n in range(1, 2001)]
-
-
-async def test_subscriber_takes_a_backlog_replayed_on_every_connection() -> None:
-    body = frame(question()) + frame(event(n=2))
-    async with RawServer(events_then(body, hold=False)) as server, Party(planner(server.url)) as party:
-        await until_ticking(party.clock, 0.5, lambda: party.state()["connections"] >= 3)
-        await until(lambda: len(party.box.got) >= 6)
-        assert not any(incoming.live for incoming in party.box.got)
-        assert party.state()["missing"] == 0
 
 
 ACCEPTED = {"type": "subscription.accepted", "aaep_version": "1.0.0", "producer": {"agent_id": "a"}}
@@ -333,32 +279,6 @@ async def test_subscriber_takes_replies_while_its_stream_is_not_found() -> None:
     async with RawServer(serve) as server, Party(planner(server.url)) as party:
         await party.producers.first_contact(5)
         assert await party.producers.send("planner", reply()) == Accepted(proof=False)
-
-
-async def test_subscriber_counts_gaps_by_what_was_skimmed_before_each_event() -> None:
-    body = frame(event(n=1, sequence_number=0)) + frame(event("agent.output.streaming")) * 5
-    body += frame(event(n=2, sequence_number=6)) + frame(event(n=3, sequence_number=9))
-    async with RawServer(events_then(body)) as server, Party(planner(server.url)) as party:
-        await party.until_got("evt_0000000000000003")
-        assert party.state()["missing"] == 2
-
-
-async def test_subscriber_in_trouble_does_not_touch_another() -> None:
-    async def broken(_request: str, writer: Writer) -> None:
-        writer.write(b"\x00\xff garbage \r\n\r\n")
-        await writer.drain()
-
-    async with (
-        RawServer(broken) as bad,
-        RawServer(events_then(frame(question()))) as good,
-        Party(planner(bad.url, name="bad"), planner(good.url)) as party,
-    ):
-        await party.producers.first_contact(5)
-        await party.until_got(FIRST)
-        assert not party.state("bad")["connected"]
-        assert (
-            party.state("bad")["last_error"] == "the connection ended in mid-answer, or what came is not HTTP"
-        )
 
 
 def arrival(size: int = 10) -> Arrival:

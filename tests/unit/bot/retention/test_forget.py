@@ -214,8 +214,8 @@ async def test_log_that_still_holds_it_is_told_of(
             reader.execute("begin")
             reader.execute("select 1 from sessions").fetchall()
             with pytest.raises(StorageUnavailable, match="same command again"):
-                forget_all(InFiles(upkeep, tmp_path / "clarify.db"), found)
-        assert forget_all(InFiles(upkeep, tmp_path / "clarify.db"), found).in_flight == 0
+                forget_all(InFiles(upkeep.files, tmp_path / "clarify.db"), found)
+        assert forget_all(InFiles(upkeep.files, tmp_path / "clarify.db"), found).in_flight == 0
     finally:
         upkeep.close()
     assert (tmp_path / "clarify.db-wal").stat().st_size == 0

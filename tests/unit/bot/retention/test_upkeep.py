@@ -260,9 +260,9 @@ async def test_run_archives_at_the_start_and_a_day_later(ledger: FileLedger, sto
     task = asyncio.create_task(upkeep(ledger, store, clock, Index()).run())
     try:
         await until(lambda: clock.sleeping)
-        assert sorted(ledger.issues()) == [2, 3]
+        assert sorted(ledger.files.issues()) == [2, 3]
         await clock.advance(86_400)
-        await until(lambda: sorted(ledger.issues()) == [3])
+        await until(lambda: sorted(ledger.files.issues()) == [3])
         await until(lambda: clock.sleeping)
         assert clock.slept == [86_400.0, 86_400.0]
     finally:
@@ -273,11 +273,11 @@ async def test_run_archives_at_the_start_and_a_day_later(ledger: FileLedger, sto
 
 async def test_tidy_goes_on_after_a_ledger_that_cannot_be_read(ledger: FileLedger, store: Store) -> None:
     clock = ManualClock(START + MONTH)
-    ledger.path(1).write_text("{ broken")
+    ledger.files.path(1).write_text("{ broken")
     await put_record(ledger, abandoned(record(2), "expired", START))
     await upkeep(ledger, store, clock, Index()).tidy()
-    assert list(ledger.issues()) == []  # the broken one was set aside, the other one archived
-    assert [issue for issue, _ in ledger.archive.files()] == [2]
+    assert list(ledger.files.issues()) == []  # the broken one was set aside, the other one archived
+    assert [issue for issue, _ in ledger.files.archive.files()] == [2]
 
 
 @pytest.mark.parametrize(("keep", "left"), [(None, 2), (MONTH, 1)])

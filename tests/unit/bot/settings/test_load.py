@@ -57,7 +57,7 @@ def test_shell_settings_know_every_secret_so_that_no_command_sees_it(tmp_path: P
     settings = load_shell_settings(file, environ)
     built = responders_of(settings.responders, settings.by_variable, settings.folder, environ)
     assert isinstance(built["x"], CommandResponder)
-    assert built["x"]._env == {"HOME": "/home/agent"}
+    assert built["x"].env == {"HOME": "/home/agent"}
 
 
 def test_shell_settings_without_a_file_are_the_defaults(

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from bot import app
 from bot.delivery.messages import Fresh
 from bot.settings.load import parse_settings
 from bot.settings.model import Settings
+from bot.slack.backfill import CatchUp
+from bot.slack.build import build
 from bot.slack.socket import SlackSocket, Timing
 from bot.slack.unread import Unread
 from bot.slackapi import Place
@@ -76,10 +79,17 @@ def choices(*labels: str) -> dict[str, Any]:
     }
 
 
-class Bot(app.Bot):
-    """The whole bot, of which only the Slack app runs: cards are posted by hand, and words without queues.
+class _Whole(app.Bot):
+    """A bot whose records nobody follows."""
 
-    `pages` and `paged` stand in for pages that were sent; `more` replaces other parts.
+    def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
+        self.base.index.put(record)
+
+
+class Bot:
+    """The Slack app of a whole bot, of which nothing else runs: cards are posted by hand, and words without queues.
+
+    `pages`, `paged`, `roster` and `page_actions` replace those parts.
     """
 
     def __init__(
@@ -90,31 +100,46 @@ class Bot(app.Bot):
         *,
         pages: Any = None,
         paged: Any = None,
-        **more: Any,
+        roster: Any = None,
+        page_actions: Any = None,
     ) -> None:
         rng = random.Random(1)  # noqa: S311 - jitter, not secrets
-        super().__init__(configured, store, app.files(configured, expected=False), SystemClock(), rng)
+        whole = _Whole(configured, store, app.files(configured, expected=False), SystemClock(), rng)
+        base, board = whole.base, whole.board
         self.ws = ws
+        self.settings, self.store, self.ledger, self.clock = configured, store, base.ledger, base.clock
+        self.router, self.index, self.renderer = base.router, base.index, base.renderer
+        self.people, self.web, self.messages = base.people, base.web, board.messages
         self.refreshed: list[str] = []
         self.released = 0
         self._said: set[str] = set()
-        self.unread = Unread(self.clock, self._released)
-        replaced: Any = self.delivery
-        replaced.say = self.say
-        for name, part in more.items():
-            setattr(self, name, part)
+        self.unread = Unread(base.clock, self._released)
+        self.catch_up = CatchUp()
+        self.delivery: Any = whole.shown.delivery
+        self.delivery.say = self.say  # type: ignore[method-assign]
         if paged is not None:
-            replaced = self.incidents
-            replaced.paged = paged
-        self._build_slack()
-        if pages is not None:
-            self.threads.pages = pages
-        self.app = self.slack
-        if isinstance(self.slack._transport, SlackSocket):
-            self.slack._transport.timing = QUICK
+            board.incidents.paged = paged  # type: ignore[method-assign]
+        slack = build(
+            base,
+            replace(board, pages=pages or board.pages, roster=roster or board.roster),
+            whole.shown,
+            sessions=whole.told.sessions,
+            page_actions=page_actions or whole.oncall.page_actions,
+            home=whole.home,
+            unread=self.unread,
+            catch_up=self.catch_up,
+            refresh=self.refreshed.append,
+            passed=lambda: None,
+            counted=whole._note_connections,
+            replicas=lambda: 0,
+        )
+        self.app, self.later = slack.app, slack.later
+        self.memory, self.threads, self.backfill = slack.memory, slack.threads, slack.backfill
+        self.answering, self.interactions = slack.answering, slack.interactions
+        self.conversation = slack.conversation
+        if isinstance(self.app.transport, SlackSocket):
+            self.app.transport.timing = QUICK
         self.app.build(ME)
-        self.conversation = self.app.handlers.conversation
-        self.interactions = self.app.handlers.interactions
         self._running: asyncio.Task[None] | None = None
 
     async def say(
@@ -211,15 +236,9 @@ class Bot(app.Bot):
     def _released(self) -> None:
         self.released += 1
 
-    def _refresh(self, clarification: str) -> None:
-        self.refreshed.append(clarification)
-
-    def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
-        self.index.put(record)
-
     async def look_back(self) -> int:
         """Have missed messages looked for; how many were new."""
-        self.backfill.schedule_catch_up()
+        self.catch_up.schedule()
         return await self.backfill.look()
 
     async def _shown(self, record: Clarification, ts: str) -> None:

@@ -114,14 +114,14 @@ def clock() -> ManualClock:
 @pytest.fixture
 async def url(app: App, clock: ManualClock) -> AsyncIterator[RequestUrl]:
     made = made_url(app, clock)
-    await made.start()
+    await made.start(app.handle)
     yield made
     app.free.set()
     await made.stop()
 
 
 def made_url(app: App, clock: ManualClock, drain: float = 5) -> RequestUrl:
-    return RequestUrl(signing_secret=SECRET, handle=app.handle, on_gap=app.look, clock=clock, drain=drain)
+    return RequestUrl(signing_secret=SECRET, on_gap=app.look, clock=clock, drain=drain)
 
 
 async def send(url: RequestUrl, payload: object, **more: Any) -> UrlAnswer:
@@ -218,9 +218,10 @@ async def test_signed_request_that_cannot_be_read_is_400(
 
 @pytest.mark.parametrize("opened", [True, False])
 async def test_challenge_is_repeated_also_before_we_are_ready(clock: ManualClock, opened: bool) -> None:
-    url = made_url(App(), clock)
+    app = App()
+    url = made_url(app, clock)
     if opened:
-        await url.start()
+        await url.start(app.handle)
     answer = await send(url, {"type": "url_verification", "challenge": "abc", "token": "x"})
     assert (answer.status, answer.body) == (200, "abc")
     body = text({"type": "url_verification", "challenge": "abc"})
@@ -244,13 +245,13 @@ async def test_not_ready_is_said_and_nothing_is_taken(app: App, clock: ManualClo
     url = made_url(app, clock)
     assert (await send(url, EVENT)).status == 503
     assert not url.connected
-    await url.start()
+    await url.start(app.handle)
     assert url.connected
     assert (await send(url, EVENT)).status == 200
     await url.stop()
     assert not url.connected
     assert (await send(url, EVENT)).status == 503
-    await url.start()  # too late
+    await url.start(app.handle)  # too late
     assert not url.connected
     assert len(app.seen) == 1
 
@@ -326,7 +327,7 @@ async def test_stop_does_not_wait_for_ever(
     app: App, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = made_url(app, clock, drain=0.01)
-    await url.start()
+    await url.start(app.handle)
     app.free.clear()
     request = asyncio.create_task(send(url, EVENT))
     await asyncio.wait_for(app.entered.wait(), 60)

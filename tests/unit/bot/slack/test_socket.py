@@ -53,7 +53,6 @@ async def connected(
     socket = SlackSocket(
         web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
         app_token=APP_TOKEN,
-        dispatch=desk,
         clock=SystemClock(),
         jitter=lambda: 0.5,
         on_return=desk.returned,
@@ -64,7 +63,7 @@ async def connected(
     )
     try:
         async with asyncio.timeout(60):
-            await socket.start()
+            await socket.start(desk)
         yield socket
     finally:
         desk.gate.set()
@@ -246,7 +245,6 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
     socket = SlackSocket(
         web=AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]),
         app_token=APP_TOKEN,
-        dispatch=desk,
         clock=clock,
         jitter=lambda: 0.5,
         availability=availability,
@@ -254,7 +252,7 @@ async def test_sign_of_life_elsewhere_ends_the_wait_for_the_next_try(
         timing=replace(QUICK, first_retry=600.0, longest_retry=600.0),
     )
     ws.faults.add("apps.connections.open", "5xx:503")
-    starting = asyncio.create_task(socket.start())
+    starting = asyncio.create_task(socket.start(desk))
     try:
         await until(lambda: "cannot be reached" in caplog.text)  # it rests
         availability.failed()

@@ -152,7 +152,7 @@ async def test_ask_refuses_with_a_reason(
     body = answer.json()
     assert (answer.status_code, body["error"], body.get("field")) == (status, error, field)
     assert body["message"]
-    assert list(world.ledger.issues()) == []
+    assert list(world.ledger.files.issues()) == []
 
 
 async def test_rounds_go_on_until_people_have_it(world: World) -> None:
@@ -259,7 +259,7 @@ async def test_look_waits_for_the_next_round(world: World) -> None:
 async def test_look_waits_for_any_change_also_one_that_is_not_counted(world: World) -> None:
     revision = (await world.ask()).json()["revision"]
     task = await waiting(world, revision=revision)
-    path = world.ledger.path(42)
+    path = world.ledger.files.path(42)
     ledger = json.loads(path.read_text())
     ledger["clarifications"][0]["topic"] = "Storage, again"
     replace_text(path, json.dumps(ledger))
@@ -329,7 +329,7 @@ async def test_roles_are_bound_to_producers(tmp_path: Path) -> None:
             "OTHER_AGENT",
             "from",
         )
-        assert list(world.ledger.issues()) == []
+        assert list(world.ledger.files.issues()) == []
         assert (await world.ask()).status_code == 201
         assert (
             await world.ask(other, **{"from": "writer", "blocking": False, "issue": 43})
@@ -370,7 +370,7 @@ async def test_list_goes_page_by_page(world: World) -> None:
 
 async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
     await world.ask()
-    world.ledger.path(7).write_text("{")
+    world.ledger.files.path(7).write_text("{")
     body = (await world.client.get("/clarifications")).json()
     assert ([each["id"] for each in body["clarifications"]], body["unreadable"]) == ([ID], [7])
 
@@ -378,7 +378,7 @@ async def test_list_leaves_out_what_cannot_be_read(world: World) -> None:
 async def test_foreign_records_can_be_sent(world: World) -> None:
     """Another implementation's half character, and its own fields, do not break the answer."""
     await world.ask()
-    path = world.ledger.path(42)
+    path = world.ledger.files.path(42)
     path.write_text(path.read_text().replace("Which database?", "Which \\ud800 database?"))
     answer = await world.client.get(f"/clarifications/{ID}")
     assert (answer.status_code, answer.json()["question"]) == (200, "Which \ufffd database?")

@@ -14,10 +14,11 @@ from pydantic import BaseModel, Field, field_validator
 from starlette.requests import Request
 from starlette.types import Message
 
+from bot.checks import Check
 from bot.errors import ClarifyBotError, StorageUnavailable
 from bot.web.callers import Callers
 from bot.web.guard import BODY_LIMIT, TooLarge, limited, problem
-from bot.web.health import Check, health_routes
+from bot.web.health import health_routes
 from bot.web.server import build_app
 from core.errors import AgentError, BadInput, ClarifyError, LockTimeout, NotFound, ScopeViolation
 from tests.unit.bot.web.serving import PATIENCE, serving

@@ -16,13 +16,14 @@ import pytest
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from bot.checks import Check
 from bot.producers.inbox import Inbox
 from bot.routing import Audiences
 from bot.settings.model import ResponderSettings, RouteSettings, Settings
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.web.callers import Callers
-from bot.web.health import Check, Sources, health_routes, metrics_routes, producer_checks
+from bot.web.health import Sources, health_routes, metrics_routes, producer_checks
 from bot.web.server import build_app
 from core.clarification import Status
 from core.index import Index

@@ -71,7 +71,7 @@ async def all_routes(folder: Path) -> AsyncIterator[FastAPI]:
         bot = await Bot.build(configured, SystemClock(), Random(7))  # noqa: S311 - jitter
         try:
             await bot.start()
-            await asyncio.wait_for(bot.slack.ready.wait(), LONG)
+            await asyncio.wait_for(bot.slack.app.ready.wait(), LONG)
             async with Hub.at(configured.ledger.directory, configured.ledger.workflows) as hub:
                 for issue in (42, 43):
                     await hub.request(Request(issue, "engineer", "architect", topic="db", question="Which?"))

@@ -8,20 +8,15 @@ import httpx
 import pytest
 
 from bot.slack.request_url import RequestUrl, UrlAnswer
-from bot.slack.socket import Envelope
 from bot.web.callers import Callers
 from bot.web.server import build_app
 from bot.web.slack import slack_routes
 from core.clock import SystemClock
 
 
-async def unheard(delivery: Envelope) -> UrlAnswer:
-    raise AssertionError("nothing is signed here")
-
-
 class Noted(RequestUrl):
     def __init__(self, answer: UrlAnswer) -> None:
-        super().__init__(signing_secret="made-up", handle=unheard, on_gap=lambda: None, clock=SystemClock())
+        super().__init__(signing_secret="made-up", on_gap=lambda: None, clock=SystemClock())
         self.answer = answer
         self.seen: list[tuple[Mapping[str, str], bytes]] = []
 

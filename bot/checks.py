@@ -1,0 +1,97 @@
+"""What a check finds: for `clarify check`, for the start, and for /readyz. Each part of the bot has checks of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+import structlog
+
+from bot.logs import without_secrets
+
+_log = structlog.get_logger("clarify.http")
+LISTED = 20
+"""How many problems of one kind are shown."""
+# A Date header is exact to a second; half a minute is a clock that drifts.
+_ALLOWED_SKEW = timedelta(seconds=30)
+
+
+class CheckResult(NamedTuple):
+    """The result of one check. `fix` says how to put it right, `line` where it is in the file."""
+
+    ok: bool
+    subject: str
+    text: str
+    fix: str | None = None
+    line: str = ""
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The lines that show it, and how to fix what is wrong."""
+        where = f"{self.line}: " if self.line else ""
+        yield f"{'✓ ok   ' if self.ok else '✗ wrong'}  {where}{self.subject}: {self.text}"
+        if self.fix is not None:
+            yield f"           → {self.fix}"
+
+
+def right(subject: str, text: str, fix: str | None = None) -> CheckResult:
+    return CheckResult(True, subject, text, fix)  # noqa: FBT003 - the field's name is in its class
+
+
+def wrong(subject: str, text: str, fix: str | None = None) -> CheckResult:
+    return CheckResult(False, subject, text, fix)  # noqa: FBT003 - as above
+
+
+def summary(results: Collection[CheckResult]) -> str:
+    bad = sum(not result.ok for result in results)
+    return f"{bad} of {len(results)} checks failed." if bad else f"All {len(results)} checks passed."
+
+
+def first_of(found: Sequence[CheckResult], subject: str, like: str) -> Iterator[CheckResult]:
+    """The first of many problems, and how many `like` them there are."""
+    yield from found[:LISTED]
+    if len(found) > LISTED:
+        yield wrong(subject, f"{len(found) - LISTED} more {like}", "fix them, or move them away")
+
+
+def clock(subject: str, date_header: str | None) -> CheckResult | None:
+    """Compare the Date header of a response with our clock; None where it gave none."""
+    try:
+        skew = parsedate_to_datetime(date_header or "") - datetime.now(UTC)
+    except (TypeError, ValueError):
+        return None
+    seconds = round(abs(skew).total_seconds())
+    if abs(skew) <= _ALLOWED_SKEW:
+        return right(subject, f"within {max(1, seconds)} s of ours")
+    direction = "ahead of" if skew > timedelta(0) else "behind"
+    return wrong(
+        subject, f"{seconds} s {direction} ours", "synchronise the clocks with NTP; deadlines depend on them"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of the running bot. `look` says in one line what is wrong, None if nothing is."""
+
+    name: str
+    look: Callable[[], str | Awaitable[str | None] | None]
+
+    async def run(self) -> CheckResult:
+        """The result, without secrets: errors of the network quote addresses."""
+        try:
+            why = self.look()
+            if inspect.isawaitable(why):
+                why = await why
+        except Exception as error:  # noqa: BLE001 - a check that fails is an answer to what it checks
+            _log.exception("health check failed", check=self.name)
+            why = f"the check failed ({type(error).__name__})"
+        return wrong(self.name, without_secrets(why)) if why else right(self.name, "")
+
+
+async def run_all(checks: Sequence[Check]) -> list[CheckResult]:
+    return await asyncio.gather(*(check.run() for check in checks))

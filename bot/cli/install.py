@@ -1,0 +1,274 @@
+# ruff: noqa: T201 - it shows people what it changes
+"""`clarify hook … --install` and `clarify mcp --install`: what a coding agent's own files need, merged with what is there.
+
+Secrets are not written: the token comes from CLARIFY_TOKEN in the agent's environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.files import replacing
+
+_NAME = "clarify"
+_FOLDERS = {"claude-code": (".claude", "CLAUDE_CONFIG_DIR"), "codex": (".codex", "CODEX_HOME")}
+_VARIABLES = ("CLARIFY_URL", "CLARIFY_TOKEN", "CLARIFY_PRODUCER")
+_LONGEST_CALL = 120  # seconds: a call takes 60 at most
+_HOOKS = {"claude-code": "settings.json", "codex": "hooks.json"}
+_AFTERWARDS = {
+    "claude-code": ("PostToolUse", "PostToolUseFailure", "SessionEnd"),
+    "codex": ("PostToolUse", "Stop"),
+}
+_QUICK = 10  # seconds for hooks that only withdraw
+_TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
+_HEADER = re.compile(r"^[ \t]*\[+[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
+_OURS = re.compile(rf"""[ \t]*\[\s*mcp_servers\s*\.\s*(?:{_NAME}|"{_NAME}"|'{_NAME}')\s*\][^\n]*""")
+
+
+class CannotMerge(Exception):
+    """A file cannot be merged; the message says which and why. Nothing was written to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One file: what it needs, as it is written there, and how that is merged into its text (raises ValueError)."""
+
+    path: Path
+    needed: str
+    merged: Callable[[str], str]
+
+    def merge(self, *, write: bool) -> tuple[str, str]:
+        """Merge it into the file, which is replaced as a whole; returns its text before and after.
+
+        Raises:
+            CannotMerge: the file cannot be read, understood or written.
+        """
+        try:
+            before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+            after = self.merged(before)
+            if write and after != before:
+                path = self.path.resolve()
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path, after.encode(), path.parent, 0o644):
+                    pass
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            raise CannotMerge(f"{self.path}: {why}") from error
+        return before, after
+
+
+def install_tools(client: str, url: str | None, *, write: bool) -> int:
+    """Show what `claude-code` (in this folder) or `codex` (in its home folder) needs to call the MCP tools unasked; or
+    write it. Returns the exit code.
+    """
+    troubles = 0
+    for part in _claude_code(url) if client == "claude-code" else _codex(url):
+        try:
+            if not write:
+                print(f"{part.path}:\n{part.needed}")
+                continue
+            before, after = part.merge(write=True)
+            print(f"{part.path} is up to date." if after == before else f"Wrote {part.path}.")
+        except CannotMerge as error:
+            troubles += 1
+            words = f"{error}; nothing was written. Add this by hand:\n{part.needed}"
+            print(f"clarify mcp: {words}", file=sys.stderr)
+    return 1 if troubles else 0
+
+
+def install_hook(arguments: Any, timeout: float) -> int:
+    """Show how the agent's settings change, and change them unless `--dry-run`. `timeout`: the default, in seconds. Returns the
+    exit code.
+    """
+    folder = Path.cwd() / _FOLDERS[arguments.agent][0] if arguments.project else _home_of(arguments.agent)
+    part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments, timeout))
+    try:
+        before, after = part.merge(write=not arguments.dry_run)
+    except CannotMerge as error:
+        print(f"clarify hook: {error}; nothing was changed", file=sys.stderr)
+        return 2
+    name = str(part.path)
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, lineterm="")
+    print("\n".join(lines) or f"{name} is up to date.")
+    if arguments.agent == "codex":
+        print(_TRUST)
+    return 0
+
+
+def _home_of(client: str) -> Path:
+    """The folder in which a coding agent keeps its user's settings; its own variable moves that."""
+    name, variable = _FOLDERS[client]
+    return Path(os.environ.get(variable) or Path.home() / name)
+
+
+def _program() -> list[str]:
+    """This very program, from any folder."""
+    program = Path(sys.argv[0]).absolute()
+    return [sys.executable, "-m", "bot.cli"] if program.name == "__main__.py" else [str(program)]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _claude_code(url: str | None) -> list[_Part]:
+    """The server, and the rule that lets the agent call its tools unasked."""
+    server = {"type": "stdio"} | _server(url)
+    rules = {"permissions": {"allow": [f"mcp__{_NAME}"]}, "enabledMcpjsonServers": [_NAME]}
+    return [
+        _json_part(Path.cwd() / ".mcp.json", {"mcpServers": {_NAME: server}}),
+        _json_part(Path.cwd() / ".claude" / "settings.json", rules),
+    ]
+
+
+def _codex(url: str | None) -> list[_Part]:
+    table = _server(url) | {
+        "env_vars": list(_VARIABLES),
+        "tool_timeout_sec": _LONGEST_CALL,
+        "default_tools_approval_mode": "approve",
+    }
+    return [_Part(_home_of("codex") / "config.toml", _toml(table), lambda text: _with_table(text, table))]
+
+
+def _server(url: str | None) -> dict[str, Any]:
+    """The command that the agent runs: by its name where that finds this very program."""
+    program, *more = _program()
+    found = shutil.which(_NAME)
+    is_known = not more and found is not None and Path(found).resolve() == Path(program).resolve()
+    arguments = [*more, "mcp", *(["--url", url] if url else [])]
+    return {"command": _NAME if is_known else program, "args": arguments}
+
+
+def _json_part(path: Path, wanted: Mapping[str, Any]) -> _Part:
+    def merged(text: str) -> str:
+        there = json.loads(text) if text.strip() else {}
+        if not isinstance(there, dict):
+            raise ValueError("the file must be a JSON object")  # noqa: TRY004 - of the file
+        together = _together(there, wanted)
+        return text if together == there else _json(together)
+
+    return _Part(path, _json(wanted), merged)
+
+
+def _together(there: Any, wanted: Any, place: str = "") -> Any:
+    """What is there with what is wanted; our own server is replaced, lists grow."""
+    if place == f".mcpServers.{_NAME}":
+        return {**(there if isinstance(there, dict) else {}), **wanted}
+    if isinstance(wanted, Mapping):
+        if not isinstance(there, dict):
+            raise ValueError(f"{place} must be an object")  # noqa: TRY004
+        grown = dict(there)
+        for name, value in wanted.items():
+            empty: Any = [] if isinstance(value, list) else {}
+            grown[name] = _together(there.get(name, empty), value, f"{place}.{name}")
+        return grown
+    if not isinstance(there, list):
+        raise ValueError(f"{place} must be a list")  # noqa: TRY004
+    return there + [each for each in wanted if each not in there]
+
+
+def _toml(table: Mapping[str, Any]) -> str:
+    lines = [f"[mcp_servers.{_NAME}]", *(f"{name} = {json.dumps(value)}" for name, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _with_table(text: str, table: Mapping[str, Any]) -> str:
+    """The file with our table: appended, or in place of the one that is there, whose other keys stay.
+
+    Raises:
+        ValueError: it is no TOML, or our server stands in it in a way that cannot be replaced.
+    """
+    before = tomllib.loads(text)
+    servers = before.get("mcp_servers", {})
+    there: dict[str, Any] = servers.get(_NAME, {})
+    together = {**there, **table}
+    if together == there:
+        return text
+    if there:
+        after = _replaced(text, _toml({k: v for k, v in together.items() if not isinstance(v, dict)}))
+    else:
+        after = (
+            text + ("" if not text or text.endswith("\n") else "\n") + ("\n" if text else "") + _toml(table)
+        )
+    expected = {**before, "mcp_servers": {**servers, _NAME: together}}
+    if tomllib.loads(after) != expected:
+        raise ValueError(f"mcp_servers.{_NAME} cannot be merged")
+    return after
+
+
+def _replaced(text: str, section: str) -> str:
+    headers = list(_HEADER.finditer(text))
+    for place, header in enumerate(headers):
+        if _OURS.fullmatch(header[0]):
+            end = headers[place + 1].start() if place + 1 < len(headers) else len(text)
+            return text[: header.start()] + section + ("\n" if end < len(text) else "") + text[end:]
+    return text
+
+
+def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
+    """The settings with our hooks in place of those of an earlier time; all others stay as they are."""
+    try:
+        settings = json.loads(text or "{}")
+    except ValueError:
+        settings = None
+    if not isinstance(settings, dict) or not isinstance(settings.setdefault("hooks", {}), dict):
+        raise ValueError("the file must be a JSON object, and its `hooks` an object")  # noqa: TRY004 - of the file
+    hooks: dict[str, Any] = settings["hooks"]
+    _take_out_ours(hooks, f"hook {arguments.agent}")
+    timeout = arguments.timeout or timeout
+    command = _hook(arguments, arguments.on_silence)
+    asks: dict[str, tuple[str, str]] = {"PermissionRequest": ("*", command)}
+    if arguments.tools:
+        # Said, so that it is known of an event that cannot be read, too: silence there would run the tool.
+        asks["PreToolUse"] = (arguments.tools, _hook(arguments, arguments.on_silence or "deny"))
+    for name, (matcher, asking) in asks.items():
+        ours = {"type": "command", "command": asking, "timeout": int(timeout) + 30}
+        hooks.setdefault(name, []).append({"matcher": matcher, "hooks": [ours]})
+    for name in _AFTERWARDS[arguments.agent]:
+        ours = {"type": "command", "command": command, "timeout": _QUICK}
+        hooks.setdefault(name, []).append({"hooks": [ours]})
+    return _json(settings)
+
+
+def _take_out_ours(hooks: dict[str, Any], marker: str) -> None:
+    for name, groups in list(hooks.items()):
+        if not isinstance(groups, list):
+            continue
+        for group in groups:
+            if isinstance(group, dict) and isinstance(group.get("hooks"), list):
+                group["hooks"] = [each for each in group["hooks"] if not _is_ours(each, marker)]
+        hooks[name] = [group for group in groups if not isinstance(group, dict) or group.get("hooks")]
+        if not hooks[name]:
+            del hooks[name]
+
+
+def _is_ours(hook: Any, marker: str) -> bool:
+    command = hook.get("command") if isinstance(hook, dict) else None
+    return isinstance(command, str) and marker in command and ("clarify" in command or "bot.cli" in command)
+
+
+def _hook(arguments: Any, on_silence: str | None) -> str:
+    """The command that the agent runs as its hook."""
+    words = [*_program(), "hook", arguments.agent]
+    if arguments.timeout is not None:
+        words += ["--timeout", f"{arguments.timeout:g}"]
+    if on_silence:
+        words += ["--on-silence", on_silence]
+    if arguments.url:
+        words += ["--url", arguments.url]
+    if arguments.server_name:
+        words += ["--server-name", arguments.server_name]
+    if arguments.escalate:
+        words.append("--escalate")
+    return shlex.join(words)

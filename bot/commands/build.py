@@ -1,0 +1,88 @@
+"""Builds `/clarify`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from bot.base import Base
+from bot.commands.commands import Changes, Commands, OnCallTurns
+from bot.commands.digests import Digests, WeeklyDigest
+from bot.commands.lists import Access, Lists
+from bot.delivery.build import Shown
+from bot.delivery.messenger import Pictures
+from bot.intake.intake import Sessions
+from bot.oncall.build import Board
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandParts:
+    """What `/clarify` says, and the figures of each week, where those are wanted."""
+
+    commands: Commands
+    weekly_digest: WeeklyDigest | None
+
+
+def build(
+    base: Base,
+    board: Board,
+    shown: Shown,
+    sessions: Sessions,
+    *,
+    hear: Callable[[str, float | None], Awaitable[None]],
+    to_plain: Callable[[str], str],
+    later: Callable[[Coroutine[Any, Any, Any], str], object],
+    refresh: Callable[[str], None],
+) -> CommandParts:
+    """`hear`, `to_plain`, `refresh`: see `Changes` and `Commands`; `later` runs what follows an acknowledgement."""
+    settings, ledger, clock = base.settings, base.ledger, base.clock
+    access = Access(board.access, board.roster, board.incidents.paged, settings)
+    digests = Digests(
+        ledger=ledger,
+        access=access,
+        clock=clock,
+        pictures=Pictures(base.web),
+        gateway=base.gateway,
+        later=later,
+        people=base.people,
+    )
+    lists = Lists(
+        index=base.index,
+        ledger=ledger,
+        access=access,
+        permalinks=board.permalinks,
+        sessions=sessions.facts,
+        clock=clock,
+    )
+    commands = Commands(
+        lists=lists,
+        changes=Changes(
+            router=base.router,
+            ledger=ledger,
+            lists=lists,
+            access=access,
+            clock=clock,
+            hear=hear,
+            to_plain=to_plain,
+        ),
+        turns=OnCallTurns(
+            roster=board.roster, access=access, delivery=shown.delivery, settings=settings, clock=clock
+        ),
+        digests=digests,
+        renderer=base.renderer,
+        refresh=refresh,
+    )
+    weekly = (
+        WeeklyDigest(
+            settings.digest,
+            digests=digests,
+            messages=board.messages,
+            delivery=shown.delivery,
+            renderer=base.renderer,
+            clock=clock,
+        )
+        if settings.digest is not None
+        else None
+    )
+    return CommandParts(commands=commands, weekly_digest=weekly)

@@ -1,0 +1,106 @@
+"""Builds what brings Slack in line with what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bot.base import Base
+from bot.delivery.delivery import Delivery
+from bot.delivery.desired import DesiredState, Draw
+from bot.delivery.duplicates import DuplicateCleanup
+from bot.delivery.erasing import Erasing
+from bot.delivery.lanes import Lanes
+from bot.delivery.messages import Messages, Permalinks
+from bot.delivery.messenger import Messenger, OnOutcome
+from bot.delivery.nudges import Nudges
+from bot.delivery.rollups import Rollups
+from bot.slackapi import Availability
+from core.escalation import Raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What posts, changes and deletes messages in Slack."""
+
+    rollups: Rollups
+    messenger: Messenger
+    lanes: Lanes
+    delivery: Delivery
+    duplicates: DuplicateCleanup
+    nudges: Nudges
+    erasing: Erasing
+
+
+def build(
+    base: Base,
+    messages: Messages,
+    permalinks: Permalinks,
+    *,
+    draw: Draw,
+    raise_incident: Raise,
+    on_outcome: OnOutcome,
+    active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
+) -> Shown:
+    """`draw` draws a page, `on_outcome` is told what became of it; `active`: see `Nudges`."""
+    index, ledger, clock, audiences = base.index, base.ledger, base.clock, base.audiences
+    rollups = Rollups(index, audiences)
+    messenger = Messenger(
+        settings=base.settings,
+        gateway=base.gateway,
+        messages=messages,
+        desired=DesiredState(
+            ledger=ledger,
+            index=index,
+            messages=messages,
+            rollups=rollups,
+            renderer=base.renderer,
+            audiences=audiences,
+            clock=clock,
+            draw=draw,
+        ),
+        ledger=ledger,
+        raise_incident=raise_incident,
+        on_outcome=on_outcome,
+        acts=base.acts,
+        clock=clock,
+        rng=base.rng,
+    )
+    lanes = messenger.lanes
+    delivery = Delivery(
+        index=index, audiences=audiences, messages=messages, rollups=rollups, lanes=lanes, clock=clock
+    )
+    return Shown(
+        rollups=rollups,
+        messenger=messenger,
+        lanes=lanes,
+        delivery=delivery,
+        duplicates=DuplicateCleanup(messages=messages, gateway=base.gateway, lanes=lanes, clock=clock),
+        nudges=Nudges(
+            index=index,
+            ledger=ledger,
+            messages=messages,
+            rollups=rollups,
+            renderer=base.renderer,
+            audiences=audiences,
+            notify=delivery.notify,
+            permalinks=permalinks,
+            active=active,
+            clock=clock,
+        ),
+        erasing=Erasing(
+            store=base.store,
+            client=base.web,
+            clock=clock,
+            rng=base.rng,
+            redraw=partial(delivery.send, post=False),
+        ),
+    )
+
+
+async def resume_when_back(availability: Availability, lanes: Lanes) -> None:
+    """Whenever Slack answers again, wait no longer than it said; runs until cancelled."""
+    while True:
+        await availability.is_back()
+        lanes.slack_is_back()

@@ -1,0 +1,136 @@
+"""Decides the next step of one message towards its desired state, from what is stored of it and what Slack said last.
+
+Pure: `bot.delivery.messenger` carries the steps out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.delivery.desired import Desired
+from bot.delivery.lanes import Again, Done, NotYet
+from bot.delivery.messages import Row
+from bot.slackapi import Later, Never, Outcome, Sent, Unknown
+
+# A post that timed out may still arrive: it is looked up for this long before it is posted again. Seconds.
+LANDING = 5.0
+_LOOKS = (0.5, 1.0, 2.0, LANDING)  # most that arrive have done so within the first
+_LOOK_AGAIN = 1.0
+_APP_RETRY = 30.0
+NOT_NEEDED = "not needed any more"
+
+Call = Literal["look up", "open", "post", "update"]
+"""What Slack is asked: where a post of unknown outcome is; for a person's direct messages; to post, or to change."""
+Act = Literal[
+    "look up", "post", "update", "landed", "found", "shown", "may change",
+    "postpone", "set aside", "give up", "plain", "move", "unplaceable",
+]  # fmt: skip
+"""One of `CALLS`, or what is stored of an outcome."""
+
+
+CALLS = frozenset({"look up", "post", "update"})
+_DONE = Done()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A call that ended at `at` (seconds since 1970). `outcome` None: a look-up found nothing, or nothing was posted, as
+    the message is there by now, or another one may be opening its thread.
+    """
+
+    call: Call
+    outcome: Outcome | None
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`act`, and then `result` for the lane; after a call of Slack another step follows. `reason`: why it is given up,
+    or cannot be shown in its place.
+    """
+
+    act: Act | None = None
+    result: Done | Again | NotYet = _DONE
+    reason: str = ""
+
+
+def next_step(row: Row, desired: Desired, tried: Tried | None, *, paused: bool, plain: bool) -> Step:
+    """What to do with the message of `row`. `tried`: the call that was made of it just now; `paused`: nothing is posted
+    that was not begun; `plain`: it is sent as plain text already, as Slack refused its layout.
+    """
+    if tried is None:
+        return _first_step(row, desired, paused=paused)
+    if tried.call == "look up":
+        return _after_look_up(row, desired, tried, paused=paused)
+    match tried.outcome:
+        case Sent():
+            return Step("landed", Done(posted=True)) if tried.call == "post" else Step("shown")
+        case Never() as never:
+            return _refused(row, desired, tried.call, never, plain=plain)
+    return _not_taken(tried)
+
+
+def _not_taken(tried: Tried) -> Step:
+    posted = tried.call == "post"
+    match tried.outcome:
+        case Later(after=after):
+            return Step(result=Again(after, pause=True, posted=posted))
+        case Unknown() if not posted:
+            return Step("may change" if tried.call == "update" else None, Again(pause=True))
+        case Unknown():
+            return Step(result=Again(_LOOKS[0], posted=True))
+    return Step(result=Again(_LOOK_AGAIN))
+
+
+def _first_step(row: Row, desired: Desired, *, paused: bool) -> Step:
+    if row.ts is not None:
+        if row.shown != desired.digest:
+            return Step("update")
+        return Step("shown" if desired.final and not row.final else None)
+    if row.intent_at is not None:
+        return Step("look up")
+    if desired.waits:
+        return Step(result=Again(_LOOK_AGAIN))
+    return _post(row, desired, paused=paused)
+
+
+def _post(row: Row, desired: Desired, *, paused: bool) -> Step:
+    """For one that is not in Slack, as far as anybody knows."""
+    if desired.unwanted:
+        if row.kind == "card" and row.intent_at is None:
+            return Step("set aside")
+        return Step("give up", reason=NOT_NEEDED)
+    return Step("postpone", NotYet()) if paused else Step("post")
+
+
+def _after_look_up(row: Row, desired: Desired, tried: Tried, *, paused: bool) -> Step:
+    match tried.outcome:
+        case Sent():
+            return Step("found")
+        case Later(after=after):
+            return Step(result=Again(after, pause=True))
+        case Unknown():
+            return Step(result=Again(_LOOK_AGAIN))
+        case Never(what="app" | "content"):
+            return Step(result=Again(_APP_RETRY))
+        case None:
+            passed = tried.at - (row.intent_at or 0.0)
+            look = next((look for look in _LOOKS if look > passed >= 0), None)
+            if look is not None:
+                return Step(result=Again(look - passed))
+    return _post(row, desired, paused=paused)
+
+
+def _refused(row: Row, desired: Desired, call: Call, outcome: Never, *, plain: bool) -> Step:
+    """Slack refused it for good: change what is wrong, or give it up."""
+    if call == "update" and outcome.what in {"place", "message"} and not desired.needed:
+        return Step("give up", reason=outcome.code)
+    if outcome.what == "app":
+        return Step(result=Again(_APP_RETRY))
+    if outcome.what == "content" and not plain:
+        return Step("plain", Again(0.0))
+    in_thread = desired.thread_ts is not None and row.session_id is not None
+    if outcome.what == "message" and (row.ts is not None or in_thread):
+        return Step("move", Again(0.0))
+    return Step("unplaceable", reason=outcome.code)

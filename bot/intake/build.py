@@ -1,0 +1,119 @@
+"""Builds what agents say goes through: connections, inbox, intake; and what they are told, replies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bot.base import Base
+from bot.delivery.build import Shown
+from bot.delivery.replies import Replies
+from bot.intake.adoption import Adoption
+from bot.intake.intake import Intake, Sessions
+from bot.intake.notices import LedgerOutage, Notices
+from bot.oncall.build import Board
+from bot.producers.inbox import Inbox, Item
+from bot.producers.producers import Producers
+from bot.producers.questions import Questions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What agents and other programs tell us, and what agents are told."""
+
+    sessions: Sessions
+    notices: Notices
+    ledger_outage: LedgerOutage
+    adoption: Adoption
+    inbox: Inbox
+    producers: Producers
+    replies: Replies
+    intake: Intake
+    questions: Questions
+
+
+def build(
+    base: Base, board: Board, shown: Shown, *, on_put: Callable[[], None], on_event: Callable[[Item], None]
+) -> Told:
+    """`on_put` is called for each event that comes in, `on_event` before it is worked off, wherever it came in."""
+    settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
+    notices = Notices(
+        settings=settings,
+        incidents=board.incidents,
+        delivery=shown.delivery,
+        messages=board.messages,
+        renderer=base.renderer,
+    )
+    outage = LedgerOutage(
+        settings=settings,
+        ledger=ledger,
+        store=store,
+        delivery=shown.delivery,
+        messages=board.messages,
+        incidents=board.incidents,
+        renderer=base.renderer,
+        clock=clock,
+    )
+    adoption = Adoption(ledger=ledger, router=router, notices=notices, clock=clock, acts=lambda: store.leads)
+    inbox = Inbox(store, on_put=on_put)
+    producers = Producers(
+        settings.producers,
+        token_of=settings.producer_token,
+        inbox=inbox,
+        store=store,
+        clock=clock,
+        rng=base.rng,
+        report_trouble=notices.event_lost,
+        telemetry=base.telemetry,
+    )
+    replies = Replies(
+        producers=producers,
+        router=router,
+        ledger=ledger,
+        store=store,
+        acts=base.acts,
+        clock=clock,
+        rng=base.rng,
+        raise_incident=board.incidents.raise_,
+        on_foreign=adoption.adopt,
+    )
+    sessions = Sessions(store, base.index, clock)
+
+    def seen(item: Item) -> None:
+        sessions.note(item)
+        on_event(item)
+
+    intake = Intake(
+        inbox=inbox,
+        router=router,
+        scopes=base.scopes,
+        audiences=base.audiences,
+        index=base.index,
+        notices=notices,
+        replies_settled=replies.outbox.settled,
+        seen=seen,
+        clock=clock,
+        outage=outage,
+    )
+    return Told(
+        sessions=sessions,
+        notices=notices,
+        ledger_outage=outage,
+        adoption=adoption,
+        inbox=inbox,
+        producers=producers,
+        replies=replies,
+        intake=intake,
+        questions=Questions(
+            {each.name: each for each in settings.producers},
+            inbox=inbox,
+            store=store,
+            index=base.index,
+            ledger=ledger,
+            router=router,
+            adopt=adoption.adopt,
+            trouble_with=board.access.trouble_with,
+            write_down=intake.write_down,
+            clock=clock,
+        ),
+    )

@@ -1,0 +1,132 @@
+"""Builds what keeps incidents and pages (`Board`), and what sends and takes them (`OnCall`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bot.base import Base
+from bot.delivery.delivery import Delivery
+from bot.delivery.messages import Messages, Permalinks
+from bot.oncall.actions import Admission, Announcer, PageActions
+from bot.oncall.escalations import Escalations
+from bot.oncall.feeds import Feeds
+from bot.oncall.incidents import Incidents
+from bot.oncall.outside import Outside, outside_pagers
+from bot.oncall.pager import Pager
+from bot.oncall.pages import Pages
+from bot.oncall.pageview import PageView
+from bot.oncall.quorum import Quorum
+from bot.oncall.roster import Policies, Roster
+from bot.people.access import AccessControl
+from bot.slackapi import Place, permalink
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """What every part raises incidents with, how their pages look, and whom they let answer; and the messages in Slack."""
+
+    messages: Messages
+    permalinks: Permalinks
+    incidents: Incidents
+    pages: Pages
+    roster: Roster
+    policies: Policies
+    access: AccessControl
+    page_view: PageView
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnCall:
+    """What pages people, and what they do about pages."""
+
+    outside: Outside
+    escalations: Escalations
+    quorum: Quorum
+    pager: Pager
+    page_actions: PageActions
+    feeds: Feeds
+
+
+def build_board(base: Base, on_change: Callable[[], None]) -> Board:
+    """`on_change` is called when a page was sent or taken, or when a turn began."""
+    settings, store, clock = base.settings, base.store, base.clock
+    messages = Messages(store)
+    permalinks = Permalinks(messages, partial(permalink, base.web))
+    incidents = Incidents(store, clock, lambda agent: settings.route_for(agent).on_call, on_change)
+    pages = Pages(store, incidents, messages.in_flight, clock)
+    roster = Roster(settings, base.people, store, clock, on_change)
+    policies = Policies(settings, roster, base.index.get, clock)
+
+    def paged(clarification: str) -> frozenset[str]:
+        """Whom the open pages of an open clarification were sent to: they may answer it.
+
+        It is escalated, or its card could not be posted: then nobody else sees the question.
+        """
+        known = base.index.get(clarification)
+        return incidents.paged(clarification) if known is not None and known.is_open else frozenset()
+
+    return Board(
+        messages=messages,
+        permalinks=permalinks,
+        incidents=incidents,
+        pages=pages,
+        roster=roster,
+        policies=policies,
+        access=AccessControl(people=base.people, settings=settings, paged=paged),
+        page_view=PageView(
+            incidents=incidents,
+            pages=pages,
+            policies=policies,
+            messages=messages,
+            ledger=base.ledger,
+            renderer=base.renderer,
+            permalinks=permalinks,
+        ),
+    )
+
+
+def build(base: Base, board: Board, delivery: Delivery, on_change: Callable[[], None]) -> OnCall:
+    """`on_change`: as in `build_board`."""
+    settings, ledger, clock, router = base.settings, base.ledger, base.clock, base.router
+    incidents, policies = board.incidents, board.policies
+    outside = Outside(
+        outside_pagers(settings), settings.secrets.by_variable, base.telemetry, acting=base.store.acting
+    )
+    escalations = Escalations(incidents, ledger, base.index, clock)
+    fallback = settings.slack.fallback_channel or settings.route_for("").channel
+    return OnCall(
+        outside=outside,
+        escalations=escalations,
+        quorum=Quorum(settings=settings, people=base.people, router=router, ledger=ledger, clock=clock),
+        pager=Pager(
+            incidents=incidents,
+            pages=board.pages,
+            policies=policies,
+            escalations=escalations,
+            delivery=delivery,
+            send_outside=outside.send,
+            words=board.page_view.words,
+            clock=clock,
+            on_sent=on_change,
+        ),
+        page_actions=PageActions(
+            incidents=incidents,
+            policies=policies,
+            router=router,
+            ledger=ledger,
+            renderer=base.renderer,
+            admission=Admission(settings, incidents, board.roster, base.index, board.access),
+            announcer=Announcer(settings, base.index, board.messages, delivery),
+            clock=clock,
+        ),
+        feeds=Feeds(
+            settings,
+            base.people,
+            base.store,
+            clock,
+            tell=lambda key, said: delivery.say(Place(fallback), key, said),
+            on_change=on_change,
+        ),
+    )

@@ -1,0 +1,322 @@
+"""Checks of Slack for `clarify check` and `clarify init`: the tokens, and the channels and people that the file names."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import SecretStr
+from slack_sdk.web.async_client import AsyncWebClient
+from slack_sdk.web.async_slack_response import AsyncSlackResponse
+
+from bot.checks import CheckResult, clock, right, wrong
+from bot.errors import SlackError, SlackRefusedError
+from bot.people.access import MEMBERS
+from bot.people.answerers import check_answerers, count_answerers
+from bot.people.directory import Installation, People, Profile
+from bot.settings.environment import SLACK_API_URL
+from bot.settings.model import Settings, parse_target
+from bot.settings.problems import Place, dotted, located
+from bot.slackapi import SlackBusyError, ask
+
+_T = TypeVar("_T")
+NEEDED_SCOPES = frozenset(
+    {
+        "app_mentions:read",
+        "channels:history",
+        "channels:read",
+        "chat:write",
+        "commands",
+        "groups:history",
+        "groups:read",
+        "im:history",
+        "im:write",
+        "usergroups:read",
+        "users:read",
+    }
+)
+EMAIL_SCOPE = "users:read.email"
+PICTURE_SCOPE = "files:write"  # the bot works without it
+_TRIES = 3
+_LONGEST_WAIT = 30.0
+_SIGNING_SECRET = re.compile(r"[0-9a-f]{32}")
+_REQUEST_URL = (
+    "Slack must reach {listen} as https://YOUR-HOST/slack/events, with Socket Mode off. While the bot runs, set that URL for "
+    "event subscriptions, interactivity and /clarify"
+)
+_FIXES = {
+    "invalid_auth": "copy the token from the app's page: Install App, or App-Level Tokens",
+    "not_authed": "copy the token from the app's page: Install App, or App-Level Tokens",
+    "account_inactive": "reinstall the app: its token was revoked",
+    "token_revoked": "reinstall the app: its token was revoked",
+    "missing_scope": "add the scope named above and reinstall the app",
+    "channel_not_found": "check the id; for a private channel, run /invite @clarify in it first",
+    "user_not_found": "check the id; Slack does not show this person to the app",
+    "user_not_visible": "check the id; Slack does not show this person to the app",
+    "no_such_subteam": "check the id; a disabled group must be enabled again",
+    "subteam_not_found": "check the id; a disabled group must be enabled again",
+    "not_allowed_token_type": "SLACK_BOT_TOKEN begins with xoxb-, SLACK_APP_TOKEN with xapp-",
+    "ratelimited": "try again in a minute",
+}
+_SCOPES = "SLACK_BOT_TOKEN scopes"
+
+
+async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
+    """Check the tokens, channels and people; stops when nothing more can be asked."""
+    bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
+    email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
+    results, home = await check_bot_token(bot, email=email)
+    for result in results:
+        yield result
+    if home is None:
+        return
+    if (token := settings.secrets.app_token) is not None:
+        yield await check_app_token(slack_client(settings.slack_api_url, token))
+    if settings.slack.mode == "http" and settings.secrets.signing_secret is not None:
+        yield _signing_secret(settings, settings.secrets.signing_secret)
+        yield right("slack.mode", _REQUEST_URL.format(listen=settings.http.listen))
+    lacks_scopes = any(result.subject == _SCOPES and not result.ok for result in results)
+    async for result in _places_and_people(settings, bot, home, scopes_reported=lacks_scopes):
+        yield result
+    if (limited := await _history(settings, bot)) is not None:
+        yield limited
+
+
+async def check_bot_token(
+    bot: AsyncWebClient, *, email: bool
+) -> tuple[Sequence[CheckResult], Installation | None]:
+    """The results for the bot token, its scopes and Slack's clock, and where the app is installed; None if the token does
+    not work.
+
+    `email`: whether people are found by their e-mail addresses, which takes a scope of its own.
+    """
+    try:
+        me = await _call(bot, "auth.test")
+    except SlackError as error:
+        return [_refused("SLACK_BOT_TOKEN", error)], None
+    home, headers = Installation.of(_body(me)), _headers(me)
+    where = f"{me.get('team')}{', all of its workspaces' if home.is_organization else ''}"
+    results = [right("SLACK_BOT_TOKEN", f"works: @{me.get('user')} in {where}")]
+    results.append(_scopes(headers.get("x-oauth-scopes"), email=email))
+    if skew := clock("Slack's clock", headers.get("date")):
+        results.append(skew)
+    return results, home
+
+
+async def check_app_token(app: AsyncWebClient) -> CheckResult:
+    try:
+        await _call(app, "apps.connections.open")
+    except SlackError as error:
+        return _refused("SLACK_APP_TOKEN", error)
+    return right("SLACK_APP_TOKEN", "works: Socket Mode can connect")
+
+
+def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
+    """Nothing to ask Slack: only its requests prove it. But other apps' secrets and tokens are often pasted here."""
+    subject, value = "SLACK_SIGNING_SECRET", secret.get_secret_value()
+    if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
+        fix = "copy the Signing Secret from Basic Information → App Credentials"
+        return wrong(subject, "is not 32 hexadecimal digits, as Slack's are", fix)
+    return right(subject, "is set; Slack's first request will prove it")
+
+
+async def _places_and_people(
+    settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_reported: bool
+) -> AsyncIterator[CheckResult]:
+    """Look at each channel, person and group; Slack is asked once per id, and what is wrong is reported once, with
+    all the keys that name it. What follows from a missing scope, which is reported already, is left out.
+    """
+    named, people = _names(settings), People(bot)
+    known: dict[str, CheckResult] = {}
+    for place, name in named:
+        if name not in known:
+            refused: SlackError | None = None
+            try:
+                known[name] = await _look(bot, people, dotted(place), name)
+            except SlackError as error:
+                refused, known[name] = error, _refused(dotted(place), error, name)
+            follows = scopes_reported and getattr(refused, "code", None) == "missing_scope"
+            if not known[name].ok and not follows:
+                yield located(settings, known[name], name, [each for each, other in named if other == name])
+            if refused is not None and not isinstance(refused, (SlackRefusedError, SlackBusyError)):
+                return
+        if known[name].ok:
+            yield known[name]._replace(subject=dotted(place))
+    usable = {name for name, found in known.items() if found.ok}
+    async for each in check_answerers(settings, people, home):
+        if not each.somebody and MEMBERS in each.answerers and each.channel in usable:
+            text = each.refused.get(MEMBERS, each.nobody)
+            fix = "invite people to the channel, or name users (U…) or user groups (S…)"
+            yield located(settings, wrong(dotted(each.place), text, fix), MEMBERS, [each.place])
+    async for result in _quorums(settings, people, home):
+        yield result
+
+
+async def _quorums(settings: Settings, people: People, home: Installation) -> AsyncIterator[CheckResult]:
+    """Whether as many people may answer in each route as have to accept."""
+    for index, route in enumerate(settings.routes):
+        most = route.approvals.most
+        if most == 1:
+            continue
+        place: Place = ("routes", index, "approvals")
+        try:
+            may = await _patiently(partial(count_answerers, route, settings, people, home, most))
+        except SlackError:
+            continue  # that Slack cannot be reached is told already
+        if may < most:
+            text = f"only {may} may answer in {route.channel}, but {most} people must approve"
+            fix = "add people to `answerers`, or lower `approvals`; until then these actions can only be rejected"
+            yield located(settings, wrong(dotted(place), text, fix), "approvals", [place])
+        else:
+            yield right(dotted(place), f"at least {most} people may answer in {route.channel}")
+
+
+async def _look(bot: AsyncWebClient, people: People, subject: str, name: str) -> CheckResult:
+    """Look at a channel, a person or a user group.
+
+    Raises:
+        SlackError: Slack does not tell.
+    """
+    if name[0] in "CG":
+        answer = await _call(bot, "conversations.info", {"channel": name})
+        return _channel(subject, name, answer["channel"])
+    if name[0] == "S":
+        count = len(await _patiently(partial(people.group, name)))
+        if not count:
+            fix = "add people to it, or choose others in clarify.toml"
+            return wrong(subject, f"user group {name} has no members", fix)
+        return right(subject, f"user group {name} has {count} member{'s' if count > 1 else ''}")
+    return _person(subject, await _patiently(partial(people.profile, name)))
+
+
+async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | None:
+    """Read a channel twice in a row: if Slack refuses, the app's calls seem to be limited. None: all is well.
+
+    The bot works all the same, but reads slowly what it missed.
+    """
+    place = next((route.channel for route in settings.routes), settings.slack.fallback_channel)
+    if place is None or place[0] not in "CG":
+        return None
+    try:
+        for _ in range(2):
+            await _call(bot, "conversations.history", {"channel": place, "limit": "1"}, tries=1)
+    except SlackBusyError as error:
+        seconds = _headers(getattr(error.__cause__, "response", None)).get("retry-after", "")
+        again = f" (again in {seconds} s)" if seconds.isdigit() else ""
+        text = (
+            f"Slack refused a second history call{again}: it seems to allow this app one a minute. "
+            "Replies written while the bot is away will be found late"
+        )
+        fix = (
+            "create your own app (`clarify manifest`) instead of one distributed outside Slack's Marketplace"
+        )
+        return right("history", text, fix)
+    except SlackError:
+        pass
+    return None
+
+
+def _names(settings: Settings) -> list[tuple[Place, str]]:
+    """List what the file names in Slack: (key, id)."""
+    named: list[tuple[Place, str]] = []
+    if settings.slack.fallback_channel is not None:
+        named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
+    if settings.digest is not None:
+        named.append((("digest", "channel"), settings.digest.channel))
+    for index, route in enumerate(settings.routes):
+        named.append((("routes", index, "channel"), route.channel))
+        people = (*route.answerer_users, *route.answerer_groups)
+        named += [(("routes", index, "answerers"), name) for name in people]
+    for role, responder in settings.responders.items():
+        named += [(("responders", role, "people"), name) for name in responder.people or ()]
+    for index, on_call in enumerate(settings.on_call):
+        key = ("rotation", "users") if on_call.rotation else ("users",)
+        named += [(("on_call", index, *key), name) for name in on_call.named_users]
+        named += [(("on_call", index, "people"), name) for name in on_call.people.values()]
+        if on_call.group is not None:
+            named.append((("on_call", index, "group"), on_call.group))
+        targets = [parse_target(target) for step in on_call.steps for target in step.notify]
+        named += [
+            (("on_call", index, "steps"), name) for kind, name in targets if kind in {"channel", "group"}
+        ]
+    return named
+
+
+def slack_client(api_url: str, token: SecretStr) -> AsyncWebClient:
+    return AsyncWebClient(token=token.get_secret_value(), base_url=api_url, timeout=10, retry_handlers=[])
+
+
+async def _call(
+    client: AsyncWebClient, method: str, arguments: Mapping[str, str] | None = None, tries: int = _TRIES
+) -> AsyncSlackResponse:
+    call = partial(client.api_call, method, params=dict(arguments or {}))
+    return await _patiently(partial(ask, method, call), tries)
+
+
+async def _patiently(call: Callable[[], Awaitable[_T]], tries: int = _TRIES) -> _T:
+    """Waits as long as Slack asks when it is too busy, up to half a minute each time."""
+    while True:
+        try:
+            return await call()
+        except SlackBusyError as error:
+            tries -= 1
+            if not tries:
+                raise
+            await asyncio.sleep(min(error.after, _LONGEST_WAIT))
+
+
+def _body(answer: object) -> Mapping[str, Any]:
+    data = getattr(answer, "data", None)
+    return data if isinstance(data, Mapping) else {}
+
+
+def _headers(answer: object) -> Mapping[str, str]:
+    """The headers of Slack's answer, in lower case."""
+    return {name.lower(): value for name, value in dict(getattr(answer, "headers", None) or {}).items()}
+
+
+def _scopes(header: str | None, *, email: bool) -> CheckResult:
+    """Compare the `x-oauth-scopes` header of a response with what the bot needs."""
+    needed = NEEDED_SCOPES | ({EMAIL_SCOPE} if email else frozenset())
+    given = {scope.strip() for scope in (header or "").split(",")}
+    missing = sorted(needed - given)
+    if missing:
+        fix = "add them (OAuth & Permissions, or paste what `clarify manifest` prints) and reinstall the app"
+        return wrong(_SCOPES, f"missing: {', '.join(missing)}", fix)
+    if PICTURE_SCOPE not in given:
+        text = f"all {len(needed)} required, but not {PICTURE_SCOPE}: “digest png” cannot send a picture"
+        return right(_SCOPES, text, f"for pictures add {PICTURE_SCOPE} and reinstall the app")
+    return right(_SCOPES, f"all {len(needed)} required")
+
+
+def _channel(subject: str, channel_id: str, found: Mapping[str, Any]) -> CheckResult:
+    called = f"#{found.get('name', '?')}"
+    name = f"{channel_id} ({called})"
+    if found.get("is_archived"):
+        return wrong(subject, f"{name} is archived", "unarchive it, or choose another channel")
+    if not found.get("is_member"):
+        return wrong(subject, f"the bot is not in {name}", f"invite it: /invite @clarify in {called}")
+    return right(subject, f"{name}, and the bot is in it")
+
+
+def _person(subject: str, profile: Profile) -> CheckResult:
+    name = f"{profile.id} ({profile.names[-1] if profile.names else profile.name})"
+    if profile.is_deleted:
+        return wrong(subject, f"{name} is deactivated", "choose someone else in clarify.toml")
+    if profile.is_bot:
+        return wrong(subject, f"{name} is a bot", "choose a person in clarify.toml")
+    return right(subject, f"{name} is there")
+
+
+def _refused(subject: str, error: SlackError, name: str = "") -> CheckResult:
+    """Word an error of Slack about `name`."""
+    code = "ratelimited" if isinstance(error, SlackBusyError) else getattr(error, "code", None)
+    if code is None:
+        text = f"Slack cannot be reached: {str(error).partition(': ')[2]}"
+        return wrong(subject, text, "check the network, SLACK_API_URL, and https://slack-status.com")
+    needs = _body(getattr(error.__cause__, "response", None)).get("needed")
+    text = f"{name and f'{name}: '}Slack says {code}{f' (needs {needs})' if needs else ''}"
+    return wrong(subject, text, _FIXES.get(code, f"see https://docs.slack.dev/reference/methods for {code}"))

@@ -1,0 +1,214 @@
+"""Builds the Slack app: what answers people in Slack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from bot.base import Base
+from bot.commands.build import CommandParts
+from bot.commands.build import build as build_commands
+from bot.delivery.build import Shown
+from bot.delivery.memory import SlackMemory
+from bot.delivery.rollups import RollupThreads
+from bot.home import HomeTabs
+from bot.intake.intake import Sessions
+from bot.oncall.actions import PageActions
+from bot.oncall.build import Board
+from bot.routing import Group
+from bot.slack import mrkdwn
+from bot.slack.answering import Answering, Interactions
+from bot.slack.app import SlackApp
+from bot.slack.backfill import Backfill, CatchUp
+from bot.slack.control_origin import OriginCheck
+from bot.slack.conversation import Conversation
+from bot.slack.listeners import Handlers
+from bot.slack.request_url import RequestUrl
+from bot.slack.socket import Background, SlackSocket
+from bot.slack.threads import Threads
+from bot.slack.typed import TypedMessages
+from bot.slack.unread import Unread
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlackParts:
+    """The Slack app, what it answers with, and what looks for missed messages. `later` runs what follows an
+    acknowledgement.
+    """
+
+    app: SlackApp
+    answering: Answering
+    interactions: Interactions
+    conversation: Conversation
+    threads: Threads
+    memory: SlackMemory
+    backfill: Backfill
+    commands: CommandParts
+    later: Background
+
+
+def build(
+    base: Base,
+    board: Board,
+    shown: Shown,
+    *,
+    sessions: Sessions,
+    page_actions: PageActions,
+    home: HomeTabs,
+    unread: Unread,
+    catch_up: CatchUp,
+    refresh: Callable[[str], None],
+    passed: Callable[[], None],
+    counted: Callable[[int], Coroutine[Any, Any, None]],
+    replicas: Callable[[], int],
+) -> SlackParts:
+    """`refresh` is called when somebody saw controls of a clarification that should be gone, `passed` for each request
+    from Slack; `counted` and `replicas`: see `SlackSocket`.
+    """
+    settings, clock, people, messages = base.settings, base.clock, base.people, board.messages
+    transport = _transport(base, catch_up, counted, replicas)
+    memory, later = SlackMemory(base.store), Background()
+    threads = Threads(
+        messages=messages,
+        pages=board.pages,
+        rollups=RollupThreads(messages, shown.rollups),
+        index=base.index,
+        ledger=base.ledger,
+        audiences=base.audiences,
+        paged=board.incidents.paged,
+    )
+    answering = Answering(
+        router=base.router,
+        ledger=base.ledger,
+        memory=memory,
+        messages=messages,
+        access=board.access,
+        people=people,
+        renderer=base.renderer,
+        index=base.index,
+        audiences=base.audiences,
+        unread=unread,
+        clock=clock,
+        refresh=refresh,
+    )
+    commands = build_commands(
+        base,
+        board,
+        shown,
+        sessions,
+        hear=unread.hear,
+        to_plain=lambda text: mrkdwn.plain(text, people.known_name, drop=people.bot_user),
+        later=later.run,
+        refresh=refresh,
+    )
+
+    def group_of(clarification: str) -> Group | None:
+        summary = base.index.get(clarification)
+        return None if summary is None else shown.rollups.group(summary)
+
+    interactions = Interactions(
+        answering=answering,
+        commands=commands.commands,
+        binding=OriginCheck(
+            installation=base.store.installation,
+            messages=messages,
+            incidents=board.incidents,
+            pages=board.pages,
+            adopt=shown.messenger.adopt,
+            group_of=group_of,
+            foreign=transport.suspect,
+        ),
+        gateway=base.gateway,
+        web=base.web,
+        later=later,
+    )
+    typed = TypedMessages(
+        answering=answering,
+        commands=commands.commands,
+        threads=threads,
+        memory=memory,
+        messages=messages,
+        people=people,
+        unread=unread,
+        clock=clock,
+    )
+    conversation = Conversation(
+        typed=typed,
+        memory=memory,
+        messages=messages,
+        unread=unread,
+        delivery=shown.delivery,
+        gateway=base.gateway,
+        clock=clock,
+        later=later,
+        catch_up=catch_up.schedule,
+    )
+    backfill = Backfill(
+        web=base.web,
+        memory=memory,
+        messages=messages,
+        threads=threads,
+        unread=unread,
+        availability=base.availability,
+        conversation=conversation,
+        catch_up=catch_up,
+        clock=clock,
+    )
+    app = SlackApp(
+        settings=settings,
+        web=base.web,
+        transport=transport,
+        handlers=Handlers(
+            answering=answering,
+            interactions=interactions,
+            typed=typed,
+            page_actions=page_actions,
+            conversation=conversation,
+            people=people,
+            home=home,
+            tell_others=base.store.tell,
+        ),
+        backfill=backfill,
+        later=later,
+        availability=base.availability,
+        acts=base.acts,
+        passed=passed,
+        clock=clock,
+    )
+    return SlackParts(
+        app=app,
+        answering=answering,
+        interactions=interactions,
+        conversation=conversation,
+        threads=threads,
+        memory=memory,
+        backfill=backfill,
+        commands=commands,
+        later=later,
+    )
+
+
+def _transport(
+    base: Base,
+    catch_up: CatchUp,
+    counted: Callable[[int], Coroutine[Any, Any, None]],
+    replicas: Callable[[], int],
+) -> SlackSocket | RequestUrl:
+    secrets = base.settings.secrets
+    if base.settings.slack.mode == "http" and secrets.signing_secret is not None:
+        return RequestUrl(
+            signing_secret=secrets.signing_secret.get_secret_value(),
+            on_gap=catch_up.schedule,
+            clock=base.clock,
+        )
+    return SlackSocket(
+        web=base.web,
+        app_token=secrets.app_token.get_secret_value() if secrets.app_token else "",
+        clock=base.clock,
+        jitter=base.rng.random,
+        counted=counted,
+        replicas=replicas,
+        on_return=catch_up.schedule,
+        availability=base.availability,
+    )

@@ -1,0 +1,107 @@
+"""Builds the HTTP server's app, with all routes of a bot."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from fastapi import FastAPI
+
+from bot.base import Base
+from bot.checks import Check
+from bot.delivery.build import Shown
+from bot.intake.build import Told
+from bot.logs import log_trouble
+from bot.oncall.build import Board
+from bot.people import answerers
+from bot.settings.model import Settings
+from bot.slack.build import SlackParts
+from bot.web import clarifications, health, mcp, push, questions, slack
+from bot.web.callers import Callers
+from bot.web.server import Limits, build_app
+from bot.webhooks import Webhooks
+from core.hub import Hub
+
+_POLLS = "they do not get through, so that it is asked twice a second: put a direct address in storage.listen_url_env"
+_SPARE = "no connection of its own: other replicas have the ten that Slack gives an app"
+
+
+def build(
+    base: Base,
+    board: Board,
+    shown: Shown,
+    told: Told,
+    in_slack: SlackParts,
+    *,
+    webhooks: Webhooks | None,
+    storage_trouble: Callable[[], Awaitable[str | None]],
+    limits: Limits,
+) -> FastAPI:
+    """`storage_trouble`: what is wrong with where events or decisions are kept."""
+    settings, store, clock, producers = base.settings, base.store, base.clock, told.producers
+    app = in_slack.app
+    pushing = [each for each in settings.producers if each.pushes]
+    callers = Callers(
+        {each.name: settings.producer_token(each) for each in pushing},
+        {each.name: each.speaker for each in pushing},
+    )
+    sources = health.Sources(
+        telemetry=base.telemetry,
+        index=base.index,
+        audiences=base.audiences,
+        clock=clock,
+        leads=lambda: store.leads,
+        backlog=lambda: told.inbox.backlog(clock.now()),
+        producers=producers.status,
+        slack_connected=lambda: app.connected,
+        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: len(told.replies.outbox)},
+        webhooks=webhooks.waiting if webhooks is not None else None,
+    )
+    needed = [
+        Check("slack", lambda: None if app.connected else "not connected to Slack"),
+        Check("storage", storage_trouble),
+    ]
+    others = [
+        Check("database notices", lambda: _POLLS if store.polls else None),
+        Check("slack app", lambda: app.other_bots),
+        Check("slack connection", lambda: _SPARE if app.is_spare else None),
+        Check("slack history", lambda: in_slack.backfill.trouble),
+        Check("answerers", lambda: answerers.troubles(settings, base.people)),
+        Check("log", log_trouble),
+        Check("events to be recorded", told.ledger_outage.overdue),
+        *health.producer_checks([each.name for each in settings.producers], producers.status),
+    ]
+    waiting = questions.Waiting(told.questions, board.permalinks.links, limits.waiting)
+    routers = [  # in the order of /docs
+        questions.question_routes(questions=told.questions, callers=_askers(settings), waiting=waiting),
+        mcp.mcp_routes(
+            questions=told.questions,
+            callers=_askers(settings, settings.http.origins),
+            waiting=waiting,
+            origins=settings.http.origins,
+            telemetry=base.telemetry,
+        ),
+        clarifications.clarification_routes(
+            hub=Hub(router=base.router, ledger=base.ledger, scopes=base.scopes, clock=clock, via="http"),
+            ledger=base.ledger,
+            callers=callers,
+            most_waiting=limits.waiting,
+        ),
+        push.push_routes(callers=callers, producers=producers, clock=clock),
+        health.health_routes(needed, others),
+        health.metrics_routes(sources, callers),
+    ]
+    if app.request_url is not None:
+        routers.append(slack.slack_routes(app.request_url))
+    return build_app(routers, callers, base.telemetry.requested)
+
+
+def _askers(settings: Settings, origins: Sequence[str] = ()) -> Callers:
+    """Who may ask directly: every producer with a token, and processes of this machine, as the one without any.
+    `origins`: of web pages that count as such processes.
+    """
+    asking = [each for each in settings.producers if each.token_env is not None or each.pushes]
+    return Callers(
+        {each.name: settings.producer_token(each) for each in asking},
+        {each.name: each.speaker for each in asking},
+        origins=origins,
+    )

@@ -1,0 +1,308 @@
+"""Which files of a folder are ledgers, the archive of those that nobody needs any more, and the numbers given out. Blocking.
+
+Ledgers that nobody needs any more are moved to `archive/`. Writing a record to an archived ledger first brings the whole
+file back, since other implementations number records by the list's length. A file is always in at least one of the two
+places; if it is in both, the live one counts.
+
+Other programs write in the folder, too: files that are not ledgers are neither opened nor changed. A ledger is a regular
+file with a valid issue number. Symlinks are ignored: replacing one would break it, and it may point to a file its
+creator may not read. Numbers from 100001 up are ours: such a file counts only if we gave out its number, so that no other
+program changes which number comes next. The highest record number ever given out in an issue is kept beside its ledger, as
+cards carry these numbers even if the file is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from core.files import NOT_REGULAR, is_odd, make_folder, read_regular, sync_folder
+from core.records import Raw, decode, identity
+
+_log = logging.getLogger("clarify.ledger")
+ARCHIVE = "archive"
+FIRST_RESERVED = 100_001
+HIGHEST = 999_999_999
+_LIVE = re.compile(r"issue-([0-9]+)\.json")
+_ARCHIVED = re.compile(r"issue-([0-9]+)(?:[._-].*)?\.json")
+_NUMBERED = re.compile(r"issue-([1-9][0-9]{0,8})\.seq")
+_MOST_LOGGED = 1000  # ignored names, so that each is logged once
+_NOT_OURS = f"numbers from {FIRST_RESERVED} up are reserved for sessions without an issue, and clarify-bot did not assign this one"
+
+
+class Archive:
+    """The folder `archive/` in the ledgers' folder. Blocking. Hold the issue's lock when you call what changes files."""
+
+    def __init__(self, ledgers: Path, numbers: Numbers, mode: int = 0o700) -> None:
+        self.folder = ledgers / ARCHIVE
+        self._mode = mode
+        self.listing = Folder(self.folder, numbers, archived=True)
+
+    def path(self, issue: int) -> Path:
+        """Where an archived ledger is as a rule, and comes back from."""
+        return self.folder / f"issue-{issue}.json"
+
+    def files(self) -> Iterator[tuple[int, Path]]:
+        """Every archived file with its issue; of one issue there may be several, where others began anew."""
+        with self._readable():
+            yield from self.listing.ledgers()
+
+    def issues(self) -> Iterator[int]:
+        """The issue of every archived file."""
+        with self._readable():
+            yield from self.listing.issues()
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """While it is listed: without its folder it is empty; one that cannot be read is logged."""
+        try:
+            yield
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.error("cannot read the archive %s: %s", self.folder, error.strerror)
+
+    def read(self, issue: int) -> Raw | None:
+        """An archived ledger; None: there is none that could come back.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            return decode(read_regular(self.path(issue)), issue)
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return None  # it stays where it is, for people to look into; numbers go on from the recorded one
+
+    def put(self, issue: int, live: Path, raw: Raw) -> Path:
+        """Move the ledger `live`, which holds `raw`, here. What is here of the same issue is not lost.
+
+        Raises:
+            OSError: the disk refused; the file is in its old place, or in both.
+        """
+        make_folder(self.folder, self._mode)
+        target = self.path(issue)
+        if target.exists() and not _holds(raw, self.read(issue)):
+            target = self._beside(issue)
+        if not target.exists():
+            os.link(live, target)
+            sync_folder(self.folder)
+        if target.samefile(live):
+            live.unlink()  # to rename it would do nothing
+        else:
+            live.replace(target)  # an earlier state of the same, left by a kill
+        sync_folder(live.parent)
+        return target
+
+    def drop(self, issue: int, live: Raw) -> None:
+        """Remove an archived ledger that came back, as its records are in the live file (`live`). Where the disk
+        refuses it stays: the live one counts.
+        """
+        try:
+            if _holds(live, self.read(issue)):
+                self.path(issue).unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning(
+                "%s was restored but stays in the archive: %s", self.path(issue).name, error.strerror
+            )
+
+    def _beside(self, issue: int) -> Path:
+        number = 2
+        while (path := self.folder / f"issue-{issue}.{number}.json").exists():
+            number += 1
+        return path
+
+
+def _holds(raw: Raw, other: Raw | None) -> bool:
+    """Whether every record of `other` is in `raw` too. The id alone does not show it: ids may have been reused."""
+    return other is not None and _names(other) <= _names(raw)
+
+
+def _names(raw: Raw) -> set[tuple[str, str]]:
+    return {
+        (identity(item), str(item.get("created")) if isinstance(item, dict) else "")
+        for item in raw["clarifications"]
+    }
+
+
+class Ignored(NamedTuple):
+    """A file that has a ledger's name but is not one, and why; `reserved`: its number, if that is the reason."""
+
+    path: Path
+    why: str
+    reserved: int = 0
+
+
+def issue_in(name: str) -> int | None:
+    """The issue number in the name of a live or archived ledger. Only a `Folder` knows whether the file is a ledger."""
+    match = _ARCHIVED.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+class Folder:
+    """A folder of ledger files, live or archived; archived names may carry a suffix."""
+
+    def __init__(self, path: Path, numbers: Numbers, *, archived: bool = False) -> None:
+        self.path = path
+        self._numbers = numbers
+        self._name = _ARCHIVED if archived else _LIVE
+        self._logged: set[str] = set()
+
+    def ledgers(self) -> Iterator[tuple[int, Path]]:
+        """Each ledger with its issue. What is ignored is logged once.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        for issue, name in self._found():
+            yield issue, self.path / name
+
+    def issues(self) -> Iterator[int]:
+        """The issue of each ledger; raises and logs as `ledgers` does."""
+        for issue, _ in self._found():
+            yield issue
+
+    def ignored(self) -> list[Ignored]:
+        """Files that are named like a ledger but are ignored.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        return sorted(found for _, found in self._looked_at() if isinstance(found, Ignored))
+
+    def issue_of(self, name: str) -> int | None:
+        """The issue of the ledger of that name, even if it is gone; None: it is not a ledger."""
+        match = self._name.fullmatch(name)
+        if match is None:
+            return None
+        found = self._judged(match, is_file=not is_odd(self.path / name))
+        if isinstance(found, Ignored):
+            self._log_ignored(found)
+            return None
+        return found
+
+    def _found(self) -> Iterator[tuple[int, str]]:
+        for name, found in self._looked_at():
+            if isinstance(found, Ignored):
+                self._log_ignored(found)
+            else:
+                yield found, name
+
+    def _looked_at(self) -> Iterator[tuple[str, int | Ignored]]:
+        for match, entry in self._named():
+            yield entry.name, self._judged(match, is_file=entry.is_file(follow_symlinks=False))
+
+    def _named(self) -> Iterator[tuple[re.Match[str], os.DirEntry[str]]]:
+        """Whatever has the name of a ledger."""
+        self._numbers.learn()
+        with os.scandir(self.path) as found:
+            entries = list(found)  # the caller may stop half way
+        for entry in entries:
+            if match := self._name.fullmatch(entry.name):
+                yield match, entry
+
+    def _judged(self, match: re.Match[str], *, is_file: bool) -> int | Ignored:
+        """The issue of a ledger of that name."""
+        digits, issue = match[1], 0
+        if not is_file:
+            why = f"it is {NOT_REGULAR}"
+        elif digits.startswith("0"):
+            why = "issues are numbered from 1, without leading zeros"
+        elif len(digits) > len(str(HIGHEST)):
+            why = f"its number is higher than {HIGHEST}"
+        else:
+            issue = int(digits)
+            if issue < FIRST_RESERVED or self._numbers.is_given_out(issue):
+                return issue
+            why = _NOT_OURS
+        return Ignored(self.path / match.string, why, issue)
+
+    def _log_ignored(self, ignored: Ignored) -> None:
+        name = ignored.path.name
+        if name not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(name)
+            _log.warning("%s is ignored: %s", ignored.path, ignored.why)
+
+    def claim(self, highest: int) -> None:
+        """Count the reserved numbers up to `highest` as given out: earlier releases kept no record of it beside the ledgers.
+
+        Raises:
+            OSError: the folder cannot be read, or the disk refused.
+        """
+        for match, _ in self._named() if self.path.exists() else ():
+            if len(match[1]) > len(str(HIGHEST)):
+                continue
+            issue = int(match[1])
+            if FIRST_RESERVED <= issue <= highest and not self._numbers.is_given_out(issue):
+                self._numbers.give_out(issue)
+
+
+class Numbers:
+    """Remembers which numbers were given out, in `folder`, which is private to us."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._given_out: set[int] = set()
+        self._learned = False
+
+    def path(self, issue: int) -> Path:
+        return self._folder / f"issue-{issue}.seq"
+
+    def highest(self, issue: int) -> int:
+        """0 if none is recorded."""
+        try:
+            return int(self.path(issue).read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def learn(self) -> None:
+        """Read, once, which ones were given out until now: before thousands are asked for one by one.
+
+        Where the folder cannot be read nothing is learned; a number that is asked for then says why.
+        """
+        if self._learned:
+            return
+        with suppress(OSError), os.scandir(self._folder) as found:
+            matches = (_NUMBERED.fullmatch(entry.name) for entry in found)
+            self._given_out.update(int(match[1]) for match in matches if match is not None)
+            self._learned = True
+
+    def is_given_out(self, issue: int) -> bool:
+        """Whether we ever wrote a ledger of that issue."""
+        if issue not in self._given_out and self.path(issue).exists():
+            self._given_out.add(issue)
+        return issue in self._given_out
+
+    def give_out(self, issue: int) -> None:
+        """Keep that the ledger of an issue is ours, before it is there.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+
+    def note(self, issue: int, number: int) -> None:
+        """Keep a number that was given out: it stays known if the ledger is cut to nothing."""
+        try:
+            handle = os.open(self.path(issue), os.O_CREAT | os.O_WRONLY, 0o600)
+            try:
+                os.pwrite(handle, b"%012d" % number, 0)  # always as long: a kill leaves the old or the new
+            finally:
+                os.close(handle)
+        except OSError as error:
+            _log.warning("cannot store number %d of issue %d: %s", number, issue, error.strerror)
+
+    def note_all(self, issue: int, content: bytes) -> None:
+        """Record the highest number that some bytes contain, if it is higher than the recorded one."""
+        self.note(issue, max(self.highest(issue), highest_in(issue, content)))
+
+
+def highest_in(issue: int, content: bytes) -> int:
+    """The highest number of an issue's records that some bytes name; 0: none."""
+    return max(map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content)), default=0)

@@ -1,0 +1,315 @@
+"""The files of a ledger folder: held, read, replaced, moved. Blocking.
+
+The file format and its rules are the Clarification Protocol's (architecture §5): unknown fields are kept, records
+are never removed, writes replace the file atomically. A file that does not parse under the lock is renamed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from core.archive import ARCHIVE, Archive, Folder, Numbers
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
+from core.files import (
+    NOT_REGULAR,
+    folder_mode,
+    is_odd,
+    make_folder,
+    quarantine,
+    read_regular,
+    reason,
+    replacing,
+    sync_folder,
+    try_to_write,
+)
+from core.locks import Locks
+from core.records import Raw, decode, encode
+
+PATIENCE = 10.0  # seconds for whole files, which are moved and rewritten by hand: a person waits at a prompt
+_NAMED = re.compile(r"issue-[0-9]+.*\.json")
+_QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
+State = tuple[int, int]
+"""What changes with every write of a file, in place or not."""
+Check = Callable[[], None]
+"""Raises LockTimeout once a ledger is not held any more."""
+
+
+class LedgerFiles:
+    """The ledgers in `directory` as files; `mode`: of new ones, those that are there keep theirs.
+
+    A ledger in the `archive` is read there. Our private folder in `directory` shows that this is the right directory:
+    while it is missing, as on an unmounted disk, nothing is created. `expected`: ledgers were written there before, so
+    that an empty folder cannot be the right one.
+    """
+
+    def __init__(self, directory: Path, *, mode: int = 0o600, expected: bool = False) -> None:
+        self.directory = directory
+        self._mode = mode
+        self._locks = Locks(directory, mode)
+        self.private = self._locks.private
+        if not expected:
+            make_folder(directory, folder_mode(mode))
+            make_folder(self.private)
+        self.numbers = Numbers(self.private)
+        self.listing = Folder(directory, self.numbers)
+        self.archive = Archive(directory, self.numbers, folder_mode(mode))
+
+    def path(self, issue: int) -> Path:
+        return self.directory / f"issue-{issue}.json"
+
+    def is_there(self) -> bool:
+        """Whether the folder is there. One that came back without our private folder, as a copy does, is known by its
+        ledgers.
+        """
+        if self.private.is_dir():
+            return True
+        try:
+            folders = [each for each in (self.directory, self.archive.folder) if each.is_dir()]
+            if not any(_NAMED.fullmatch(path.name) for each in folders for path in each.iterdir()):
+                return False
+            make_folder(self.private)
+        except OSError:
+            return False
+        return True
+
+    def require(self, issue: int = 0) -> None:
+        """Raises LedgersAway unless the folder is there."""
+        if not self.is_there():
+            raise LedgersAway(self.directory, issue)
+
+    def trouble(self, *, thorough: bool = False) -> str | None:
+        """Why no ledger can be written now; None: nothing is known to be in the way. `thorough` tries to write."""
+        if not self.is_there():
+            return str(LedgersAway(self.directory))
+        try:
+            if not os.access(self.directory, os.W_OK | os.X_OK):
+                read_only = os.statvfs(self.directory).f_flag & os.ST_RDONLY
+                why = "the file system is read-only" if read_only else "this user has no write permission"
+                return f"The folder with the ledgers, {self.directory}, cannot be written: {why}."
+            if thorough:
+                try_to_write(self.private)
+        except OSError as error:
+            return f"The folder with the ledgers, {self.directory}, cannot be written: {reason(error)}."
+        return None
+
+    def identity(self) -> tuple[int, int] | None:
+        """The folder's device and inode; None: it is not there."""
+        try:
+            state = self.directory.stat()
+        except OSError:
+            return None
+        return (state.st_dev, state.st_ino) if self.is_there() else None
+
+    @contextmanager
+    def hold(self, issue: int, timeout: float = PATIENCE, left: float | None = None) -> Iterator[Check]:
+        """Hold a ledger. `left`: of the `timeout` seconds, where some were waited elsewhere.
+
+        Raises:
+            LockTimeout: not had within `timeout` seconds; nothing is held.
+        """
+        with self._locks.hold(issue, timeout, left) as held:
+
+            def check() -> None:
+                if not held.is_there():
+                    raise LockTimeout(issue, timeout, "someone who took it over while this process slept")
+
+            yield check
+
+    def state(self, issue: int) -> State | None:
+        """The state of a live ledger; None: it is not there."""
+        try:
+            return state_of(f"{self.directory}/issue-{issue}.json")
+        except FileNotFoundError:
+            return None
+
+    def read(self, issue: int) -> Raw:
+        """A ledger, live or archived, without its lock; empty if there is none.
+
+        Raises:
+            LedgersAway: the folder is not there. LedgerUnreadable: it cannot be read. ValueError: it does not parse.
+        """
+        path = self.path(issue)
+        try:
+            return decode(read_regular(path), issue)
+        except FileNotFoundError:
+            self.require(issue)
+            kept = self._archived(issue)
+            if kept is None and path.exists():
+                return self.read(issue)  # it came back just now
+            return kept or _empty(issue)
+        except OSError as error:
+            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
+
+    def open(self, issue: int, check: Check) -> Raw:
+        """A ledger that is held. What is no file, or does not parse, is quarantined.
+
+        Raises:
+            LedgerUnreadable: it cannot be read.
+        """
+        path = self.path(issue)
+        try:
+            content = read_regular(path)
+        except FileNotFoundError:
+            return self._archived(issue) or _empty(issue)
+        except OSError as error:
+            if is_odd(path):
+                raise LedgerUnreadable(issue, path, NOT_REGULAR, quarantine(path)) from error
+            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
+        try:
+            return decode(content, issue)
+        except ValueError as error:
+            check()  # else it may be half of what its holder is writing
+            self.numbers.note_all(issue, content)
+            raise LedgerUnreadable(issue, path, str(error), quarantine(path)) from None
+
+    def _archived(self, issue: int) -> Raw | None:
+        try:
+            return self.archive.read(issue)
+        except OSError as error:
+            path = self.archive.path(issue)
+            raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
+
+    @contextmanager
+    def replacing(self, issue: int, path: Path, content: bytes) -> Iterator[str]:
+        """As `core.files.replacing`; raises LedgerUnwritable where the disk refuses."""
+        try:
+            with replacing(path, content, self.private, self._mode) as draft:
+                yield draft
+        except OSError as error:
+            raise LedgerUnwritable(issue, reason(error)) from error
+
+    def issues(self) -> Iterator[int]:
+        """The issues that have a live ledger.
+
+        Raises:
+            LedgersAway: the folder is not there.
+        """
+        self.require()
+        yield from self.listing.issues()
+
+    def everywhere(self, *, archived: bool) -> tuple[set[int], dict[int, list[Path]], list[str]]:
+        """The issues that have a live ledger, the archived files of each issue, and in words what cannot be listed."""
+        live: set[int] = set()
+        old: dict[int, list[Path]] = {}
+        problems: list[str] = []
+        try:
+            live = set(self.issues())
+        except OSError as error:
+            problems.append(f"The folder {self.directory} cannot be read ({error.strerror}).")
+        try:
+            for issue, path in self.archive.listing.ledgers() if archived else ():
+                old.setdefault(issue, []).append(path)
+        except FileNotFoundError:
+            pass  # nothing was archived yet
+        except OSError as error:
+            problems.append(f"The folder {self.archive.folder} cannot be read ({error.strerror}).")
+        return live, old, problems
+
+    def quarantined(self, names: Iterable[str]) -> list[LedgerUnreadable]:
+        """Those of some names that are files which a process, ours or another, quarantined."""
+        return [
+            LedgerUnreadable(
+                issue := int(match[1]), self.path(issue), "found set aside", self.directory / name
+            )
+            for name in sorted(names)
+            if (match := _QUARANTINED.fullmatch(name))
+        ]
+
+    def by_issue(self) -> dict[int, list[Path]]:
+        """All ledgers by issue: the live file first, then the archived ones."""
+        found: dict[int, list[Path]] = {}
+        for issue, path in [*sorted(self.listing.ledgers()), *sorted(self.archive.files())]:
+            found.setdefault(issue, []).append(path)
+        return found
+
+    def claim(self, highest: int) -> None:
+        """Count reserved numbers up to `highest` as given out by us.
+
+        Raises:
+            LedgersAway: the folder is not there. OSError: the disk refused.
+        """
+        self.require()
+        for listing in (self.listing, self.archive.listing):
+            listing.claim(highest)
+
+    def shelve(self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float) -> bool:
+        """As `Ledger.shelve`."""
+        live = self.path(issue)
+        self.require(issue)
+        with self.hold(issue, timeout) as check:
+            if not live.exists():
+                return False
+            raw = self.open(issue, check)
+            if not is_over(raw["clarifications"]):
+                return False
+            check()
+            self.numbers.note_all(issue, read_regular(live))
+            try:
+                self.archive.put(issue, live, raw)
+            except OSError as error:
+                raise LedgerUnwritable(issue, reason(error)) from error
+            return True
+
+    def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
+        """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
+
+        Returns:
+            The files that cannot be read, and are as they were.
+
+        Raises:
+            LockTimeout: another process holds the ledger. LedgerUnwritable: the disk refused. Files before it are done.
+        """
+        unreadable = []
+        with self.hold(issue) as check:
+            for path in self.by_issue().get(issue, []):
+                try:
+                    raw = decode(read_regular(path), issue)
+                except ValueError:
+                    unreadable.append(path)
+                    continue
+                if change(raw):
+                    with self.replacing(issue, path, encode(raw)):
+                        check()
+        return unreadable
+
+    def put(self, issue: int, path: Path, content: bytes) -> None:
+        """Have a file of an issue, in this folder or its archive, hold `content`.
+
+        Raises:
+            LockTimeout, LedgerUnwritable: as `rewrite`.
+        """
+        with self.hold(issue) as check:
+            make_folder(path.parent, folder_mode(self._mode))
+            with self.replacing(issue, path, content):
+                check()
+            self.numbers.note_all(issue, content)
+
+    def move(self, issue: int, path: Path, to: Path) -> None:
+        """Move a file of an issue out of the way; `to` is on the same file system."""
+        with self.hold(issue) as check:
+            check()
+            make_folder(to.parent)
+            path.rename(to)
+            sync_folder(path.parent)
+
+    def close(self) -> None:
+        """Nothing may be held any more."""
+        self._locks.close()
+
+
+def archived_name(path: Path) -> str:
+    """The name of an archived file as people read it."""
+    return f"{ARCHIVE}/{path.name}"
+
+
+def state_of(path: str | Path) -> State:
+    found = os.stat(path, follow_symlinks=False)  # noqa: PTH116 - of ten thousand in a row, a Path costs more than this
+    return found.st_mtime_ns, found.st_ino
+
+
+def _empty(issue: int) -> Raw:
+    return {"issueNumber": issue, "clarifications": []}
