@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
@@ -46,7 +46,7 @@ from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
-from core.index import whole
+from core.index import as_read
 from core.ledger import Ledger
 from core.lists import Page, is_held_by, order, page_of
 from core.records import parse
@@ -58,7 +58,6 @@ View = dict[str, Any]
 
 _SLICE = 500  # items: well below a millisecond
 _MOST_ANSWERS = 80
-_MOST_WORDS = 2000
 _KEPT_WORDS = 600  # characters: more than is shown
 _RESTORED_FILES = 100
 
@@ -150,22 +149,20 @@ class Gathering:
         except LedgersAway as error:
             _log.warning("answers left out of the Home tab", reason=str(error))
 
-    async def words(self, records: Iterable[Clarification]) -> dict[str, str]:
-        """The question of each; one whose ledger cannot be read is left out."""
-        found = {}
-        for each in records:
-            try:
-                found[each.id] = (await whole(each, self.ledger)).question[:_KEPT_WORDS]
-            except ClarifyError as error:
-                _log.warning("cannot read a question for a Home tab", id=each.id, reason=str(error))
-        return found
+    async def whole(self, page: Page[Clarification]) -> Page[Clarification]:
+        """The page with the long texts of its questions, where they can be read."""
+        return page.of([await as_read(each, self.ledger) for each in page.items])
 
     async def snapshot(self, number: int) -> Snapshot:
         """All facts as they are now; `number` tells this snapshot from others."""
         known = [each async for each in _in_slices(self.index)]
         turns = await asyncio.gather(*(self.roster.who(policy) for policy in self.policies))
         try:
-            self._fleet = await to_thread(_fleet, known, await self.sessions())
+            sessions = await self.sessions()
+            self._fleet = (
+                await to_thread(tree, known, sessions),
+                await to_thread(ready_queue, known, sessions),
+            )
         except StorageUnavailable as error:  # the questions do not wait for it
             _log.warning("cannot read the agents' sessions", reason=str(error))
         agents, ready = self._fleet
@@ -222,12 +219,6 @@ def _answered(record: Clarification) -> Answered | None:
         by=shown.answered_by,
         user=shown.slack_user,
     )
-
-
-def _fleet(
-    known: Sequence[Clarification], sessions: Sequence[SessionFact]
-) -> tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]]:
-    return tree(known, sessions), ready_queue(known, sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,10 +603,10 @@ class HomeTabs:
         viewer = seat.viewer
         admitted = await self.access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
         shown = await to_thread(chosen, snapshot, viewer.user, admitted, seat.pages)
-        words = await self.gathering.words(shown.questions)
+        inbox, taken = await self.gathering.whole(shown.inbox), await self.gathering.whole(shown.taken)
 
         def rendered() -> tuple[View, str, bool]:
-            view = self.renderer.view(views.home(shown, words))
+            view = self.renderer.view(views.home(replace(shown, inbox=inbox, taken=taken)))
             said = json.dumps(view, sort_keys=True).encode()
             return view, hashlib.blake2b(said, digest_size=12).hexdigest(), shown.unsure
 

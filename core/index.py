@@ -52,6 +52,14 @@ async def whole(record: Clarification, ledger: Ledger) -> Clarification:
     return await ledger.find(record.id, record.issue_number) if isinstance(record, Outline) else record
 
 
+async def as_read(record: Clarification, ledger: Ledger) -> Clarification:
+    """The record with its long texts, or as it is known where its ledger cannot be read now."""
+    try:
+        return await whole(record, ledger)
+    except ClarifyError:
+        return record
+
+
 class Index:
     """All clarifications that need something, kept up to date from ledger contents."""
 

@@ -34,8 +34,8 @@ from bot.views.lists import (
 from core.agents import SessionFact, ready_queue, tree
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import ClarifyError, NotFound
-from core.index import Index, whole
+from core.errors import NotFound
+from core.index import Index, as_read
 from core.ledger import Ledger
 from core.lists import is_held_by, is_late, order, page_of
 from core.records import Outline, parse
@@ -247,17 +247,10 @@ class Lists:
         notes: Collection[str] = (),
     ) -> Draft:
         page = page_of(found, number, PAGE_SIZE)
-        read = await asyncio.gather(*(self._read(each) for each in page.items))
+        read = await asyncio.gather(*(as_read(each, self.ledger) for each in page.items))
         links = await self.permalinks.links([each.id for each in read])
         rows = [await self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing(heading, page.of(rows), query=query, notes=notes)
-
-    async def _read(self, known: Clarification) -> Clarification:
-        """All of the record, or what is known where its ledger cannot be read."""
-        try:
-            return await whole(known, self.ledger)
-        except ClarifyError:
-            return known
 
     async def _row(self, each: Clarification, rights: Rights, link: str | None, n: int) -> ListRow:
         if isinstance(each, Outline):

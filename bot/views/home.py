@@ -112,18 +112,13 @@ class Chosen:
     unsure: bool = False
     stranger: bool = False
 
-    @property
-    def questions(self) -> tuple[Clarification, ...]:
-        """The questions that are shown, each once."""
-        return tuple({each.id: each for each in (*self.inbox.items, *self.taken.items)}.values())
 
-
-def home(shown: Chosen, words: Mapping[str, str]) -> View:
-    """The tab of one person: what they see, and the question of each clarification id (unknown: its topic)."""
+def home(shown: Chosen) -> View:
+    """The tab of one person."""
     several = Counter(each.name or each.agent for each in shown.ready.items)
     made: list[Part] = list(sections(UNSURE if shown.unsure else "", STRANGER if shown.stranger else ""))
-    made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user, words))
-    made += _part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words))
+    made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user))
+    made += _part("taken", shown.taken, _questions("taken", shown.taken, shown.user))
     if not shown.stranger:
         made += _part("agents", shown.agents, [Context(tuple(_agent(each))) for each in shown.agents.items])
         ready = [_ready(each, told_apart=several[each.name or each.agent] > 1) for each in shown.ready.items]
@@ -149,18 +144,12 @@ def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterato
     yield Actions(turns)
 
 
-def _questions(
-    section: HomeSection, page: Page[Clarification], user: str, words: Mapping[str, str]
-) -> list[Part]:
+def _questions(section: HomeSection, page: Page[Clarification], user: str) -> list[Part]:
     first = 100 * SECTIONS.index(section)
-    return [
-        part
-        for n, each in enumerate(page.items, first)
-        for part in _question(each, n, user, words.get(each.id) or each.short_topic)
-    ]
+    return [part for n, each in enumerate(page.items, first) for part in _question(each, n, user)]
 
 
-def _question(question: Clarification, n: int, user: str, asked: str) -> tuple[Part, Part]:
+def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
     state = _state(question, user)
     facts = (
@@ -170,7 +159,9 @@ def _question(question: Clarification, n: int, user: str, asked: str) -> tuple[P
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    return Section(Words(inert.named(asked, _QUESTION)), fields=facts), Actions(buttons)
+    return Section(Words(inert.named(question.question or question.topic, _QUESTION)), fields=facts), Actions(
+        buttons
+    )
 
 
 def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:

@@ -28,11 +28,9 @@ def renderer() -> Renderer:
     return Renderer()
 
 
-def view(
-    renderer: Renderer, snapshot: Snapshot, said: str | None = None, admitted: Admitted = PLANNER
-) -> dict[str, Any]:
+def view(renderer: Renderer, snapshot: Snapshot, admitted: Admitted = PLANNER) -> dict[str, Any]:
     shown = chosen(snapshot, ADE, admitted, {"inbox": 2, "taken": 2, "agents": 2})
-    return renderer.view(home(shown, {} if said is None else {each.id: said for each in shown.questions}))
+    return renderer.view(home(shown))
 
 
 def judge(made: dict[str, Any]) -> None:
@@ -81,9 +79,7 @@ def full(text: str) -> Snapshot:
 
 @pytest.mark.parametrize("text", ["Deploy?", HOSTILE, "", " \n "], ids=["plain", "hostile", "empty", "blank"])
 def test_tab_with_more_than_fits_is_taken_by_slack(renderer: Renderer, text: str) -> None:
-    made = view(
-        renderer, full(text), said=text, admitted=Admitted(frozenset({Audience("planner")}), unsure=True)
-    )
+    made = view(renderer, full(text), admitted=Admitted(frozenset({Audience("planner")}), unsure=True))
 
     judge(made)
     assert len(made["blocks"]) <= 100
@@ -126,8 +122,15 @@ def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
 
 
 def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer: Renderer) -> None:
-    question = asked(7, expires_at=START + timedelta(hours=1), round=2, status="escalated", taken_by=BEA)
-    made = view(renderer, Snapshot(1, [question]), said="Deploy to production?")
+    question = asked(
+        7,
+        topic="Deploy to production?",
+        expires_at=START + timedelta(hours=1),
+        round=2,
+        status="escalated",
+        taken_by=BEA,
+    )
+    made = view(renderer, Snapshot(1, [question]))
 
     row, buttons = made["blocks"][1:3]
     assert row["text"]["text"] == "Deploy to production?"
