@@ -7,7 +7,7 @@ A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,6 @@ from bot.views.blockkit import (
     View,
     Words,
     json_size,
-    nearest,
     plain_words,
     sections,
     turning,
@@ -75,6 +74,7 @@ from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import check_seen, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
+from core.lists import Page, page_of
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
 
@@ -175,13 +175,12 @@ def full_view(
 ) -> View:
     """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
     shown = round_of(directed(record), round)
-    found = _laid_out((*_asked(shown), *_standing(shown)))
-    page = nearest(page, len(found))
+    on = page_of(_laid_out((*_asked(shown), *_standing(shown))), page, 1)
 
     def press(to: int) -> Press:
         return Press("view", record.id, shown.number, str(to))
 
-    return View(_page(found, page, press), VIEW_CALLBACK, press(page).pack(), title="Full text")
+    return View(_page(on, press), VIEW_CALLBACK, press(on.number).pack(), title="Full text")
 
 
 def accept_modal(record: Clarification, page: int = 1) -> View:
@@ -190,9 +189,8 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     """
     shown = round_of(directed(record))
     version = version_of(shown.asked) if shown.asked.direct is not None else ""
-    found = _laid_out(_asked(shown))
-    page = nearest(page, len(found))
-    is_last = page == len(found)
+    on = page_of(_laid_out(_asked(shown)), page, 1)
+    is_last = on.number == on.pages
 
     def press(to: int) -> Press:
         return Press("review", record.id, shown.number, f"{to}.{version}")
@@ -200,21 +198,19 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     wanted = shown.asked.confirmation
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     return View(
-        _page(found, page, press, stakes),
+        _page(on, press, stakes),
         ACCEPT_CALLBACK,
-        (Press("accept", record.id, shown.number, version) if is_last else press(page)).pack(),
+        (Press("accept", record.id, shown.number, version) if is_last else press(on.number)).pack(),
         title=ASK_AGAIN,
         submit=LABELS["accept"] if is_last else "",
         close=CANCEL,
     )
 
 
-def _page(
-    pages: Sequence[tuple[_Shown, ...]], page: int, press: Callable[[int], Press], said: str = ""
-) -> tuple[Part, ...]:
+def _page(on: Page[tuple[_Shown, ...]], press: Callable[[int], Press], said: str = "") -> tuple[Part, ...]:
     """One of several pages, with `said` below it, and the buttons to those beside it."""
-    note = f"Page {page} of {len(pages)}" if len(pages) > 1 else ""
-    return (*pages[page - 1], Context(plain_words(note, said)), Actions(turning(page, len(pages), press)))
+    note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""
+    return (*on.items[0], Context(plain_words(note, said)), Actions(turning(on, press)))
 
 
 def message_modal(title: str, text: str) -> View:

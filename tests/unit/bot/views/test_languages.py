@@ -34,6 +34,7 @@ from bot.views.page import PageItem, outside_words, page_card
 from bot.views.render import Message
 from core.aaep import parse_event
 from core.clarification import Answer, Clarification, Decider, abandoned, answered
+from core.lists import page_of
 from core.matching import followed_up
 from tests.unit.bot.judges import walk
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
@@ -148,7 +149,7 @@ VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
     "full view": lambda: RENDERER.view(full_view(told_why(done(asks()), SAID))),
     "text modal": lambda: RENDERER.view(message_modal(SAID, SAID)),
     "hand modal": lambda: RENDERER.view(hand_modal(PagePress("hand", 1), inert.line(SAID))),
-    "roll-up modal": lambda: RENDERER.view(rollup_modal([asks(), asks("yes_no")], 1, 2)),
+    "roll-up modal": lambda: RENDERER.view(rollup_modal(page_of([asks(), asks("yes_no")], 1, 20))),
 }
 
 
