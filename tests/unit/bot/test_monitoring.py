@@ -187,18 +187,6 @@ async def watching(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_alarm_nudges_then_escalates_then_closes(running: World) -> None:
-    await running.open(42, expires_at=START + timedelta(hours=4))
-    await running.clock.advance(29.9 * 60)
-    assert running.statuses("CLR-42-001") == ["pending"]
-    await running.moved(0.2, lambda: len(running.written) == 2)
-    assert (running.written[-1].status, running.written[-1].asked.nudges) == ("pending", 1)
-    await running.moved(30, lambda: len(running.written) == 3)
-    assert (running.written[-1].status, running.written[-1].asked.escalated_for) == ("escalated", "stale")
-    await running.moved(180, lambda: len(running.written) == 4)
-    assert running.statuses("CLR-42-001")[-1] == "abandoned"
-
-
 async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(running: World) -> None:
     world = running
     world.held.update({f"CLR-{issue}-001": START + timedelta(minutes=9) for issue in (42, 43)})
@@ -241,14 +229,6 @@ async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: Wo
         ("pending", 1),
         ("escalated", 1),
     ]
-
-
-async def test_alarm_leaves_answered_ones(running: World) -> None:
-    await running.open(42, expires_at=START + timedelta(minutes=10))
-    await running.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    await running.clock.advance(3600)
-    await running.monitoring.catch_up()
-    assert running.statuses("CLR-42-001") == ["pending", "answered"]
 
 
 async def test_without_alarm_only_a_trigger_acts(tmp_path: Path) -> None:
@@ -356,36 +336,6 @@ def answer(raw: dict[str, Any]) -> None:
     }
     raw["status"] = "answered"
     raw["thread"].append(entry)
-
-
-async def test_watch_notices_what_another_process_wrote(watching: World) -> None:
-    await watching.open(42)
-    watching.change(lambda raw: raw.update(status="escalated"))
-    await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
-
-
-async def test_watch_takes_over_another_processs_answer(watching: World) -> None:
-    await watching.open(42)
-    watching.change(answer)
-    await until(lambda: any(s.reply == "sending" for s in watching.index))
-    found = await watching.ledger.find("CLR-42-001", 42)
-    assert (found.asked.response, found.asked.decided_by) == ("fine", "agent:architect")
-
-
-async def test_watch_shows_nobody_an_answer_in_the_name_of_somebody_who_gave_none(watching: World) -> None:
-    await watching.open(42)
-
-    def forged(raw: dict[str, Any]) -> None:
-        answer(raw)
-        by = {"surface": "slack", "team": "T0", "user": "U0ADE"}
-        claimed = {"decidedBy": "user:slack/T0/U0ADE", "answeredBy": by, "answeredAt": "2026-11-21T09:01:00Z"}
-        raw["aaep"] |= claimed | {"response": "fine", "label": "fine", "reply": "sending"}
-
-    watching.change(forged)
-    await until(lambda: watching.written[-1].status == "answered")
-    found = await watching.ledger.find("CLR-42-001", 42)
-    assert found.asked.decided_by == "agent:architect", "who wrote it, not whom it named"
-    assert watching.seen == []
 
 
 async def test_watch_sees_another_processs_change_under_our_own_write(watching: World) -> None:

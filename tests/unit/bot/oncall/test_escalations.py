@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,9 +11,8 @@ import pytest
 from bot.views.codec import PagePress
 from core.clarification import Decider, Holder
 from core.index import summarize
-from tests.kit.builders import ask
 from tests.kit.until import until
-from tests.unit.bot.oncall.stage import ADE, DM_SECOND, ONCALL, SECOND, World
+from tests.unit.bot.oncall.stage import ADE, ONCALL, World
 
 DECIDER = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 
@@ -24,17 +22,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = await World(tmp_path).start()
     yield made
     await made.stop()
-
-
-async def test_only_escalated_ones_are_paged(world: World) -> None:
-    await world.router.open(42, ask(expires_at=world.clock.now() + timedelta(hours=1)))
-    await world.quiet()
-    assert world.about("CLR-42-001") is None
-    await world.router.escalate("CLR-42-001", "by hand")
-    await until(lambda: world.about("CLR-42-001"))
-    incident = world.about("CLR-42-001")
-    assert incident is not None
-    assert (incident.kind, incident.policy) == ("escalated", "platform")
 
 
 async def test_closed_while_the_bot_was_away_is_closed_on_start(world: World) -> None:
@@ -47,20 +34,6 @@ async def test_closed_while_the_bot_was_away_is_closed_on_start(world: World) ->
     await world.pass_by(600)
     (page,) = await world.paged(1)
     assert "closed" in page.text
-
-
-async def test_escalated_while_the_bot_was_away_is_paged_on_start(world: World) -> None:
-    world.deaf = True
-    await world.escalated()
-    await world.restart()
-    await world.paged(1)
-
-
-async def test_handed_over_in_the_ledger_pages_the_other(world: World) -> None:
-    record = await world.escalated()
-    await world.paged(1)
-    await world.router.hand(record.id, Holder(user=SECOND, team="T1", at=world.clock.now()))
-    await world.paged(1, DM_SECOND)
 
 
 async def test_taken_again_by_the_same_person_is_known(world: World) -> None:

@@ -277,12 +277,6 @@ async def test_oldest_question_that_waits_for_people_is_told_by_route(world: Wor
     assert (await world.figures())[of("clarify_oldest_question_seconds", route="r-*")] == 0
 
 
-async def test_who_leads_says_so(world: World) -> None:
-    assert (await world.figures())[of("clarify_leads")] == 1
-    world.leads = False
-    assert (await world.figures())[of("clarify_leads")] == 0
-
-
 async def test_requests_are_counted_by_their_route(world: World) -> None:
     await world.scrape()
     app = build_app([health_routes([Check("slack", away)])], Callers({}), world.telemetry.requested)
@@ -337,8 +331,9 @@ async def test_what_happened_is_counted(world: World) -> None:
 async def test_lags_and_queues_say_how_far_behind_it_is(world: World) -> None:
     await world.inbox.put(incoming())
     await world.clock.advance(12.0)
-    world.slack = False
+    world.slack = world.leads = False
     figures = await world.figures()
+    assert figures[of("clarify_leads")] == 0
     assert figures[of("clarify_inbox_oldest_seconds")] == 12.0
     assert figures[of("clarify_event_loop_lag_seconds")] >= 0.05
     assert figures[of("clarify_slack_connected")] == 0
