@@ -137,7 +137,7 @@ class Pager:
                     # It goes out now: the next repeat counts from here, not from before the restart. Of one that was
                     # given up it does not: no step would take the place of that again.
                     each.history.append(Paged(now, sending.step))
-                    self.incidents.schedule(each, now)
+                    each.due = now
             self._go(sending)
         self.escalations.restore()
 
@@ -199,7 +199,7 @@ class Pager:
             for each in looked_at:
                 want = self._ask(each)
                 if want is None or not want.send:
-                    self._schedule(each, want)
+                    each.due = self._asked_again(want)
                     del unscheduled[each.incident.id]
                 else:
                     groups.setdefault(each.incident.group, []).append(_Due(each, want))
@@ -215,7 +215,7 @@ class Pager:
                     unscheduled.pop(due.each.incident.id, None)
         finally:
             for each in unscheduled.values():
-                self.incidents.schedule(each, self.clock.now() + _SOON)
+                each.due = self.clock.now() + _SOON
         return any_sent
 
     def _ask(self, each: OpenIncident) -> Wanted | None:
@@ -226,8 +226,8 @@ class Pager:
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
 
-    def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
-        self.incidents.schedule(each, self.clock.now() + _POSTPONED if want is None else want.next_at)
+    def _asked_again(self, want: Wanted | None) -> datetime | None:
+        return self.clock.now() + _POSTPONED if want is None else want.next_at
 
     def _reschedule(self, each: OpenIncident) -> None:
         """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
@@ -235,9 +235,9 @@ class Pager:
             return  # set apart, or something happened to it meanwhile
         want, now = self._ask(each), self.clock.now()
         if want is None or not want.send:
-            self._schedule(each, want)
+            each.due = self._asked_again(want)
         else:
-            self.incidents.schedule(each, now if isinstance(each.history[-1], Failed) else now + _SOON)
+            each.due = now if isinstance(each.history[-1], Failed) else now + _SOON
 
     def _through_the_window(
         self, group: Group, members: Sequence[_Due], unscheduled: dict[int, OpenIncident]
@@ -253,7 +253,7 @@ class Pager:
             if due.is_urgent or opens <= now:
                 ready.append(due)
             else:
-                self.incidents.schedule(due.each, opens)
+                due.each.due = opens
                 del unscheduled[due.each.incident.id]
         return ready
 
@@ -291,7 +291,7 @@ class Pager:
 
     def _postpone(self, each: OpenIncident) -> None:
         _log.exception("cannot page for an incident", incident=each.incident.id)
-        self.incidents.schedule(each, self.clock.now() + _POSTPONED)
+        each.due = self.clock.now() + _POSTPONED
 
     async def _send_page(
         self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
