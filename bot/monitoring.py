@@ -71,7 +71,6 @@ class Monitoring:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
     def record_changed(self, summary: Summary) -> None:
-        """Take in a clarification as it is now."""
         self.monitor.record_changed(summary)
         if summary.is_open and (summary.round > 1 or parse_id(summary.id)[1] > 1):
             self._dirty.add(summary.issue)
@@ -186,7 +185,6 @@ class Monitoring:
             _log.warning("applied a due step", id=finding.clarification, call=call.kind)
 
     async def _others(self, ids: Sequence[str]) -> list[Clarification]:
-        """The other sides, for the summary that people get."""
         found = []
         for each in ids:
             try:

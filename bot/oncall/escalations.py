@@ -38,7 +38,6 @@ class Escalations:
     _gone: set[str] = field(default_factory=set, init=False)
 
     def record_changed(self, summary: Summary) -> None:
-        """A clarification as it is now."""
         if summary.status == "escalated" or self.incidents.about(summary.id) or summary.id in self._changed:
             self._changed[summary.id] = summary
             self.incidents.awake.set()

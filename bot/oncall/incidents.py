@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, cast, get_args
 
 import structlog
@@ -47,6 +47,7 @@ Kind = Literal[
     "failed",
 ]
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
+_SOON = timedelta(seconds=1)
 _NOTED = 16  # entries: more do not come while one is stored
 Group = tuple[str, str | None]
 """A kind and a policy: alike incidents go into one page where they come in numbers."""
@@ -126,7 +127,6 @@ class Incidents:
     _latest: datetime | None = field(default=None, init=False)
 
     async def restore(self) -> None:
-        """On start: take up what is open."""
         rows = await self.store.read("select * from incidents where closed_at is null order by id")
         incidents = [_incident(row) for row in rows]
         histories = await self.histories(each.id for each in incidents)
@@ -344,12 +344,14 @@ class Incidents:
         return found
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
-        """Those to look at now, the earliest first; they have to be scheduled anew. All, if the clock was set back since."""
+        """Those to look at now, the earliest first; all, if the clock was set back since. Unless they are scheduled anew, they
+        are due again in a second.
+        """
         is_set_back, self._latest = self._latest is not None and now < self._latest, now
         due = [(each.due, each) for each in self if each.due is not None and (is_set_back or each.due <= now)]
         found = [each for _, each in sorted(due, key=lambda one: one[0])]
         for each in found:
-            each.due = None
+            each.due = now + _SOON
         return found
 
     def next_due(self) -> datetime | None:
@@ -400,13 +402,11 @@ def append(tx: Tx, incident: int, happening: Happening, page: int | None = None)
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:
-    """Whether it was open until now."""
     sql = "update incidents set closed_at = :at where id = :id and closed_at is null"
     return tx.run(sql, at=at.timestamp(), id=incident) > 0
 
 
 def moment(seconds: float) -> datetime:
-    """A stored time."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

@@ -123,6 +123,8 @@ async def test_what_is_due_comes_once_by_its_latest_time(incidents: Incidents) -
     other.due = START + timedelta(seconds=9)
     assert incidents.take_due(START) == [one]
     assert incidents.take_due(START) == []
+    assert incidents.next_due() == START + timedelta(seconds=1), "unless it is scheduled anew"
+    one.due = None
     assert incidents.next_due() == START + timedelta(seconds=9)
     await incidents.close([other])
     assert incidents.next_due() is None
