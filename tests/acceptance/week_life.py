@@ -107,7 +107,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         life().effect()
 
     patch.setattr(bot.storage.sqlite, "_commit", committed)
-    patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
+    patch.setattr("os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         processors=[partial(_keep_faults, current.faults)],
