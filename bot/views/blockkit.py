@@ -8,7 +8,7 @@ mrkdwn, all of it the bot's own. Source: docs.slack.dev, "Blocks", "Block elemen
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -197,6 +197,19 @@ class Input:
         """How many bytes it takes as JSON, at most."""
         offered = sum(json_size(text) + 90 for text, _ in (*self.options, *self.chosen))
         return 500 + json_size((self.label, self.hint, self.initial, self.placeholder)) + offered
+
+
+YES_VALUE, NO_VALUE = "yes", "no"
+YES_OR_NO = (("Yes", YES_VALUE), ("No", NO_VALUE))
+FILL_IN, TYPE_A_NUMBER = "Fill this in to answer.", "Type a number, like 1200 or 12.5."
+
+
+def chosen(state: Mapping[str, Any]) -> list[str] | None:
+    """The values of the options that are chosen in a submitted input; None where it has none to choose from."""
+    if "selected_options" not in state and "selected_option" not in state:
+        return None
+    picked = state.get("selected_options") or [state.get("selected_option")]
+    return [option["value"] for option in picked if option]
 
 
 Part = Header | Section | Code | Context | Actions | Input

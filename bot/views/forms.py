@@ -22,10 +22,14 @@ from bot.views.arguments import (
     read_changes,
 )
 from bot.views.blockkit import (
+    FILL_IN,
     OPTION,
     SECTION,
     TITLE,
+    TYPE_A_NUMBER,
     VIEW_BLOCKS,
+    YES_OR_NO,
+    YES_VALUE,
     Actions,
     Code,
     Context,
@@ -34,6 +38,7 @@ from bot.views.blockkit import (
     Section,
     View,
     Words,
+    chosen,
     json_size,
     plain_words,
     sections,
@@ -87,7 +92,6 @@ DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _Shown = Section | Code | Context
 VALUE_ACTION = "value"
-YES_VALUE, NO_VALUE = "yes", "no"
 # Radio buttons cannot be cleared again: where several kinds are asked, this says "not this".
 NONE_VALUE = "none"
 _TEXT_LIMIT = 3000  # plain_text_input takes no more
@@ -106,11 +110,9 @@ _MORE_TO_ACCEPT = (
 )
 _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
-_NOTHING = "Fill this in to answer."
 _ONE_OF_SEVERAL = "Fill in one of these."
 _CHOICE_OR_OWN = "Pick a choice or write your own."
 _TOO_MANY = "Fill in only one of these, and clear the others."
-_NO_NUMBER = "Type a number, like 1200 or 12.5."
 
 
 class SubmissionErrors(Exception):
@@ -259,7 +261,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
     shown = _fields(asked)
     filled = {block: said for block in shown if (said := _said(values, block))}
     if not filled:
-        raise SubmissionErrors(dict.fromkeys(shown, _NOTHING if len(shown) == 1 else _one_of(asked)))
+        raise SubmissionErrors(dict.fromkeys(shown, FILL_IN if len(shown) == 1 else _one_of(asked)))
     if len(filled) > 1:
         raise SubmissionErrors(dict.fromkeys(filled, _TOO_MANY))
     ((block, said),) = filled.items()
@@ -280,7 +282,7 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
     decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
     found = next((each for each in DECISIONS if decided == [each]), None)
     if found is None:
-        raise SubmissionErrors({DECISION_BLOCK: _NOTHING})
+        raise SubmissionErrors({DECISION_BLOCK: FILL_IN})
     try:
         answer = answers.from_decision(asked, found, "".join(why))
     except AnswerRejected as error:
@@ -311,21 +313,17 @@ def _read(block: str, said: list[str], asked: Aaep) -> Answer:
         return answers.from_free_text(said[0])
     value = answers.number(said[0].strip())
     if value is None:
-        raise AnswerRejected(_NO_NUMBER)
+        raise AnswerRejected(TYPE_A_NUMBER)
     return Answer(value, answers.describe(value))
 
 
 def _said(values: Mapping[str, Any], block: str) -> list[str]:
     """What a field holds, as a list of strings; empty where it was left out."""
     state = values.get(block, {}).get(VALUE_ACTION) or {}
-    if "selected_options" in state:
-        picked = state["selected_options"] or []
-    elif "selected_option" in state:
-        picked = [state["selected_option"]] if state["selected_option"] else []
-    else:
-        text = state.get("value") or ""
-        return [text] if text.strip() else []
-    return [option["value"] for option in picked if option["value"] != NONE_VALUE]
+    if (picked := chosen(state)) is not None:
+        return [value for value in picked if value != NONE_VALUE]
+    text = state.get("value") or ""
+    return [text] if text.strip() else []
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
@@ -492,7 +490,7 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
         element, hint = "plain_text_input", f"Up to {_most(shown):,} characters"
         hint += "; for a longer answer, reply in the thread." if _is_events(shown) else "."
     elif block == YES_NO_BLOCK:
-        offered = (("Yes", YES_VALUE), ("No", NO_VALUE))
+        offered = YES_OR_NO
     elif _types_choices(shown.asked):
         element, hint = "plain_text_input", answers.hint_to_choose(shown.asked)
     else:
