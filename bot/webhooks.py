@@ -18,7 +18,7 @@ import random
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import urlsplit
@@ -32,11 +32,10 @@ from bot.settings.environment import signing_key
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx
-from core.bus import LifecycleEvent, lifecycle
-from core.clarification import DONE
+from core.bus import LifecycleEvent, State, lifecycle
+from core.clarification import DONE, Clarification
 from core.clock import Clock, iso
-from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
-from core.index import Summary, summarize
+from core.errors import LedgersAway, LedgerUnreadable
 from core.ledger import Ledger
 from core.records import parse
 
@@ -44,7 +43,8 @@ _log = structlog.get_logger("clarify.webhooks")
 _PATIENCE = timedelta(days=3)  # how long an event is tried
 _REMEMBERED = timedelta(days=30)  # what was sent of a clarification, after it is over
 _BACKOFF = Backoff(first=15.0, longest=3600.0, spread=1 / 3)
-_STORAGE_RETRY, _LEDGERS_RETRY = 1.0, 5.0  # seconds
+_COMPARING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
+_ALL = 0  # stands for every issue whose ledger is to be compared
 _BATCH = 64
 _GONE = 410  # HTTP: an endpoint wants no more events, ever
 
@@ -108,8 +108,8 @@ class Webhooks:
 
     def __post_init__(self) -> None:
         self._looks: deque[_Look] = deque()
-        # While the ledgers are compared: the clarifications that changed since they were read.
-        self._changed: set[str] | None = set()
+        self._comparing = Outbox("webhooks", self._compare, _COMPARING, clock=self.clock, rng=self.rng)
+        self._changed: set[str] = set()  # while they are compared: what changed since they were read
         self._wake = asyncio.Event()
         self._queueing = False
         self._senders = [
@@ -126,14 +126,14 @@ class Webhooks:
     @property
     def idle(self) -> bool:
         """Whether nothing can be done now: what is left waits for its time."""
-        busy = self._looks or self._queueing or self._changed is not None
+        busy = self._looks or self._queueing or self._comparing
         return not busy and all(each.outbox.idle for each in self._senders)
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
-        if self._changed is not None:
-            self._changed.add(summary.id)
-        self._looks.append(_Look(summary, self.clock.now()))
+        if self._comparing:
+            self._changed.add(record.id)
+        self._looks.append(_Look(record, self.clock.now()))
         self._wake.set()
 
     async def restore(self) -> None:
@@ -153,6 +153,7 @@ class Webhooks:
             return _since(tx), retain(tx, "", {each.endpoint.id for each in self._senders})
 
         self._since, dropped = await self.store.write(work)
+        self._comparing.put(_ALL)
         if dropped:
             _log.warning("dropped events for endpoints no longer configured", events=dropped)
         for sender in self._senders:
@@ -164,7 +165,7 @@ class Webhooks:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue(), name="webhooks: queue")
-                group.create_task(self._compare(), name="webhooks: what was missed")
+                group.create_task(self._comparing.run(), name="webhooks: what was missed")
                 for each in self._senders:
                     group.create_task(each.outbox.run(), name="webhooks: outbox")
         finally:
@@ -203,9 +204,9 @@ class Webhooks:
     async def _add(self, looks: Sequence[_Look]) -> None:
         """Queue the events that these looks, in their order, give. Looking again gives none."""
 
-        def work(tx: Tx) -> None:
+        def work(tx: Tx) -> list[tuple[_Sender, str]]:
             _forget_old(tx, looks[-1].at)
-            since = _since(tx)
+            since, queued = _since(tx), []
             for look in looks:
                 for event in _taken(tx, look, since):
                     message = f"msg_{uuid.uuid4().hex}"  # receivers know by it what they have already
@@ -213,46 +214,32 @@ class Webhooks:
                     for each in self._senders:
                         if each.endpoint.wants(event):
                             each.mail.add(tx, [owed], look.at)
+                            queued.append((each, owed.clarification))
+            return queued
 
-        await self.store.write(work)
-        for sender in self._senders:
-            for look in looks:
-                sender.outbox.put(look.summary.id)
+        for sender, clarification in await self.store.write(work):
+            sender.outbox.put(clarification)
 
-    async def _compare(self) -> None:
+    async def _compare(self, issue: int) -> Outcome | None:
         """Look at what we or others wrote while no bot ran. What changes meanwhile is newer than that."""
-        left = await self._all_issues()
-        while left:
-            left = [issue for issue in left if not await self._compared(issue)]
-            if left:
-                await self.clock.sleep(_STORAGE_RETRY)
-        self._changed = None
-
-    async def _all_issues(self) -> list[int]:
-        while True:
-            try:
-                return await self.ledger.live()
-            except LedgersAway as error:
-                _log.warning("comparing the ledgers for webhooks later", reason=str(error))
-                await self.clock.sleep(_LEDGERS_RETRY)
-
-    async def _compared(self, issue: int) -> bool:
-        """Whether the issue is done with, for now it may be locked."""
         try:
+            if issue == _ALL:
+                for each in await self.ledger.live():
+                    self._comparing.put(each)
+                return None
             items = await self.ledger.read(issue)
-        except LockTimeout:
-            return False
+        except LedgersAway as error:
+            return RetryLater(str(error), after=_LEDGERS_RETRY)
         except LedgerUnreadable as error:
             _log.error("cannot compare a ledger for webhooks", issue=issue, reason=str(error))
-            return True
-        now, newer = self.clock.now(), self._changed or set()
+            return None
+        now = self.clock.now()
         for record in [record for item in items if (record := parse(item)) is not None]:
-            summary = summarize(record)
-            is_news = summary.needs_something or record.last_change >= self._since
-            if record.id not in newer and is_news and not await self.ledger.is_tampered(record):
-                self._looks.append(_Look(summary, now, record.last_change))
+            is_news = record.needs_something or record.last_change >= self._since
+            if record.id not in self._changed and is_news and not await self.ledger.is_tampered(record):
+                self._looks.append(_Look(record, now, record.last_change))
                 self._wake.set()
-        return True
+        return None
 
 
 # Which events a look at a clarification gives
@@ -262,12 +249,12 @@ class Webhooks:
 class _Look:
     """A clarification as it was at `at`, on our clock. `changed`: when it last changed, by its own times; None: now."""
 
-    summary: Summary
+    record: Clarification
     at: datetime
     changed: datetime | None = None
 
 
-def _events(before: Summary | None, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
+def _events(before: State | None, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     """What happened to a clarification, in its order.
 
     Args:
@@ -275,14 +262,14 @@ def _events(before: Summary | None, look: _Look, since: datetime) -> Sequence[Li
         look: how it is now.
         since: what was asked before, and over before, is history.
     """
-    after, at = look.summary, look.at
+    record, at = look.record, look.at
     if before is not None:
-        return lifecycle(before, after, at)
-    if after.created >= since:
-        asked = replace(after, status="pending", round=1, asked_last=after.created, nudges=0)
-        return (*lifecycle(None, asked, at), *lifecycle(asked, after, at))
-    is_news = after.needs_something and (look.changed or at) >= since
-    return lifecycle(None, after, at) if is_news else ()
+        return lifecycle(before, record, at)
+    if record.created >= since:
+        asked = State("pending", 1, record.created, 0)
+        return (*lifecycle(None, record, at, after=asked), *lifecycle(asked, record, at))
+    is_news = record.needs_something and (look.changed or at) >= since
+    return lifecycle(None, record, at) if is_news else ()
 
 
 def _body(message_id: str, event: LifecycleEvent) -> bytes:
@@ -309,9 +296,9 @@ def _since(tx: Tx) -> datetime:
 
 def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     """The events between the recorded state of a clarification and `look`; records the new state."""
-    after = look.summary
-    row = tx.one("select * from webhook_known where clarification = :id", id=after.id)
-    before = None if row is None else _as_sent(row, after)
+    after = State.of(look.record)
+    row = tx.one("select * from webhook_known where clarification = :id", id=look.record.id)
+    before = None if row is None else _as_sent(row)
     events = _events(before, look, since)
     is_over = after.status in DONE
     if after != before and (events or before or not is_over):
@@ -321,7 +308,7 @@ def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
                on conflict (clarification) do update set status = excluded.status, round = excluded.round,
                  asked_last = excluded.asked_last, nudges = excluded.nudges, over = excluded.over,
                  noted_at = excluded.noted_at""",
-            id=after.id,
+            id=look.record.id,
             status=after.status,
             round=after.round,
             asked_last=after.asked_last.timestamp(),
@@ -332,15 +319,9 @@ def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     return events
 
 
-def _as_sent(row: Row, after: Summary) -> Summary:
+def _as_sent(row: Row) -> State:
     """The clarification as the events so far describe it."""
-    return replace(
-        after,
-        status=row["status"],
-        round=row["round"],
-        asked_last=_moment(row["asked_last"]),
-        nudges=row["nudges"],
-    )
+    return State(row["status"], row["round"], _moment(row["asked_last"]), row["nudges"])
 
 
 def _moment(seconds: float) -> datetime:

@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from core.clarification import HUMAN, ID, agent_key
+from core.clarification import HUMAN, ID, Clarification, agent_key
 from core.clock import Clock, backoff, iso
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, quarantine, reason, replacing
-from core.index import Session, Summary
+from core.index import Session
 from core.locks import Held, Locks
 
 _log = logging.getLogger("clarify.status")
@@ -69,7 +69,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """An agent, and below it the agents that wait for it (each once, below the one it has waited for longest).
+    """An agent in the tree: `depth` levels (from 0) below the agents that wait for no other one, right under `under`, which
+    it has waited for longest.
 
     `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to
     answer. `issues`: of its sessions that have not ended, and of what it waits for.
@@ -82,12 +83,23 @@ class AgentNode:
     asked: tuple[str, ...]
     issues: tuple[int, ...]
     last_event_at: datetime | None
-    waiters: tuple[AgentNode, ...] = ()
+    depth: int = 0
+    under: str | None = None
 
     @property
     def since(self) -> datetime | None:
         """Since when it is blocked."""
         return self.waits[0].since if self.waits else None
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The roles that it waits for, each once; `human` stands for people."""
+        return tuple(dict.fromkeys(wait.on for wait in self.waits))
+
+    @property
+    def blocked_by(self) -> tuple[str, ...]:
+        """The ids of the clarifications that it waits for."""
+        return tuple(wait.clarification for wait in self.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,61 +142,55 @@ def going_on(
     return [fact for fact in sessions if not is_finished(fact)]
 
 
-def walk(roots: Sequence[AgentNode]) -> Iterator[tuple[int, AgentNode]]:
-    """The agents of a tree, each followed by those that wait for it, with its depth (from 0)."""
-    left = [(0, node) for node in reversed(roots)]
-    while left:
-        depth, node = left.pop()
-        yield depth, node
-        left += [(depth + 1, waiter) for waiter in reversed(node.waiters)]
-
-
-def tree(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
-    """Every agent that is known of; at the top those that wait for no other agent.
+def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
+    """Every agent that is known of, each followed by those that wait for it; at the top those that wait for no other one.
 
     Of a circle, the first by name stands at the top. Order: blocked (the longest first), clarifying, working, idle.
     """
-    nodes = _nodes([summary for summary in summaries if summary.is_open], sessions)
+    nodes = _nodes([record for record in records if record.is_open], sessions)
     above = _parents(nodes)
-    below: defaultdict[str | None, list[str]] = defaultdict(list)
-    for key in nodes:
-        below[above.get(key)].append(key)
-    built: dict[str, AgentNode] = {}
-    for key in reversed(_from_the_top(below)):
-        waiters = sorted((built[waiter] for waiter in below[key]), key=_order)
-        built[key] = replace(nodes[key], waiters=tuple(waiters))
-    return tuple(sorted((built[key] for key in below[None]), key=_order))
+    below: defaultdict[str | None, list[AgentNode]] = defaultdict(list)
+    for key, node in nodes.items():
+        below[above.get(key)].append(node)
+    found: list[AgentNode] = []
+    left = sorted(below[None], key=_order, reverse=True)
+    while left:
+        node = left.pop()
+        found.append(node)
+        waiters = sorted(below[agent_key(node.agent)], key=_order, reverse=True)
+        left += [replace(each, depth=node.depth + 1, under=node.agent) for each in waiters]
+    return tuple(found)
 
 
-def ready_queue(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
+def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
     """The sessions that have not ended: those that can go on first (the latest heard of first), then the blocked ones
     (the longest first). Agents that asked through the ledger, without a session, stand there once per issue.
     """
-    blocking = sorted((s for s in summaries if s.is_open and s.blocking), key=_age)
-    of_session: defaultdict[tuple[str | None, str | None], list[Summary]] = defaultdict(list)
-    for summary in blocking:
-        of_session[summary.producer, summary.session_id].append(summary)
+    blocking = sorted((s for s in records if s.is_open and s.blocking), key=_age)
+    of_session: defaultdict[tuple[str | None, str | None], list[Clarification]] = defaultdict(list)
+    for record in blocking:
+        of_session[record.producer, record.session_id].append(record)
     items = []
     for fact in sessions:
         waits = of_session.pop((fact.producer, fact.session_id), [])
         if waits or not fact.ended:
             items.append(_item(waits, fact))
-    left: defaultdict[tuple[str | None, str | None, str, int], list[Summary]] = defaultdict(list)
+    left: defaultdict[tuple[str | None, str | None, str, int], list[Clarification]] = defaultdict(list)
     for (producer, session), waits in of_session.items():
         for wait in waits:
-            left[producer, session, agent_key(wait.from_), wait.issue].append(wait)
+            left[producer, session, agent_key(wait.from_), wait.issue_number].append(wait)
     items += [_item(waits, None) for waits in left.values()]
     return tuple(sorted(items, key=_queue_order))
 
 
-def _item(waits: list[Summary], fact: SessionFact | None) -> ReadyItem:
+def _item(waits: list[Clarification], fact: SessionFact | None) -> ReadyItem:
     asker = fact or waits[0]
     return ReadyItem(
         agent=fact.agent_id if fact else waits[0].from_,
         name=fact.agent_name if fact else None,
         producer=asker.producer,
         session_id=asker.session_id,
-        issue=asker.issue,
+        issue=fact.issue if fact else waits[0].issue_number,
         blocked_by=tuple(wait.id for wait in waits),
         since=waits[0].asked_last if waits else None,
         last_event_at=fact.last_event_at if fact else None,
@@ -196,26 +202,28 @@ def _queue_order(item: ReadyItem) -> tuple[bool, float, str, str]:
     return bool(item.blocked_by), when, item.agent, item.session_id or ""
 
 
-def _nodes(open_ones: list[Summary], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
+def _nodes(open_ones: list[Clarification], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
     """All agents by key, without those that wait for them."""
     spelled: dict[str, str] = {}
     of_agent: defaultdict[str, list[SessionFact]] = defaultdict(list)
-    asking: defaultdict[str, list[Summary]] = defaultdict(list)
-    asked: defaultdict[str, list[Summary]] = defaultdict(list)
+    asking: defaultdict[str, list[Clarification]] = defaultdict(list)
+    asked: defaultdict[str, list[Clarification]] = defaultdict(list)
     for fact in sessions:
         of_agent[_key(fact.agent_id, spelled)].append(fact)
-    for summary in sorted(open_ones, key=_age):
-        key = _key(summary.from_, spelled)
-        if summary.blocking:
-            asking[key].append(summary)
-        if agent_key(summary.to) != HUMAN:
-            target = _key(summary.to, spelled)
-            if summary.status != "escalated":  # then people have it
-                asked[target].append(summary)
+    for record in sorted(open_ones, key=_age):
+        key = _key(record.from_, spelled)
+        if record.blocking:
+            asking[key].append(record)
+        if agent_key(record.to) != HUMAN:
+            target = _key(record.to, spelled)
+            if record.status != "escalated":  # then people have it
+                asked[target].append(record)
     return {key: _node(agent, of_agent[key], asking[key], asked[key]) for key, agent in spelled.items()}
 
 
-def _node(agent: str, facts: list[SessionFact], asking: list[Summary], asked: list[Summary]) -> AgentNode:
+def _node(
+    agent: str, facts: list[SessionFact], asking: list[Clarification], asked: list[Clarification]
+) -> AgentNode:
     alive = [fact for fact in facts if not fact.ended]
     latest = max(facts, key=lambda fact: fact.last_event_at or _NEVER, default=None)
     status: AgentStatus = "working" if alive else "idle"
@@ -228,8 +236,8 @@ def _node(agent: str, facts: list[SessionFact], asking: list[Summary], asked: li
         name=latest.agent_name if latest else None,
         status=status,
         waits=tuple(Waiting(s.id, s.to, s.asked_last, s.status == "escalated") for s in asking),
-        asked=tuple(summary.id for summary in asked),
-        issues=tuple(sorted({fact.issue for fact in alive} | {summary.issue for summary in asking})),
+        asked=tuple(record.id for record in asked),
+        issues=tuple(sorted({fact.issue for fact in alive} | {record.issue_number for record in asking})),
         last_event_at=latest.last_event_at if latest else None,
     )
 
@@ -255,14 +263,6 @@ def _parents(nodes: dict[str, AgentNode]) -> dict[str, str]:
     return above
 
 
-def _from_the_top(below: defaultdict[str | None, list[str]]) -> list[str]:
-    """All agents, each after its parent."""
-    ordered = list(below[None])
-    for key in ordered:  # grows while it is walked
-        ordered += below[key]
-    return ordered
-
-
 def _order(node: AgentNode) -> tuple[int, float, str]:
     when = node.since.timestamp() if node.since else 0.0
     return _URGENCY[node.status], when, node.agent
@@ -274,9 +274,9 @@ def _key(agent: str, spelled: dict[str, str]) -> str:
     return key
 
 
-def _age(summary: Summary) -> tuple[float, str]:
+def _age(record: Clarification) -> tuple[float, str]:
     """Numbers sort many times faster than moments, and nothing else runs while thousands are sorted."""
-    return summary.asked_last.timestamp(), summary.id
+    return record.asked_last.timestamp(), record.id
 
 
 def _timestamp(at: datetime | None) -> float:
@@ -293,7 +293,7 @@ class StatusFile:
     def __init__(
         self,
         path: Path,
-        known: Callable[[], Iterable[Summary]],
+        known: Callable[[], Iterable[Clarification]],
         roles_of_people: Collection[str],
         clock: Clock,
         *,
@@ -320,15 +320,15 @@ class StatusFile:
         """Whether something changed since the last write."""
         return self._wake.is_set()
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Have the file written again if a clarification between agents changed."""
-        if _is_agent(summary.to):
+        if _is_agent(record.to):
             self._wake.set()
 
-    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
+    def working(self, record: Clarification, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
         """A responder has begun to work on a clarification's round, or has ended."""
         change = self._responding.add if begun else self._responding.discard
-        change((summary.id, summary.round))
+        change((record.id, record.round))
         self._wake.set()
 
     async def run(self) -> None:
@@ -382,15 +382,15 @@ class StatusFile:
                     self._check(held)  # as late as can be
             self._shown = doing
 
-    def _open(self) -> list[Summary]:
+    def _open(self) -> list[Clarification]:
         return sorted((each for each in self._known() if each.is_open), key=_age)
 
-    def _doing(self, open_ones: list[Summary]) -> dict[str, StatusEntry]:
+    def _doing(self, open_ones: list[Clarification]) -> dict[str, StatusEntry]:
         """The agents that wait or answer, by name. The longest counts, and waiting counts before answering."""
         responding = frozenset(self._responding)
         spelled: dict[str, str] = {}
-        waits: dict[str, Summary] = {}
-        answers: dict[str, Summary] = {}
+        waits: dict[str, Clarification] = {}
+        answers: dict[str, Clarification] = {}
         for each in open_ones:
             if not _is_agent(each.to):
                 continue
@@ -404,7 +404,9 @@ class StatusFile:
             doing.setdefault(key, _entry(CLARIFYING, each))["respondingTo"] = each.from_
         return {spelled[key]: entry for key, entry in doing.items()}
 
-    def _news(self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Summary]) -> Entries:
+    def _news(
+        self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Clarification]
+    ) -> Entries:
         """The entries that have to be different, by their names in the file. A status is taken back only if it names a
         clarification that is over, or was written by this process.
         """
@@ -472,8 +474,8 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, "others' fields are nested too deeply") from None
 
 
-def _entry(status: str, of: Summary) -> StatusEntry:
-    return _FREE | {"status": status, "issue": of.issue, "clarificationId": of.id}
+def _entry(status: str, of: Clarification) -> StatusEntry:
+    return _FREE | {"status": status, "issue": of.issue_number, "clarificationId": of.id}
 
 
 def _is_agent(name: str) -> bool:

@@ -5,7 +5,7 @@ bot heard of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,7 +19,7 @@ from bot.views import inert
 from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
-from core.index import Session, Summary, session_of, summarize
+from core.index import Session, session_of
 from core.records import closed_at
 
 _NAME, _LISTED, _DEEPEST = 60, 3, 12
@@ -33,19 +33,10 @@ _HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot ke
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRow:
-    """One agent: `under` is the one it waits for longest, `depth` how many stand above it."""
-
-    node: AgentNode
-    under: str | None
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Fleet:
     """`problems`: in words, the ledgers that could not be read."""
 
-    summaries: Sequence[Summary]
+    records: Sequence[Clarification]
     sessions: Sequence[SessionFact]
     problems: list[str]
 
@@ -53,7 +44,7 @@ class _Fleet:
 async def agents(shell: Shell) -> None:
     """Show who is blocked, on whom, since when, and who is asked."""
     fleet = await _fleet_of(shell)
-    rows = agent_rows(fleet.summaries, fleet.sessions)
+    rows = tree(fleet.records, fleet.sessions)
     shell.out.show(_agents_json(rows), _agents_table(rows, shell.clock.now()))
     shell.tell_problems(fleet.problems)
 
@@ -61,18 +52,13 @@ async def agents(shell: Shell) -> None:
 async def ready(shell: Shell) -> None:
     """Show who can go on, and who is blocked by what."""
     fleet = await _fleet_of(shell)
-    items = _ready_items(fleet.summaries, fleet.sessions)
-    on = {each.id: each.to for each in fleet.summaries}
+    items = _ready_items(fleet.records, fleet.sessions)
+    on = {each.id: each.to for each in fleet.records}
     shell.out.show(_ready_json(items, on), _ready_table(items, on, shell.clock.now()))
     shell.tell_problems(fleet.problems)
 
 
-def agent_rows(summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[AgentRow]:
-    """Every agent once, each above those that wait for it."""
-    return [row for node in tree(summaries, sessions) for row in _walk(node, None, 0)]
-
-
-def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
+def _agents_table(rows: Sequence[AgentNode], now: datetime) -> Table:
     """The rows as people read them: who waits stands below the one it waits for."""
     columns = (
         Column("Agent"),
@@ -88,13 +74,13 @@ def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
 
 async def _fleet_of(shell: Shell) -> _Fleet:
     """Read it all. What is only there with a running bot may be missing, which is told on stderr."""
-    summaries: list[Summary] = []
+    records: list[Clarification] = []
     waiting: set[Session] = set()
     over: dict[Session, datetime] = {}
 
     def take(record: Clarification) -> None:
         if record.is_open:
-            summaries.append(summarize(record))
+            records.append(record)
         key, ended = session_of(record), closed_at(record)
         if ended is None:
             waiting.add(key)
@@ -103,7 +89,7 @@ async def _fleet_of(shell: Shell) -> _Fleet:
 
     problems = await each_record(shell.ledger, take, archived=False)
     known = await _sessions(shell)
-    return _Fleet(summaries, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
+    return _Fleet(records, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
 
 
 async def _sessions(shell: Shell) -> list[SessionFact]:
@@ -117,19 +103,13 @@ async def _sessions(shell: Shell) -> list[SessionFact]:
         return []
 
 
-def _walk(node: AgentNode, under: str | None, depth: int) -> Iterator[AgentRow]:
-    yield AgentRow(node, under, depth)
-    for waiter in node.waiters:
-        yield from _walk(waiter, node.agent, depth + 1)
-
-
-def _agents_json(rows: Sequence[AgentRow]) -> list[dict[str, object]]:
+def _agents_json(rows: Sequence[AgentNode]) -> list[dict[str, object]]:
     """The rows as programs read them, in the same order."""
     return [
         {
-            "agent": row.node.agent,
-            "name": row.node.name,
-            "status": row.node.status,
+            "agent": row.agent,
+            "name": row.name,
+            "status": row.status,
             "under": row.under,
             "waitsFor": [
                 {
@@ -138,43 +118,41 @@ def _agents_json(rows: Sequence[AgentRow]) -> list[dict[str, object]]:
                     "since": iso(w.since),
                     "escalated": w.escalated,
                 }
-                for w in row.node.waits
+                for w in row.waits
             ],
-            "toAnswer": list(row.node.asked),
-            "issues": list(row.node.issues),
-            "lastActivity": iso(row.node.last_event_at) if row.node.last_event_at else None,
+            "toAnswer": list(row.asked),
+            "issues": list(row.issues),
+            "lastActivity": iso(row.last_event_at) if row.last_event_at else None,
         }
         for row in rows
     ]
 
 
-def _agent_cells(row: AgentRow, now: datetime) -> list[str | Cell]:
-    node = row.node
-    on = list(dict.fromkeys(_whom(wait.on) for wait in node.waits))
-    marked = [f"{wait.clarification}{' (escalated)' if wait.escalated else ''}" for wait in node.waits]
+def _agent_cells(row: AgentNode, now: datetime) -> list[str | Cell]:
+    marked = [f"{wait.clarification}{' (escalated)' if wait.escalated else ''}" for wait in row.waits]
     branch = f"{'   ' * (min(row.depth, _DEEPEST) - 1)}└─ " if row.depth else ""
     return [
-        Cell(f"{branch}{_short(node.name or node.agent)}", node.agent, "bold"),
-        Cell(node.status, style=_STYLES[node.status]),
-        _several(on),
-        _since(node.since, now),
+        Cell(f"{branch}{_short(row.name or row.agent)}", row.agent, "bold"),
+        Cell(row.status, style=_STYLES[row.status]),
+        _several(list(map(_whom, row.on))),
+        _since(row.since, now),
         _several(marked),
-        _several(node.asked),
-        _several([str(issue) for issue in node.issues]),
+        _several(row.asked),
+        _several([str(issue) for issue in row.issues]),
     ]
 
 
-def _ready_items(summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[ReadyItem]:
+def _ready_items(records: Sequence[Clarification], sessions: Sequence[SessionFact]) -> list[ReadyItem]:
     """Those that can go on first, then who waits. Issue 0: not known, since the session has not asked yet."""
-    return list(ready_queue(summaries, [_with_issue(fact, summaries) for fact in sessions]))
+    return list(ready_queue(records, [_with_issue(fact, records) for fact in sessions]))
 
 
-def _with_issue(fact: SessionFact, summaries: Sequence[Summary]) -> SessionFact:
+def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionFact:
     """The issue of a session shows in what it asks."""
     if fact.issue:
         return fact
     key = (fact.producer, fact.session_id)
-    asked = (each.issue for each in summaries if (each.producer, each.session_id) == key)
+    asked = (each.issue_number for each in records if (each.producer, each.session_id) == key)
     return replace(fact, issue=next(asked, 0))
 
 

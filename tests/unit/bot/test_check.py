@@ -201,13 +201,17 @@ async def test_check_of_a_right_configuration(configure: Configure) -> None:
         (f'[[on_call]]\nname = "p"\nusers = ["{GONE}"]', f"on_call[0].users: {GONE} (Gone) is deactivated"),
         ('[[on_call]]\nname = "p"\nusers = ["U0OTHERBOT"]', "on_call[0].users: U0OTHERBOT (Other bot) is a bot"),
         ('[[on_call]]\nname = "p"\ngroup = "S0NONE"', "on_call[0].group: S0NONE: Slack says no_such_subteam"),
+        (f'[[on_call]]\nname = "p"\ngroup = "{PLATFORM}"', f"on_call[0].group: user group {PLATFORM} has no members"),
         (
             f'[[on_call]]\nname = "p"\nusers = ["{ONCALL}"]\nsteps = [{{after = "0s", notify = ["channel:{RANDOM}"]}}]',
             f"on_call[0].steps: the bot is not in {RANDOM} (#random)",
         ),
     ],
 )  # fmt: skip
-async def test_check_names_what_is_wrong_in_slack(configure: Configure, toml: str, expected: str) -> None:
+async def test_check_names_what_is_wrong_in_slack(
+    configure: Configure, workspace: Workspace, toml: str, expected: str
+) -> None:
+    workspace.context.state.groups[PLATFORM].users.clear()
     assert await wrong(configure(toml)) == [expected]
 
 
@@ -243,13 +247,6 @@ async def test_check_tells_what_pagers_are_for_and_nothing_else(configure: Confi
     assert hours in found
     assert "monitor.heartbeat_env: BEAT holds a web address" in found
     assert "hush" not in " ".join(found)
-
-
-async def test_check_names_a_user_group_that_nobody_is_in(configure: Configure, workspace: Workspace) -> None:
-    workspace.context.state.groups[PLATFORM].users.clear()
-    assert await wrong(
-        configure(f'[[on_call]]\nname = "p"\ngroup = "{PLATFORM}"\npick = "first_present"')
-    ) == [f"on_call[0].group: user group {PLATFORM} has no members"]
 
 
 @pytest.mark.parametrize(
@@ -359,11 +356,6 @@ async def test_check_names_producers_that_refuse(
         toml = f'[[producers]]\nname = "a"\nurl = "{producer.url}"\ndialect = "{dialect}"\n{token_env}'
         (line,) = await wrong(configure(toml, environ={"WRONG": "open"}))
     assert line == f"producer a: {producer.url}: {expected}"
-
-
-async def test_check_names_a_producer_that_is_not_there(configure: Configure) -> None:
-    (line,) = await wrong(configure('[[producers]]\nname = "a"\nurl = "http://127.0.0.1:9"'))
-    assert line.startswith("producer a: http://127.0.0.1:9: cannot connect")
 
 
 async def test_check_knows_the_minimal_dialect(configure: Configure) -> None:
@@ -647,18 +639,16 @@ SHARED = "shares its token with {}: each could read the other's replies"
 async def test_check_tells_of_producers_that_could_speak_for_each_other(
     tmp_path: Path, second: str, agents: str, ok: bool, first: str
 ) -> None:
-    found = [each async for each in check_producers(pushing(tmp_path, second, agents))]
+    settings = pushing(tmp_path, second, agents)
+    told = [(each.subject, each.text) for each in check_machine(settings)]
+    assert ("webhooks[0]", "signed with HOOK; nothing is sent by this check") in told
+    found = [each async for each in check_producers(settings)]
     assert [(each.ok, each.text) for each in found] == [
         (ok, first),
         (ok, (ANY if ok else SHARED).format("first")),
     ]
     if ok and not agents:
         assert found[0].fix == 'set agents = ["first", …] for it: the agents it may speak for'
-
-
-def test_webhooks_are_named_and_nothing_is_sent(tmp_path: Path) -> None:
-    found = [(each.subject, each.text) for each in check_machine(pushing(tmp_path, "b"))]
-    assert ("webhooks[0]", "signed with HOOK; nothing is sent by this check") in found
 
 
 PLATFORM_FEED = '[[on_call]]\nname = "platform"\nical_env = "FEED"\ntimezone = "Europe/Berlin"\n'
@@ -702,9 +692,11 @@ async def test_check_says_who_is_on_call_now_and_next(
     configure: Configure, feed: Feed, workspace: Workspace
 ) -> None:
     ade = workspace.context.state.users[ADE].email
-    feed.shifts = [(ade, -1, 1.5), ("Noor Haddad", 1.5, 3)]
+    feed.shifts = [(ade, -1, 1.5), ("Noor Haddad", 1.5, 3), ("Team lunch", 1, 2)]
     workspace.change_user(ONCALL, real_name="Noor Haddad")
-    (result,) = await of_feeds(configure, feed)
+    result, meeting = await of_feeds(configure, feed)
+    assert meeting.ok
+    assert "“Team lunch”" in meeting.text
     change = (datetime.now(UTC) + timedelta(hours=1.5)).astimezone(ZoneInfo("Europe/Berlin"))
     assert result.ok
     assert result.text.startswith(f"on call now: {ADE}; from {change:%Y-%m-%d %H:}")
@@ -740,35 +732,19 @@ async def test_check_refuses_a_calendar_that_leaves_nobody_on_call(
     assert bad[0].line == "clarify.toml:7"
 
 
-async def test_check_lets_a_meeting_pass_while_somebody_is_on_call(configure: Configure, feed: Feed) -> None:
-    feed.shifts = [("ade", -1, 5), ("Team lunch", 1, 2)]
-    _, note = await of_feeds(configure, feed)
-    assert note.ok
-    assert "“Team lunch”" in note.text
-
-
-async def test_check_asks_slack_for_those_whom_the_file_says_somebody_is(
-    configure: Configure, feed: Feed
+async def test_check_tells_that_a_calendar_cannot_be_read(
+    configure: Configure, feed: Feed, workspace: Workspace
 ) -> None:
-    text = f'{PLATFORM_FEED}\npeople = {{"Ann" = "U0NOPE"}}'
-    settings = configure(text, environ={"FEED": feed.url})
+    tokens = workspace.context.state.tokens
+    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {EMAIL_SCOPE}
+    settings = configure(f'{PLATFORM_FEED}\npeople = {{"Ann" = "U0NOPE"}}', environ={"FEED": feed.url})
     bad = [f"{each.subject}: {each.text}" async for each in check_slack(settings) if not each.ok]
-    assert bad == ["on_call[0].people: U0NOPE: Slack says user_not_found"]
-
-
-async def test_check_tells_that_a_calendar_cannot_be_read(configure: Configure, feed: Feed) -> None:
+    assert bad == [
+        f"SLACK_BOT_TOKEN scopes: missing: {EMAIL_SCOPE}",
+        "on_call[0].people: U0NOPE: Slack says user_not_found",
+    ]
     feed.status = 404
     (result,) = await of_feeds(configure, feed)
     assert not result.ok
     assert result.text == "the calendar cannot be read: it returned HTTP 404: the address may be out of date"
     assert result.fix == "check the value of FEED"
-
-
-async def test_check_needs_the_scope_for_addresses_with_a_calendar(
-    configure: Configure, feed: Feed, workspace: Workspace
-) -> None:
-    tokens = workspace.context.state.tokens
-    tokens[BOT_TOKEN] = tokens[BOT_TOKEN] - {EMAIL_SCOPE}
-    settings = configure(PLATFORM_FEED, environ={"FEED": feed.url})
-    bad = [each.text async for each in check_slack(settings) if not each.ok]
-    assert f"missing: {EMAIL_SCOPE}" in bad

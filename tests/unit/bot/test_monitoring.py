@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from bot.intake.adoption import Adoption
 from bot.monitoring import LedgerWatch, Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
-from core.index import Index, Summary, scan, summarize
+from core.index import Index, scan
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.records import Oddity
@@ -104,12 +103,12 @@ class World:
 
     def _changed(self, record: Clarification) -> None:
         self.written.append(record)
-        self.index.put(summarize(record))
-        self.monitoring.record_changed(summarize(record))
+        self.index.put(record)
+        self.monitoring.record_changed(record)
 
     def _seen(self, record: Clarification) -> None:
         self.seen.append((record.id, record.status))
-        self.index.put(summarize(record))
+        self.index.put(record)
 
     async def _shown(self, issue: int | None) -> set[str]:
         return {each for each in self.shown if issue is None or each.startswith(f"CLR-{issue}-")}
@@ -187,18 +186,6 @@ async def watching(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_alarm_nudges_then_escalates_then_closes(running: World) -> None:
-    await running.open(42, expires_at=START + timedelta(hours=4))
-    await running.clock.advance(29.9 * 60)
-    assert running.statuses("CLR-42-001") == ["pending"]
-    await running.moved(0.2, lambda: len(running.written) == 2)
-    assert (running.written[-1].status, running.written[-1].asked.nudges) == ("pending", 1)
-    await running.moved(30, lambda: len(running.written) == 3)
-    assert (running.written[-1].status, running.written[-1].asked.escalated_for) == ("escalated", "stale")
-    await running.moved(180, lambda: len(running.written) == 4)
-    assert running.statuses("CLR-42-001")[-1] == "abandoned"
-
-
 async def test_p10_end_of_what_may_have_been_answered_waits_until_that_is_known(running: World) -> None:
     world = running
     world.held.update({f"CLR-{issue}-001": START + timedelta(minutes=9) for issue in (42, 43)})
@@ -241,14 +228,6 @@ async def test_late_start_nudges_and_escalates_at_once_in_this_order(running: Wo
         ("pending", 1),
         ("escalated", 1),
     ]
-
-
-async def test_alarm_leaves_answered_ones(running: World) -> None:
-    await running.open(42, expires_at=START + timedelta(minutes=10))
-    await running.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    await running.clock.advance(3600)
-    await running.monitoring.catch_up()
-    assert running.statuses("CLR-42-001") == ["pending", "answered"]
 
 
 async def test_without_alarm_only_a_trigger_acts(tmp_path: Path) -> None:
@@ -331,16 +310,16 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
     raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
     replace_text(running.ledger.files.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
-    running.monitoring.record_changed(summarize(await running.find("CLR-7-001")))
+    running.monitoring.record_changed(await running.find("CLR-7-001"))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
 
 async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
-    stale: Summary = summarize(await world.find())
+    stale: Clarification = await world.find()
     await world.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    world.monitoring.record_changed(replace(stale))
+    world.monitoring.record_changed(stale)
     world.clock.jump(START + timedelta(hours=1))
     await world.monitoring.catch_up()
     assert await world.status() == "answered"
@@ -358,41 +337,11 @@ def answer(raw: dict[str, Any]) -> None:
     raw["thread"].append(entry)
 
 
-async def test_watch_notices_what_another_process_wrote(watching: World) -> None:
-    await watching.open(42)
-    watching.change(lambda raw: raw.update(status="escalated"))
-    await until(lambda: watching.seen == [("CLR-42-001", "escalated")])
-
-
-async def test_watch_takes_over_another_processs_answer(watching: World) -> None:
-    await watching.open(42)
-    watching.change(answer)
-    await until(lambda: any(s.reply == "sending" for s in watching.index))
-    found = await watching.ledger.find("CLR-42-001", 42)
-    assert (found.asked.response, found.asked.decided_by) == ("fine", "agent:architect")
-
-
-async def test_watch_shows_nobody_an_answer_in_the_name_of_somebody_who_gave_none(watching: World) -> None:
-    await watching.open(42)
-
-    def forged(raw: dict[str, Any]) -> None:
-        answer(raw)
-        by = {"surface": "slack", "team": "T0", "user": "U0ADE"}
-        claimed = {"decidedBy": "user:slack/T0/U0ADE", "answeredBy": by, "answeredAt": "2026-11-21T09:01:00Z"}
-        raw["aaep"] |= claimed | {"response": "fine", "label": "fine", "reply": "sending"}
-
-    watching.change(forged)
-    await until(lambda: watching.written[-1].status == "answered")
-    found = await watching.ledger.find("CLR-42-001", 42)
-    assert found.asked.decided_by == "agent:architect", "who wrote it, not whom it named"
-    assert watching.seen == []
-
-
 async def test_watch_sees_another_processs_change_under_our_own_write(watching: World) -> None:
     await watching.open(42)
     watching.change(answer)
     await watching.open(42, "rpl_2", question="Other?")  # at once, on top
-    await until(lambda: any(s.reply == "sending" for s in watching.index))
+    await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
 
 
 async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
@@ -431,7 +380,7 @@ async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching
         watching.change(answer)
         await until(lambda: watching.clock.sleeping)  # its lock was not had
     await watching.clock.advance(2)
-    await until(lambda: any(s.reply == "sending" for s in watching.index))
+    await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
 
 
 async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: World) -> None:
@@ -472,7 +421,7 @@ async def test_watch_begins_with_what_changed_before_it_did(world: World, is_odd
     await world.open(42)
     if is_odd:
         replace_text(world.ledger.files.path(42), json.dumps({"clarifications": [ODD]}))
-    assert [each.id for each in (await scan(world.ledger)).summaries] == ([] if is_odd else ["CLR-42-001"])
+    assert [each.id for each in (await scan(world.ledger)).records] == ([] if is_odd else ["CLR-42-001"])
     if not is_odd:
         world.change(lambda raw: raw.update(status="escalated"))
     async with world.running(watch=True):

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from bot.delivery.delivery import Delivery
-from bot.delivery.desired import DesiredState
-from bot.delivery.messages import Messages, Permalinks
-from bot.delivery.messenger import Messenger
-from bot.delivery.rollups import Rollups
-from bot.oncall.actions import Admission, Announcer, PageActions
-from bot.oncall.escalations import Escalations
-from bot.oncall.incidents import Incident, Incidents
-from bot.oncall.pager import Pager
-from bot.oncall.pages import Destination, Pages
-from bot.oncall.pageview import PageView
-from bot.oncall.roster import Policies, Roster
+from bot.base import build as build_base
+from bot.delivery.build import build as build_shown
+from bot.delivery.messages import Permalinks
+from bot.oncall.build import build as build_oncall
+from bot.oncall.build import build_board
+from bot.oncall.incidents import Incident
+from bot.oncall.pages import Destination
+from bot.oncall.roster import Policies
 from bot.people.access import Person, Refusal
-from bot.routing import Audience, Audiences
+from bot.routing import Audience
 from bot.settings.load import parse_settings
 from bot.settings.model import PacingSettings, Settings
 from bot.slackapi import Later, Never, Outcome, Post, Sent, Unknown
@@ -32,12 +28,10 @@ from bot.storage.store import Store
 from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
-from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
-from core.index import Index, Summary, scan, summarize
+from core.index import scan
 from core.ledger import FileLedger
-from core.router import Router
-from tests.kit.builders import SLA, ask
+from tests.kit.builders import ask
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.oncall.crew_parties import Directory
@@ -212,7 +206,6 @@ class World:
         self.tasks: list[asyncio.Task[None]] = []
         self.count = 0
         self.deaf = False
-        self.touched = 0
 
     @staticmethod
     def unpaced(settings: Settings) -> Settings:
@@ -227,7 +220,7 @@ class World:
         (self.folder / "ledgers").mkdir(exist_ok=True)
         self.ledger = FileLedger(self.folder / "ledgers")
         self._build()
-        for summary in (await scan(self.ledger)).summaries if read else ():
+        for summary in (await scan(self.ledger)).records if read else ():
             self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()
@@ -249,99 +242,48 @@ class World:
         await self.start()
 
     def _build(self) -> None:
+        """As the bot builds them, but Slack, whom pages reach and who may answer are the test's."""
         self.deaf = False
-        self.index = Index()
-        self.router = Router(self.ledger, self.clock, SLA, self._changed)
-        self.messages = Messages(self.store)
-        audiences = Audiences(self.settings)
-        rollups = Rollups(self.index, audiences)
-        self.incidents = Incidents(
-            self.store, self.clock, lambda agent: self.settings.route_for(agent).on_call, self._told
+        base = build_base(
+            self.settings,
+            self.store,
+            self.ledger,
+            self.clock,
+            random.Random(1),  # noqa: S311 - jitter
+            changed=self._changed,
+            may_be_answered=lambda _: False,
+            shown_whole=lambda _: True,
         )
-        self.pages = Pages(self.store, self.incidents, self.messages.in_flight, self.clock)
-        people: Any = self.directory
-        self.roster = Roster(self.settings, people, self.store, self.clock)
-        self.policies = StagedPolicies(self.settings, self.roster, self._known, self.clock)
-        self.policies.places = self.places
-        self.view = PageView(
-            incidents=self.incidents,
-            pages=self.pages,
-            policies=self.policies,
-            messages=self.messages,
-            ledger=self.ledger,
-            renderer=RENDERER,
-            permalinks=Permalinks(self.messages, self.slack.permalink),
-        )
-        gateway: Any = self.slack
-        messenger = Messenger(
-            settings=self.settings,
-            gateway=gateway,
-            messages=self.messages,
-            desired=DesiredState(
-                ledger=self.ledger,
-                index=self.index,
-                messages=self.messages,
-                rollups=rollups,
-                renderer=RENDERER,
-                audiences=audiences,
-                clock=self.clock,
-                draw=self.view.draw,
-            ),
-            ledger=self.ledger,
+        given: dict[str, Any] = {"gateway": self.slack, "people": self.directory, "renderer": RENDERER}
+        base = replace(base, **given)
+        self.index, self.router = base.index, base.router
+        board = build_board(base, lambda: None)
+        self.messages, self.incidents, self.pages = board.messages, board.incidents, board.pages
+        self.roster = board.roster
+        policies = StagedPolicies(self.settings, self.roster, self.index.get, self.clock)
+        policies.places = self.places
+        permalinks = Permalinks(self.messages, self.slack.permalink)
+        self.view = replace(board.page_view, policies=policies, permalinks=permalinks)
+        access: Any = self.gate
+        board = replace(board, policies=policies, access=access, page_view=self.view)
+        shown = build_shown(
+            base,
+            self.messages,
+            permalinks,
+            draw=self.view.draw,
             raise_incident=self.incidents.raise_,
             on_outcome=self.pages.on_outcome,
-            acts=ConcurrencyLimit(self.clock, 1, 1.0),
-            clock=self.clock,
-            rng=random.Random(1),  # noqa: S311 - jitter
+            active=self.roster.active,
         )
-        self.delivery = Delivery(
-            index=self.index,
-            audiences=audiences,
-            messages=self.messages,
-            rollups=rollups,
-            lanes=messenger.lanes,
-            clock=self.clock,
-        )
-        self.escalations = Escalations(self.incidents, self.ledger, self.index, self.clock)
-        self.pager = Pager(
-            incidents=self.incidents,
-            pages=self.pages,
-            policies=self.policies,
-            escalations=self.escalations,
-            delivery=self.delivery,
-            send_outside=self.outside.send,
-            words=self.view.words,
-            clock=self.clock,
-            on_sent=self._told,
-        )
-        access: Any = self.gate
-        self.actions = PageActions(
-            incidents=self.incidents,
-            policies=self.policies,
-            router=self.router,
-            ledger=self.ledger,
-            renderer=RENDERER,
-            admission=Admission(
-                self.settings,
-                self.incidents,
-                self.roster,
-                self.index,
-                access,
-            ),
-            announcer=Announcer(self.settings, self.index, self.messages, self.delivery),
-            clock=self.clock,
-        )
-
-    def _known(self, clarification: str) -> Summary | None:
-        return self.index.get(clarification)
-
-    def _told(self) -> None:
-        self.touched += 1
+        self.delivery = shown.delivery
+        oncall = build_oncall(base, board, self.delivery, lambda: None)
+        self.escalations, self.actions = oncall.escalations, oncall.page_actions
+        self.pager = replace(oncall.pager, send_outside=self.outside.send)
 
     def _changed(self, record: Clarification) -> None:
-        self.index.put(summarize(record))
+        self.index.put(record)
         if not self.deaf:
-            self.escalations.record_changed(summarize(record))
+            self.escalations.record_changed(record)
 
     async def raised(self, **more: Any) -> NewIncident:
         self.count += 1

@@ -11,10 +11,10 @@ import pytest
 
 from bot.errors import SlackUnreachableError
 from bot.people.access import Person
-from bot.views.codec import HAND_BLOCK, HAND_CALLBACK, PagePress, PageVerb
+from bot.views.codec import HAND_BLOCK, PagePress, PageVerb
 from bot.views.reaction import FieldErrors, OpenModal, Tell, Unrecorded
 from core.clarification import Clarification, Holder
-from tests.unit.bot.judges import judge_view, shown
+from tests.unit.bot.judges import shown
 from tests.unit.bot.oncall.stage import ADE, ANSWERER, DM_SECOND, GUEST, SECOND, STRANGE, STRANGER, World
 
 TAKE = PagePress("take", 1)
@@ -53,17 +53,6 @@ async def test_who_may_take(world: World, user: str, may: bool) -> None:
     assert ("You claimed" in text) is may
     assert ("You cannot" in text) is not may
     assert (await world.log())[-1] == ("closed" if may else "sent")
-
-
-async def test_what_is_no_question_is_closed_by_taking_it(world: World) -> None:
-    await world.raised()
-    await world.paged(1)
-    await world.actions.press(TAKE, ADE)
-    await world.pass_by(3600)
-    (page,) = await world.paged(1)
-    assert f"Seen by <@{ADE.user}>" in page.text
-    text = await told(world, TAKE, ADE)
-    assert "closed" in text
 
 
 async def test_what_somebody_took_is_not_put_to_sleep_by_others(world: World) -> None:
@@ -128,16 +117,6 @@ async def test_hand_takes_full_members_only(world: World, user: str, why: str | 
         assert (await world.log())[-1] == "sent"
 
 
-async def test_hand_opens_a_choice_of_people(world: World) -> None:
-    await world.escalated()
-    await world.paged(1)
-    view = await opened(world, PagePress("hand", 1), ADE)
-    judge_view(view)
-    assert view["callback_id"] == HAND_CALLBACK
-    assert "CLR-42-001" in shown(view)
-    assert PagePress.unpack(view["private_metadata"]) == PagePress("hand", 1)
-
-
 async def test_show_opens_what_it_takes_to_answer(world: World) -> None:
     await world.escalated()
     await world.paged(1)
@@ -147,16 +126,6 @@ async def test_show_opens_what_it_takes_to_answer(world: World) -> None:
     await world.pass_by(6)
     view = await opened(world, PagePress("show", 2, 2), STRANGE)
     assert "planner stopped 1" in shown(view)
-
-
-async def test_snooze_never_goes_beyond_half_of_the_time_left(world: World) -> None:
-    await world.escalated(expires_at=world.clock.now() + timedelta(minutes=4))
-    await world.paged(1)
-    await world.actions.press(PagePress("snooze", 1), ADE)
-    await world.pass_by(119)
-    await world.paged(1)
-    await world.pass_by(2)
-    await world.paged(2)
 
 
 @pytest.mark.parametrize("verb", ["show", "take"])
@@ -177,19 +146,6 @@ async def test_answered_meanwhile_says_by_whom(world: World) -> None:
     )
     text = await told(world, TAKE, ADE)
     assert "already answered" in text
-
-
-async def test_sessions_thread_is_told_who_took_it(world: World) -> None:
-    await world.escalated()
-    await world.store.run(
-        """insert into sessions (producer, session_id, agent_id, issue, channel, thread_ts)
-           values ('planner', 'sess_1', 'retirement-planner', 42, 'C0AGENTS', '1.000001')"""
-    )
-    await world.paged(1)
-    await world.actions.press(TAKE, ADE)
-    await world.quiet()
-    told = [draft for draft in world.slack.there.values() if "claimed CLR-42-001" in draft.text]
-    assert [draft.thread_ts for draft in told] == ["1.000001"]
 
 
 @pytest.mark.parametrize("count", [3, 4])

@@ -333,24 +333,6 @@ def test_times_without_a_zone_and_with_an_unknown_one(zone: ZoneInfo) -> None:
     )
 
 
-def test_daily_shifts_through_the_end_of_daylight_saving_are_as_the_wall_clock_shows() -> None:
-    daily = """
-SUMMARY:Ann
-DTSTART;TZID=Europe/Berlin:20260901T200000
-DTEND;TZID=Europe/Berlin:20260902T080000
-RRULE:FREQ=DAILY
-EXDATE;TZID=Europe/Berlin:20261022T200000"""
-    days = [SINCE.astimezone(BERLIN).replace(tzinfo=None) + timedelta(days=n) for n in range(-1, 32)]
-    expected = []
-    for day in days:
-        begins = local(BERLIN, day.year, day.month, day.day, 20)
-        after = day + timedelta(days=1)
-        ends = local(BERLIN, after.year, after.month, after.day, 8)
-        if ends > SINCE and begins < UNTIL and (day.month, day.day) != (10, 22):
-            expected.append((begins, ends, "Ann"))
-    assert spans(shifts(calendar(daily))) == expected
-
-
 def test_what_recurs_by_whole_days_with_added_and_left_out_ones() -> None:
     weekly = """
 SUMMARY:Ann
@@ -450,13 +432,6 @@ def test_of_overlapping_shifts_the_highest_level_counts_in_the_order_of_the_feed
     while (change := next_change(found, changes[-1])) is not None:
         changes.append(change)
     assert [change.hour for change in changes] == [0, 1, 8, 9, 11, 12, 20, 22]
-
-
-def test_empty_calendar_names_nobody() -> None:
-    assert shifts(calendar()) == []
-    assert (
-        shifts("BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:-//Google Inc//Google Calendar//EN\nEND:VCALENDAR") == []
-    )
 
 
 HOURLY = "SUMMARY:Ann\nDTSTART:20261001T080000Z\nDTEND:20261001T090000Z\nRRULE:FREQ=HOURLY"

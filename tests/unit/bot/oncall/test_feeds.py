@@ -10,13 +10,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from aiohttp import web
 from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
-import bot.http
 from bot.http import HttpClient, HttpStream
 from bot.oncall import calendars, feeds
 from bot.oncall.calendars import NoFeed, Shift
@@ -202,14 +200,6 @@ async def test_source_that_is_silent_is_given_up(
         await read(tmp_path, source.url, client)
 
 
-async def test_source_that_cannot_be_connected_to_in_time(
-    tmp_path: Path, source: Served, client: HttpClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bot.http, "_timeout", lambda _: aiohttp.ClientTimeout(connect=1e-9))
-    with pytest.raises(NoFeed, match="no connection within 5 s"):
-        await read(tmp_path, source.url, client)
-
-
 async def test_version_that_is_no_header_is_not_kept(tmp_path: Path, client: HttpClient) -> None:
     async def serve(_request: str, writer: Writer) -> None:
         body = calendar(ANN)
@@ -360,15 +350,6 @@ async def test_a_name_that_more_people_have_or_that_proves_nothing_finds_nobody(
         assert said.startswith(why), said
 
 
-@pytest.mark.parametrize("listed", [f'users = ["{GIO}"]\n', f'people = {{"Somebody" = "{GIO}"}}\n'])
-async def test_guest_whom_the_file_lists_by_hand_is_found(
-    tmp_path: Path, workspace: Workspace, people: People, listed: str
-) -> None:
-    guest = workspace.context.state.users[GIO]
-    for wanted in (shift(guest.email), shift("", guest.real_name)):
-        assert await found(tmp_path, people, wanted, listed) == (GIO, "")
-
-
 async def test_everybody_is_asked_for_in_pages_and_once(
     tmp_path: Path, workspace: Workspace, people: People, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,35 +412,6 @@ async def keeping(
     async with HttpClient(None) as client:
         matching = Matching(policy, people)
         yield (lambda: kept.look(policy, matching, client)), Copies(configuration, store), clock, said
-
-
-async def test_a_source_that_breaks_keeps_what_it_said_and_people_are_told_once(
-    tmp_path: Path, source: Served, people: People, store: Store, workspace: Workspace
-) -> None:
-    newcomer(workspace, "U0ANN", "Ann", email="ann@example.com")
-    async with keeping(tmp_path, source, people, store) as (look, copies, clock, said):
-        assert await look()
-        copy = await copies.of("platform")
-        assert copy is not None
-        assert [each.user for each in copy.shifts] == ["U0ANN"]
-        source.response = lambda: web.Response(status=500)
-        for _ in range(2 * feeds.TRIES):
-            await clock.advance(60)
-            assert not await look()
-        (words,) = said
-        assert "for platform cannot be read: it returned HTTP 500" in words
-        assert "secret" not in words
-        after = await copies.of("platform")
-        assert after is not None
-        assert (after.shifts, after.read_at) == (copy.shifts, NOW)
-        source.response = lambda: web.Response(body=calendar(ANN))
-        assert await look()
-        assert await look()
-        assert "for platform works again: <@U0ANN> is on call now" in said[1]
-        source.response = lambda: web.Response(status=500)
-        for _ in range(feeds.TRIES):
-            await look()
-        assert len(said) == 3, "it broke again"
 
 
 SECONDS = ";".join(f"{unit}={','.join(map(str, range(60)))}" for unit in ("BYMINUTE", "BYSECOND"))

@@ -19,7 +19,7 @@ from core.escalation import NewIncident
 from tests.kit.clocks import START
 from tests.kit.until import until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, FALLBACK, ONCALL, SECOND, World
+from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, FALLBACK, ONCALL, World
 
 GROUP, HERE = ("errored", "platform"), Destination("slack", ONCALL)
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
@@ -32,36 +32,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     await made.stop()
 
 
-async def test_first_page_goes_at_once(world: World) -> None:
-    await world.raised()
-    (page,) = await world.paged(1)
-    assert "planner stopped 1" in page.text
-    assert "Error category permanent" in page.text
-    assert labels(page.blocks) == CONTROLS
-
-
-async def test_repeats_until_taken_and_older_page_loses_its_controls(world: World) -> None:
-    await world.raised()
-    await world.paged(1)
-    await world.pass_by(300)
-    first, second = await world.paged(2)
-    assert labels(first.blocks) == []
-    assert "Paged again below" in first.text
-    assert labels(second.blocks) == CONTROLS
-
-
-async def test_every_step_is_taken_in_its_turn(world: World) -> None:
-    await world.raised()
-    for _ in range(6):
-        await world.pass_by(300)
-    await until(lambda: world.outside.sent)
-    assert len(world.slack.pages(BOSSES)) == 1
-    ((variable, title, body),) = world.outside.sent
-    assert variable == "PAGER_URL"
-    assert "planner stopped 1" in title
-    assert "Error category permanent" in body
-
-
 async def test_taken_but_not_answered_is_paged_again(world: World) -> None:
     await world.escalated()
     await world.paged(1)
@@ -71,15 +41,6 @@ async def test_taken_but_not_answered_is_paged_again(world: World) -> None:
     await world.actions.press(PagePress("take", 2), ADE)
     await world.pass_by(600)
     await world.paged(2)
-
-
-async def test_taken_in_the_ledger_by_others_stops_the_pages(world: World) -> None:
-    record = await world.escalated()
-    await world.paged(1)
-    await world.router.take(record.id, Holder(user=SECOND, team="T1", at=world.clock.now()))
-    await world.pass_by(600)
-    await world.paged(1)
-    assert (await world.log())[-1] == "taken"
 
 
 @pytest.mark.parametrize("how", ["refused", "nobody", "late", "broken", "outside"])
@@ -149,7 +110,7 @@ async def test_take_of_a_page_about_many_takes_all_of_it(world: World) -> None:
     await world.quiet()
     await world.pass_by(6)
     pages = world.slack.pages()
-    assert len(pages) <= 5
+    assert len(pages) <= 6, "two alone, three of the next round alone, and all the others"
     named = int(re.findall(r"page:(\d+):", repr([page.metadata for page in pages]))[-1])
     for page in range(1, named + 1):
         await world.actions.press(PagePress("take", page), ADE)
@@ -170,29 +131,6 @@ async def test_poisoned_incident_stops_nobody(world: World) -> None:
     world.places.broken.clear()
     await world.pass_by(61)
     assert "planner stopped 1" in repr([draft.text for draft in await world.paged(2)])
-
-
-async def test_no_policy_is_one_post_where_everybody_looks(world: World) -> None:
-    await world.raised(agent_id="unpaged")
-    await world.paged(1, FALLBACK)
-    await world.pass_by(3600)
-    await world.paged(1, FALLBACK)
-
-
-async def test_lost_answer_of_slack_does_not_double_a_page(world: World) -> None:
-    world.slack.unknown.add(DM)
-    await world.raised()
-    await world.quiet()
-    await world.pass_by(10)
-    await world.paged(1)
-
-
-async def test_urgent_group_waits_no_longer_than_a_quarter_of_the_time_left(world: World) -> None:
-    await world.escalated(expires_at=world.clock.now() + timedelta(seconds=8))
-    await world.paged(1)
-    await world.escalated(43, "rpl_2", session_id="s2", expires_at=world.clock.now() + timedelta(seconds=8))
-    await world.pass_by(2.1)
-    await world.paged(2)
 
 
 async def test_outage_ends_with_one_page_not_with_all_that_were_missed(world: World) -> None:
@@ -253,16 +191,6 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
     if moment == "taken":
         await world.pass_by(600)
         await world.paged(1)
-
-
-async def test_restart_keeps_to_the_policy(world: World) -> None:
-    await world.raised()
-    await world.paged(1)
-    await world.restart()
-    await world.pass_by(299)
-    await world.paged(1)
-    await world.pass_by(2)
-    await world.paged(2)
 
 
 async def test_what_was_given_up_before_a_restart_is_no_page_of_the_next_cycle(world: World) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.errors import StorageUnavailable
 from bot.oncall import feeds
@@ -18,15 +17,13 @@ from bot.oncall.feeds import Copy, origin
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
-from bot.people.directory import People
 from bot.settings.model import Settings
 from bot.storage.store import Store
-from bot.workspace import Workspace
-from bot.workspace.seed import ADE, AGENTS, BOT_TOKEN, FALLBACK, FOLAKE, GONE, ONCALL, PLATFORM
-from core.index import Summary
+from bot.workspace.seed import AGENTS, FALLBACK
+from core.clarification import Clarification
 from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.oncall.crew_parties import BASE, Directory, settings
-from tests.unit.bot.summaries import summary
+from tests.unit.bot.records import asked
 
 LIST = '[[on_call]]\nname = "platform"\nusers = ["U1", "U2"]\n'
 GROUP = '[[on_call]]\nname = "platform"\ngroup = "S1"\n'
@@ -205,25 +202,6 @@ async def test_who_says_by_what_and_until_when(
     assert await stood_in(crew(on_call), made) == expected
 
 
-async def test_on_call_asked_of_a_workspace(tmp_path: Path, store: Store) -> None:
-    async with Workspace() as ws:
-        people = People(AsyncWebClient(BOT_TOKEN, base_url=ws.api_url, retry_handlers=[]), again=0.0)
-        on_call = (
-            f'[[on_call]]\nname = "group"\ngroup = "{PLATFORM}"\npick = "first_present"\n'
-            f'[[on_call]]\nname = "list"\nusers = ["{GONE}", "{FOLAKE}"]\n'
-        )
-        clock = ManualClock()
-        crew = Roster(settings(tmp_path, on_call), people, store, clock, patience=10)
-
-        assert await crew.members(PLATFORM, ()) == (ADE, ONCALL)
-        assert await crew.on_call("group") == (ADE,)
-        ws.set_presence(ADE, "away")
-        assert await crew.on_call("group") == (ONCALL,)
-        assert await crew.on_call("list") == (FOLAKE,)
-        await crew.hand("list", ADE, clock.now() + HOUR, FOLAKE)
-        assert await crew.on_call("list") == (ADE,)
-
-
 async def test_stand_ins_of_the_same_policy_follow_each_other(crew: Any) -> None:
     told: list[int] = []
     roster = crew(LIST, on_change=lambda: told.append(1))
@@ -237,28 +215,6 @@ async def test_stand_ins_of_the_same_policy_follow_each_other(crew: Any) -> None
     assert await roster.on_call("platform") == ("U7",)
     await roster.clock.advance(8 * 3600)
     assert await roster.on_call("platform") == ("U1", "U2")
-
-
-async def test_planned_stand_in_wins_over_every_source_from_its_moment_on_and_can_be_taken_back(
-    crew: Any,
-) -> None:
-    roster = crew(ROTATION)
-    await roster.hand("platform", "U7", START + 3 * HOUR, "U1", since=START + HOUR)
-    await roster.hand("platform", "U8", START + 9 * HOUR, "U8", since=START + 8 * HOUR)
-    assert await roster.who("platform") == OnDuty(("U2",), "rotation", START + HOUR)
-    first, second = await roster.swaps()
-    assert (first.user, first.since, first.until, first.policy) == (
-        "U7",
-        START + HOUR,
-        START + 3 * HOUR,
-        "platform",
-    )
-    await roster.clock.advance(3600)
-    assert await roster.who("platform") == OnDuty(("U7",), "handed over", START + 3 * HOUR, "U1")
-    assert await roster.cancel(first.number)
-    assert not await roster.cancel(first.number), "it was there once"
-    assert await roster.who("platform") == OnDuty(("U2",), "rotation", START + 8 * HOUR)
-    assert await roster.swaps() == [second]
 
 
 async def test_crew_takes_turns_whoever_is_on_call(crew: Any) -> None:
@@ -292,14 +248,14 @@ ABOUT, OTHER, NONE = (
 TO_ROLE, TO_LEAD = incident("planner-1", "CLR-42-002"), incident("planner-1", "CLR-42-003")
 
 
-def known(clarification: str) -> Summary | None:
+def known(clarification: str) -> Clarification | None:
     put_to: dict[str, dict[str, Any]] = {
         "CLR-42-001": {},
         "CLR-42-002": {"to": "Architect"},
         "CLR-42-003": {"to": "lead", "producer": None},
     }
     more = put_to.get(clarification)
-    return summary(int(clarification[-3:]), agent_id="planner-1", **more) if more is not None else None
+    return asked(int(clarification[-3:]), agent_id="planner-1", **more) if more is not None else None
 
 
 def slack(target: str, thread: tuple[str, str] | None = None, mentions: str = "") -> Destination:
@@ -347,17 +303,6 @@ async def test_destinations_table(
     found = policies(LIST + steps + ROLES, BASE + ROUTES)
 
     assert await found.destinations(incident, 0 if notify else -1, holder) == expected
-
-
-async def test_destinations_nobody_on_call_is_none(policies: Any, directory: Directory) -> None:
-    directory.gone = {"U1", "U2"}
-
-    assert (
-        await policies(LIST + 'steps = [{after = "0s", notify = ["dm"]}]\n', BASE).destinations(
-            ABOUT, 0, None
-        )
-        == []
-    )
 
 
 @pytest.mark.parametrize("policy", [None, "gone"])
@@ -447,18 +392,6 @@ async def test_who_by_a_calendar(  # noqa: PLR0917
     assert (await roster.who("platform")).users == ("U9",), "who took over comes before every source"
 
 
-@pytest.mark.parametrize(("hours", "users"), [(23.9, ("U1",)), (24.1, ())])
-async def test_copy_of_a_calendar_counts_for_a_day(
-    tmp_path: Path, directory: Directory, store: Store, hours: float, users: tuple[str, ...]
-) -> None:
-    found = settings(tmp_path, FEED, FEED="http://127.0.0.1:1")
-    people: Any = directory
-    await kept(store, found, shift_of("U1", -1, 100), read_at=START - timedelta(hours=hours))
-    turn = await Roster(found, people, store, ManualClock()).who("platform")
-    assert turn.users == users
-    assert ("has not been readable since" in turn.note) == (not users)
-
-
 @pytest.mark.parametrize(
     ("on_call", "expected"),
     [
@@ -474,15 +407,6 @@ async def test_guests_and_other_teams_are_on_call_only_where_they_are_listed_by_
     directory.guests, directory.outsiders = {"U1"}, {"U2"}
     crew = Crew(tmp_path, on_call, directory, store)
     assert await crew.on_call("platform") == expected
-
-
-async def test_guest_who_was_handed_the_turn_is_passed_over(
-    tmp_path: Path, directory: Directory, store: Store
-) -> None:
-    directory.guests = {"U9"}
-    crew = Crew(tmp_path, LIST, directory, store)
-    await crew.hand("platform", "U9", START + HOUR, by="U1")
-    assert await crew.on_call("platform") == ("U1", "U2")
 
 
 @pytest.mark.parametrize("known", ["guests", "outsiders"])

@@ -126,12 +126,6 @@ async def test_look_ups_of_one_interaction_share_one_deadline() -> None:
     assert await in_time(deadline, soon()) == "known"  # what is known already costs nothing
 
 
-async def test_without_a_deadline_a_look_up_takes_as_long_as_it_takes() -> None:
-    assert await in_time(None, asyncio.sleep(0.01, "known")) == "known"
-    with pytest.raises(SlackUnreachableError):
-        await in_time(time.monotonic(), asyncio.sleep(0.01))
-
-
 class Silent(People):
     """Never says anything, but who we are."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -138,9 +136,3 @@ async def test_members_are_read_in_pages(
     monkeypatch.setattr(directory, "_PAGE", 2)
     assert await people.members(AGENTS) == set(ws.channel(AGENTS).members)
     assert count(ws, "conversations.members") > 2
-
-
-async def test_many_at_once_ask_once(people: People, ws: Workspace) -> None:
-    found = await asyncio.gather(*(people.profile(ADE) for _ in range(20)))
-    assert len({each.id for each in found}) == 1
-    assert count(ws, "users.info") == 1
