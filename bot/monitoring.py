@@ -71,7 +71,6 @@ class Monitoring:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
     def record_changed(self, record: Clarification) -> None:
-        """Take in a clarification as it is now."""
         self.monitor.record_changed(record)
         if record.is_open and (record.round > 1 or parse_id(record.id)[1] > 1):
             self._dirty.add(record.issue_number)

@@ -38,7 +38,6 @@ class Escalations:
     _gone: set[str] = field(default_factory=set, init=False)
 
     def record_changed(self, record: Clarification) -> None:
-        """A clarification as it is now."""
         if record.status == "escalated" or self.incidents.about(record.id) or record.id in self._changed:
             self._changed[record.id] = record
             self.incidents.awake.set()
