@@ -139,9 +139,6 @@ class Ledger(Protocol):
             LedgersAway: they are not there.
         """
 
-    async def archived(self) -> list[int]:
-        """The issues of all that are."""
-
     async def latest(self, most: int) -> list[int]:
         """The issues whose live ledgers were written last, the latest first; raises as `live` does."""
 
@@ -374,9 +371,6 @@ class FileLedger(Ledger):
 
     async def live(self) -> list[int]:
         return await asyncio.to_thread(lambda: sorted(self.files.issues()))
-
-    async def archived(self) -> list[int]:
-        return await asyncio.to_thread(lambda: sorted(set(self.files.archive.issues())))
 
     async def latest(self, most: int) -> list[int]:
         return await asyncio.to_thread(self._latest, most)

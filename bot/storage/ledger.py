@@ -201,9 +201,6 @@ class DatabaseLedger(Ledger):
     async def live(self) -> list[int]:
         return await self._issues("select issue from ledgers where archived = 0 order by issue")
 
-    async def archived(self) -> list[int]:
-        return await self._issues("select issue from ledgers where archived = 1 order by issue")
-
     async def latest(self, most: int) -> list[int]:
         return await self._issues(
             "select issue from ledgers where archived = 0 order by written desc limit :most", most=most

@@ -228,8 +228,13 @@ class PostgreSQL(Database):
         await self._reader.close()
 
     def _tell(
-        self, epoch: int | None, db: PostgresConnection, topic: Topic, name: str, leader_only: bool
-    ) -> None:  # noqa: FBT001 - as `Tx.tell`
+        self,
+        epoch: int | None,
+        db: PostgresConnection,
+        topic: Topic,
+        name: str,
+        leader_only: bool,  # noqa: FBT001 - as `Tx.tell`
+    ) -> None:
         if epoch is None or not leader_only:
             db.execute(_TELL, [self.name, topic, name, _NEWS])
 
