@@ -15,8 +15,10 @@ from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
 from bot.slackapi import Place
+from core.clarification import Clarification
 from core.clock import Clock
-from core.index import OWN_THREAD, Index, Summary
+from core.index import OWN_THREAD, Index
+from core.records import digest_of
 
 _log = structlog.get_logger("clarify.delivery")
 _STORAGE_RETRY = 0.5  # seconds
@@ -43,43 +45,42 @@ class Delivery:
     rollups: Rollups
     lanes: Lanes
     clock: Clock
-    _changed: asyncio.Queue[Summary | str] = field(default_factory=asyncio.Queue, init=False)
+    _changed: asyncio.Queue[Clarification | str] = field(default_factory=asyncio.Queue, init=False)
     _known: dict[str, int] = field(default_factory=dict, init=False)  # by id, the round of its latest card
     _settling: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
 
-    def know(self, summary: Summary) -> None:
+    def know(self, record: Clarification) -> None:
         """A record was written whose messages are another bot's to bring in line, or ours later."""
-        self.index.put(summary)
-        self.rollups.update(summary)
+        self.rollups.update(self.index.put(record))
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """A record was written: bring its messages in line with it. While its reply is on its way, that waits for up to
         50 ms: most producers answer sooner, and the card changes once, to say that the answer is delivered.
         """
-        self.know(summary)
-        if (settling := self._settling.pop(summary.id, None)) is not None:
+        self.know(record)
+        if (settling := self._settling.pop(record.id, None)) is not None:
             settling.cancel()
-        if summary.reply == "sending" and summary.id in self._known:
+        if record.asked.reply == "sending" and record.id in self._known:
             loop = asyncio.get_running_loop()
-            self._settling[summary.id] = loop.call_later(_REPLY, self._settle, summary)
+            self._settling[record.id] = loop.call_later(_REPLY, self._settle, record)
         else:
-            self._changed.put_nowait(summary)
+            self._changed.put_nowait(record)
 
-    def _settle(self, summary: Summary) -> None:
-        del self._settling[summary.id]
-        self._changed.put_nowait(summary)
+    def _settle(self, record: Clarification) -> None:
+        del self._settling[record.id]
+        self._changed.put_nowait(record)
 
     def refresh(self, clarification: str) -> None:
         """Update the cards of a clarification again: somebody pressed a control that should be gone."""
         self._changed.put_nowait(clarification)
 
-    def in_doubt(self, summaries: Iterable[Summary]) -> list[InDoubt]:
+    def in_doubt(self, records: Iterable[Clarification]) -> list[InDoubt]:
         """Cards that may already be in Slack, posted before the storage was lost; per agent at most the card limit."""
         found = []
-        for summary in sorted(summaries, key=lambda each: (each.created, each.id)):
-            self.rollups.update(summary)
-            if self.audiences.shows(summary) and self.rollups.claim_card(summary.id):
-                found.append(InDoubt(self._card(summary), summary.asked_last.timestamp()))
+        for record in sorted(records, key=lambda each: (each.created, each.id)):
+            self.rollups.update(record)
+            if self.audiences.shows(record) and self.rollups.claim_card(record.id):
+                found.append(InDoubt(self._card(record), record.asked_last.timestamp()))
         return found
 
     async def restore(self) -> None:
@@ -90,15 +91,15 @@ class Delivery:
                 self.messages.inherited.add(row.key)
             elif row.intent_at is not None and row.channel is not None:
                 self.messages.in_flight.begin(row.key, row.channel)
-        for summary in self.index:
-            self.rollups.update(summary)
-            card = rows.pop(_card_key(summary), None)
+        for record in self.index:
+            self.rollups.update(record)
+            card = rows.pop(_card_key(record), None)
             if card is not None:
-                self._known[summary.id] = summary.round
+                self._known[record.id] = record.round
                 if card.ts is not None or card.intent_at is not None:
-                    self.rollups.note_card(summary)
-            if card is None or card.shown != summary.digest:
-                self._changed.put_nowait(summary)
+                    self.rollups.note_card(record)
+            if card is None or card.shown != digest_of(record):
+                self._changed.put_nowait(record)
             else:
                 self.messages.inherited.discard(card.key)
         for row in rows.values():
@@ -112,7 +113,7 @@ class Delivery:
             came = [await self._changed.get()]
             while not self._changed.empty():
                 came.append(self._changed.get_nowait())
-            batch = {_card_key(each): each for each in came if isinstance(each, Summary)}
+            batch = {_card_key(each): each for each in came if isinstance(each, Clarification)}
             while True:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
@@ -137,18 +138,18 @@ class Delivery:
             if row.ts is not None:
                 self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
 
-    async def _enqueue(self, summaries: Iterable[Summary]) -> None:
+    async def _enqueue(self, records: Iterable[Clarification]) -> None:
         """Put each changed clarification's card, and its group's roll-up card, into their lanes."""
-        mine = [summary for summary in summaries if self._concerns(summary)]
+        mine = [record for record in records if self._concerns(record)]
         wanted = (each for each in mine if self._known.get(each.id) != each.round)
-        fresh = [self._card(summary) for summary in wanted if self.audiences.shows(summary)]
+        fresh = [self._card(record) for record in wanted if self.audiences.shows(record)]
         if fresh:
             self.messages.expect(fresh)
             self._known.update({card.clarification or "": card.round or 0 for card in fresh})
         shown = {
-            summary.id: summary
-            for summary in mine
-            if not (summary.is_open and self.audiences.shows(summary)) or self.rollups.claim_card(summary.id)
+            record.id: record
+            for record in mine
+            if not (record.is_open and self.audiences.shows(record)) or self.rollups.claim_card(record.id)
         }
         for row in await self.messages.cards_of(shown.keys()):
             priority = _priority(shown[row.clarification or ""], row)
@@ -161,20 +162,20 @@ class Delivery:
             )
         for row in await self.messages.nudges_of(each.id for each in mine if each.nudges):
             self._send(row)
-        for group in {self.rollups.group(summary) for summary in mine}:
+        for group in {self.rollups.group(record) for record in mine}:
             await self._roll_up(group)
         for gone in (each.id for each in mine if not each.needs_something):
             self._known.pop(gone, None)
 
-    def _concerns(self, summary: Summary) -> bool:
+    def _concerns(self, record: Clarification) -> bool:
         """Whether people see it, or saw it: what agents settle, or ask further, among themselves may have a card."""
-        return summary.id in self._known or self.audiences.shows(summary)
+        return record.id in self._known or self.audiences.shows(record)
 
     async def _roll_up(self, group: Group) -> None:
         """Give a free card slot to the next held question; show or refresh the roll-up card of the others."""
-        if (summary := self.rollups.next_card(group)) is not None:
-            self.rollups.claim_card(summary.id)
-            self._changed.put_nowait(summary)
+        if (record := self.rollups.next_card(group)) is not None:
+            self.rollups.claim_card(record.id)
+            self._changed.put_nowait(record)
         held, key = self.rollups.held(group), self.rollups.key_of(group)
         if held and key is None:
             key = f"rollup:{group.agent}:{held[0].id}"
@@ -192,17 +193,17 @@ class Delivery:
         if not held:
             self.rollups.end(group)
 
-    def _card(self, summary: Summary) -> Fresh:
-        producer, session_id = self.audiences.thread(summary)
+    def _card(self, record: Clarification) -> Fresh:
+        producer, session_id = self.audiences.thread(record)
         return Fresh(
-            key=_card_key(summary),
+            key=_card_key(record),
             kind="card",
-            target=self.audiences.route(summary).channel,
-            clarification=summary.id,
-            round=summary.round,
+            target=self.audiences.route(record).channel,
+            clarification=record.id,
+            round=record.round,
             producer=producer,
             session_id=session_id,
-            asker=self.rollups.group(summary).agent if producer == OWN_THREAD else None,
+            asker=self.rollups.group(record).agent if producer == OWN_THREAD else None,
         )
 
     def send(self, target: str, key: str, *, post: bool = True) -> None:
@@ -251,11 +252,11 @@ class Delivery:
         )
 
 
-def _card_key(summary: Summary) -> str:
-    return f"card:{summary.id}:{summary.round}"
+def _card_key(record: Clarification) -> str:
+    return f"card:{record.id}:{record.round}"
 
 
-def _priority(summary: Summary, row: Row) -> Priority:
-    if summary.is_open and row.round == summary.round:
-        return card_priority(summary.expires_at.timestamp() if summary.expires_at else None)
+def _priority(record: Clarification, row: Row) -> Priority:
+    if record.is_open and row.round == record.round:
+        return card_priority(record.expires_at.timestamp() if record.expires_at else None)
     return (DEAD_CONTROLS, 0.0) if row.ts is not None else (NOTICE, 0.0)
