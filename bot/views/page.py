@@ -119,7 +119,11 @@ class PageItem:
         return inert.line(self.clarification or self.title, _HEADING) or "Something"
 
     def with_question(self, record: Clarification | None, link: str | None) -> PageItem:
-        return replace(self, record=record and directed(_without_holder(record)), link=link)
+        # A page tells itself who has it; the ledger still names who let the time of a take pass.
+        if record is not None and record.aaep is not None:
+            aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
+            record = record.model_copy(update={"aaep": aaep})
+        return replace(self, record=record and directed(record), link=link)
 
     def bare(self) -> PageItem:
         """The id and the beginning of what is asked, as plain text: what can always be shown."""
@@ -465,11 +469,3 @@ def _what_buttons_do(content: PageContent) -> str:
     if content.covered or content.is_closed:
         return ""
     return _BUTTONS[content.only.state if content.only is not None else "live"]
-
-
-def _without_holder(record: Clarification) -> Clarification:
-    """A page tells itself who has it; the ledger still names who let the time of a take pass."""
-    if record.aaep is None:
-        return record
-    aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
-    return record.model_copy(update={"aaep": aaep})

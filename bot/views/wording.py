@@ -316,7 +316,7 @@ def default_words(asked: Aaep, limit: int) -> str:
     if asked.confirmation:
         return silence_words(asked.confirmation)
     if default := default_of(asked):
-        return f"If no one answers, the agent uses its default: “{inert.clip(default, limit)}”"
+        return f"If no one answers, the agent uses its default: {_quoted(default, limit)}"
     if asked.expires_at is None:
         return ""
     return "If no one answers, the agent decides on its own"
@@ -326,29 +326,18 @@ def closed_words(shown: Round, limit: int) -> str:
     """Why it takes no answer any more, with at most `limit` of the agent's own words."""
     if not shown.is_current:
         return f"Closed: asked again in round {shown.number + 1}"
-    reason = shown.asked.closed
+    asked, reason = shown.asked, shown.asked.closed
+    last = _last(shown.record, "resolution", shown.record.round)
     if reason == "expired":
-        return _expired_words(shown.asked, limit)
-    if reason == "withdrawn" and (why := _withdrawn_because(shown)):
+        said = expired_words(asked.confirmation) if asked.confirmation else ""
+        return said or f"Expired. The agent {fallback_words(asked, lambda text: _quoted(text, limit))}"
+    if reason == "withdrawn" and last and (why := last.body.removeprefix("Abandoned: withdrawn.").strip()):
         return f"Withdrawn: {inert.line(why, limit)}"
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
     if reason and reason != "resolved elsewhere":
         return f"Closed: {inert.line(reason, limit)}"
-    last = _last(shown.record, "resolution", shown.record.round)
     return f"Closed: {inert.line(last.body, limit)}" if last else "Closed without an answer"
-
-
-def _withdrawn_because(shown: Round) -> str:
-    """Why its asker took it back, in its own words."""
-    last = _last(shown.record, "resolution", shown.record.round)
-    return last.body.removeprefix("Abandoned: withdrawn.").strip() if last else ""
-
-
-def _expired_words(asked: Aaep, limit: int) -> str:
-    if asked.confirmation and (said := expired_words(asked.confirmation)):
-        return said
-    return f"Expired. The agent {fallback_words(asked, lambda default: _quoted(default, limit))}"
 
 
 def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
