@@ -354,7 +354,7 @@ def escalation_words(shown: Round, limit: int) -> str:
     """Why a human is needed now, with each side's position; empty where it is not escalated."""
     if shown.record.status != "escalated":
         return ""
-    said = inert.clip(_escalation(shown), limit)
+    said = inert.clip(escalation_of(shown), limit)
     return f"Escalated. {said}" if said else escalation_reason(shown, limit)
 
 
@@ -363,7 +363,7 @@ def escalation_reason(shown: Round, limit: int) -> str:
     if shown.record.status != "escalated":
         return ""
     why = shown.asked.escalated_for
-    reason = _escalation(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+    reason = escalation_of(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
     said = inert.line(reason, limit)
     return f"Escalated. {said}" if said else "Escalated: this needs a person now."
 
@@ -372,7 +372,7 @@ def reason_hides(shown: Round, limit: int) -> bool:
     """Whether `escalation_reason` leaves out words that a card does not show elsewhere."""
     if shown.record.status != "escalated":
         return False
-    reason, _, rest = _escalation(shown).partition("\n")
+    reason, _, rest = escalation_of(shown).partition("\n")
     return inert.size(inert.line(reason)) > limit or (
         bool(rest) and shown.asked.escalated_for not in _SHOWN_BY_CARD
     )
@@ -406,7 +406,8 @@ def holder_words(shown: Round) -> str:
     return f"Handed to {inert.person(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
 
 
-def _escalation(shown: Round) -> str:
+def escalation_of(shown: Round) -> str:
+    """The words with which it was escalated last."""
     last = _last(shown.record, "escalation", None)
     return inert.plain(last.body).strip() if last else ""
 
