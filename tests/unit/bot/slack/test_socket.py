@@ -238,6 +238,8 @@ async def test_another_bot_on_the_app_is_noticed_once_it_stays_and_when_it_leave
     ws: Workspace, desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     theirs, quick = Desk(), replace(QUICK, count_again=0.2, count_others=0.2)
+    # What is sent over a connection that a new count replaces just then is sent again, and not after half a minute.
+    ws.context.options = replace(ws.context.options, ack_timeout=1.0)
     async with AsyncExitStack() as other:
         await other.enter_async_context(connected(ws, theirs))
         async with connected(ws, desk, quick) as socket:
