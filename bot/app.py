@@ -56,7 +56,7 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock, within
 from core.dispatch import Dispatcher
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
-from core.index import Scan, scan, summarize
+from core.index import Scan, scan
 from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
 
@@ -91,7 +91,7 @@ async def run(settings: Settings) -> None:
         ClarifyBotError: it cannot start, or a part of it died.
     """
     waits, stop = os.environ.pop(_ANEW, None) is not None, asyncio.Event()
-    # What a start makes, modules and ledgers' summaries by the ten thousand, stays for long: full collections would go
+    # What a start makes, modules and ledgers' records by the ten thousand, stays for long: full collections would go
     # through all of it again and again, and later hold up the event loop for that time.
     gc.disable()
     try:
@@ -348,8 +348,8 @@ class Bot:
         """
         self._http = await self._listen()
         found = await scan(self.ledger, await self.told.inbox.last_issue())
-        for summary in found.summaries:
-            self.shown.delivery.know(summary)
+        for record in found.records:
+            self.shown.delivery.know(record)
         if leads := await self.store.lead(wait=False):
             await self._restore(found)
         else:
@@ -362,7 +362,7 @@ class Bot:
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
-            _log.info("following", open=len(found.summaries))
+            _log.info("following", open=len(found.records))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Have it done beside all else; its end is the bot's."""
@@ -406,7 +406,7 @@ class Bot:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
         self.shown.lanes.active = True
-        found.summaries = list(self.base.index)
+        found.records = list(self.base.index)
         try:
             await self._restore(found)
             await self._lead(found)
@@ -424,8 +424,8 @@ class Bot:
         self._meanwhile = meanwhile
         if self.webhooks is not None:
             await self.webhooks.restore()
-        for summary in found.summaries:
-            self.monitoring.record_changed(summary)
+        for record in found.records:
+            self.monitoring.record_changed(record)
         await recover(
             store=self.store,
             ledger=self.ledger,
@@ -436,7 +436,7 @@ class Bot:
         )
         await self.slack.backfill.expect()
         await self.told.inbox.reserve_above(found.highest_issue)
-        await trust_earlier_release(self.told.inbox, self.base.router, found.summaries)
+        await trust_earlier_release(self.told.inbox, self.base.router, found.records)
         self.shown.messenger.pause_posting(pages=True)
         await self.shown.delivery.restore()
         await self.told.replies.restore(self.base.index)
@@ -444,11 +444,11 @@ class Bot:
         await self.told.sessions.restore()
         await self.home.restore()
         if self.github is not None:
-            await self.github.restore(found.summaries)
-        for summary in found.summaries:
-            self.dispatcher.record_changed(summary)
-            self.shown.nudges.record_changed(summary)
-            self.oncall.quorum.record_changed(summary)
+            await self.github.restore(found.records)
+        for record in found.records:
+            self.dispatcher.record_changed(record)
+            self.shown.nudges.record_changed(record)
+            self.oncall.quorum.record_changed(record)
         self._leads, self._meanwhile = True, None
         for record, ours in meanwhile:
             self.record_changed(record, ours=ours)
@@ -463,10 +463,10 @@ class Bot:
             _log.error("cannot read a ledger", reason=str(trouble))
             if isinstance(trouble, LedgerUnreadable):
                 await self.told.notices.ledger_unreadable(trouble)
-        for summary in found.summaries:
-            if summary.adoptable:
-                await self.told.adoption.adopt(summary.id)
-        _log.info("started", open=len(found.summaries), producers=len(self.base.settings.producers))
+        for record in found.records:
+            if record.is_adoptable:
+                await self.told.adoption.adopt(record.id)
+        _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What one bot alone does beside that."""
@@ -522,7 +522,9 @@ class Bot:
         if self._http is not None:
             self._http.begin_stop()
         # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
-        waiting = {s.producer for s in self.base.index if s.producer and (s.is_open or s.reply == "sending")}
+        waiting = {
+            s.producer for s in self.base.index if s.producer and (s.is_open or s.asked.reply == "sending")
+        }
         if not (self.store.leads and await self.ledger.are_there()) or await self._is_one_of_several():
             # Nobody knows what is open, or another bot goes on with the subscriptions.
             waiting |= {each.name for each in self.base.settings.producers}
@@ -685,28 +687,26 @@ class Bot:
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
         """A record was written: by us, or by another process. Every part that follows records hears of it here."""
-        summary = summarize(record)
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
-            if ours and not summary.needs_something:
+            if ours and not record.needs_something:
                 # It may have been settled before: the bot that leads follows it no longer then, and takes it for no news.
-                tell = partial(self.store.tell, "card", summary.id, leader_only=True)
+                tell = partial(self.store.tell, "card", record.id, leader_only=True)
                 told = until_stored(tell, self.base.clock, _log, "telling the leader later")
                 self.slack.later.run(told, "tell of what is settled")
-            self.shown.delivery.know(summary)
+            self.shown.delivery.know(record)
             self.told.questions.record_changed(record)
             self.told.sessions.record_changed(record)
             return
-        before = self.base.index.get(summary.id, summary.issue)
-        self.base.telemetry.record_changed(before, summary, self.base.audiences.route(summary).name)
-        if before is not None or summary.needs_something:  # else it was over before, and is no news
-            for event in lifecycle(before, summary, self.base.clock.now()):
+        before = self.base.index.get(record.id)
+        self.base.telemetry.record_changed(before, record, self.base.audiences.route(record).name)
+        if before is not None or record.needs_something:  # else it was over before, and is no news
+            for event in lifecycle(before, record, self.base.clock.now()):
                 _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
         for part in self._followers:
-            part.record_changed(summary)
-        self.base.index.keep(record)
-        self.told.replies.record_changed(summary, record, ours=ours)
+            part.record_changed(record)
+        self.told.replies.record_changed(record, ours=ours)
         self.told.questions.record_changed(record)
         self.told.sessions.record_changed(record)
         self.home.record_changed(record)
@@ -726,10 +726,9 @@ class Bot:
         except (NotFound, LedgerUnreadable) as error:
             _log.warning("webhook event skipped", id=clarification, reason=str(error))
             return
-        summary = summarize(record)
-        if self.base.index.get(summary.id, summary.issue) is None and not summary.needs_something:
+        if self.base.index.get(record.id) is None and not record.needs_something:
             for part in self._outside:
-                part.record_changed(summary)
+                part.record_changed(record)
 
     async def _forget(self) -> None:
         """Another process may have forgotten something: it goes from memory, and, where we lead, from Slack."""

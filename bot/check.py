@@ -165,7 +165,6 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Iterator[CheckResult]:
-    """Results for a record that another program changed."""
     text = f"{record.id} was changed by another program"
     if record.asked.closed == CHANGED:
         yield right(_LEDGERS, f"{text} and was closed without an answer")

@@ -38,7 +38,6 @@ from core.archive import FIRST_RESERVED
 from core.clarification import Clarification, Entry
 from core.clock import Clock, Pace, backoff, iso
 from core.errors import LedgersAway, LedgerUnreadable
-from core.index import Summary
 from core.ledger import Ledger
 from core.records import Raw, Subject, parse
 
@@ -91,24 +90,24 @@ class GithubSync:
         self._reported: dict[int, str] = {}
         self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
-        self._put(summary.issue)
+        self._put(record.issue_number)
 
     def _put(self, issue: int) -> None:
         """Numbers of the reserved range are made up for sessions: there is no such issue."""
         if 0 < issue < FIRST_RESERVED:
             self.outbox.put(issue)
 
-    async def restore(self, summaries: Iterable[Summary]) -> None:
+    async def restore(self, records: Iterable[Clarification]) -> None:
         """Queue everything to be compared again: what is open, what was begun, and what others wrote meanwhile.
 
         Raises:
             StorageUnavailable: what was begun is not known now.
         """
         self._since = await self._memory.begin(self.clock.now().timestamp())
-        for summary in summaries:
-            self._put(summary.issue)
+        for record in records:
+            self._put(record.issue_number)
         for issue in await self._memory.unsettled():
             self._put(issue)
         try:

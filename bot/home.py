@@ -12,7 +12,6 @@ import asyncio
 import hashlib
 import json
 from asyncio import to_thread
-from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -48,7 +47,7 @@ from core.agents import ReadyItem, SessionFact, ready_queue, tree, walk
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
-from core.index import Summary, urgency
+from core.index import urgency, whole
 from core.ledger import Ledger
 from core.records import parse
 
@@ -95,7 +94,7 @@ class Snapshot:
     """
 
     number: int
-    questions: Sequence[Summary] = ()
+    questions: Sequence[Clarification] = ()
     audiences: frozenset[Audience] = frozenset()
     paged: Mapping[str, frozenset[str]] = field(default_factory=dict)
     agents: tuple[AgentLine, ...] = ()
@@ -115,13 +114,13 @@ class Gathering:
     def __init__(
         self,
         *,
-        index: Iterable[Summary],
+        index: Iterable[Clarification],
         ledger: Ledger,
         sessions: Callable[[], Awaitable[Sequence[SessionFact]]],
         roster: Roster,
         policies: Sequence[str],
         paged: Callable[[str], frozenset[str]],
-        shows: Callable[[Summary], bool],
+        shows: Callable[[Clarification], bool],
     ) -> None:
         self._index = index
         self._ledger = ledger
@@ -132,7 +131,6 @@ class Gathering:
         self._shows = shows
         self._fleet: tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
         self._answers: dict[tuple[str, int], Answered] = {}  # the newest
-        self._questions: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def record_changed(self, record: Clarification) -> None:
         """Keep the answer of a record's newest round that has one, if it is among the newest of all."""
@@ -160,22 +158,14 @@ class Gathering:
         except LedgersAway as error:
             _log.warning("answers left out of the Home tab", reason=str(error))
 
-    async def words(self, summaries: Iterable[Summary]) -> dict[str, str]:
-        """The question of each, looked up once for each change; one whose ledger cannot be read is left out."""
+    async def words(self, records: Iterable[Clarification]) -> dict[str, str]:
+        """The question of each; one whose ledger cannot be read is left out."""
         found = {}
-        for each in summaries:
-            key = (each.id, each.digest)
-            if key not in self._questions:
-                try:
-                    question = (await self._ledger.find(each.id, each.issue)).question
-                except ClarifyError as error:
-                    _log.warning("cannot read a question for a Home tab", id=each.id, reason=str(error))
-                    continue
-                self._questions[key] = question[:_KEPT_WORDS]
-            self._questions.move_to_end(key)
-            found[each.id] = self._questions[key]
-            if len(self._questions) > _MOST_WORDS:
-                self._questions.popitem(last=False)
+        for each in records:
+            try:
+                found[each.id] = (await whole(each, self._ledger)).question[:_KEPT_WORDS]
+            except ClarifyError as error:
+                _log.warning("cannot read a question for a Home tab", id=each.id, reason=str(error))
         return found
 
     async def snapshot(self, number: int) -> Snapshot:
@@ -209,11 +199,11 @@ class Gathering:
             answers=tuple(answers),
         )
 
-    def _for_people(self, known: Sequence[Summary]) -> list[Summary]:
+    def _for_people(self, known: Sequence[Clarification]) -> list[Clarification]:
         return sorted((each for each in known if each.is_open and self._shows(each)), key=urgency)
 
 
-async def _in_slices(items: Iterable[Summary]) -> AsyncIterator[Summary]:
+async def _in_slices(items: Iterable[Clarification]) -> AsyncIterator[Clarification]:
     """All of them, with turns for others in between."""
     for count, each in enumerate(items):
         if count % _SLICE == 0:
@@ -243,7 +233,7 @@ def _answered(record: Clarification) -> Answered | None:
 
 
 def _fleet(
-    known: Sequence[Summary], sessions: Sequence[SessionFact]
+    known: Sequence[Clarification], sessions: Sequence[SessionFact]
 ) -> tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]]:
     # In the order that the views will ask for: sorting what is sorted takes no time, and sorting thousands of moments
     # would hold up the whole process, since nothing else runs meanwhile. Numbers sort many times faster.
@@ -307,7 +297,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
         each
         for each in snapshot.questions
         if audience_of(each) in allowed
-        or user in (each.taken_by, each.handed_to)
+        or user in (each.claimed_by, each.offered_to)
         or user in snapshot.paged.get(each.id, ())
     ]
     # Who is on call or paged has to know how all agents stand: to decide at night what blocks what.
@@ -327,7 +317,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     return Chosen(
         user=user,
         inbox=page("inbox", inbox),
-        taken=page("taken", [each for each in inbox if each.taken_by == user]),
+        taken=page("taken", [each for each in inbox if each.claimed_by == user]),
         agents=page("agents", known(snapshot.agents)),
         ready=page("ready", known(snapshot.ready)),
         duty=page("duty", snapshot.duties),

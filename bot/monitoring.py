@@ -29,10 +29,10 @@ from core.errors import (
     NotFound,
 )
 from core.escalation import escalation_words
-from core.index import Index, Summary, summarize
+from core.index import Index
 from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Book, Raw, identity, is_direct, is_unsettled, oddity, parse
+from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, oddity, parse
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -70,11 +70,10 @@ class Monitoring:
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
-    def record_changed(self, summary: Summary) -> None:
-        """Take in a clarification as it is now."""
-        self.monitor.record_changed(summary)
-        if summary.is_open and (summary.round > 1 or parse_id(summary.id)[1] > 1):
-            self._dirty.add(summary.issue)
+    def record_changed(self, record: Clarification) -> None:
+        self.monitor.record_changed(record)
+        if record.is_open and (record.round > 1 or parse_id(record.id)[1] > 1):
+            self._dirty.add(record.issue_number)
         self._wake.set()
 
     def trigger(self) -> None:
@@ -261,7 +260,7 @@ class LedgerWatch:
 
     async def look(self, issue: int) -> bool:
         """Compare one ledger with what is known of it, and act on the differences; False: look again later."""
-        known = {each.id: each.digest for each in self.index.of_issue(issue)}
+        known = {each.id: digest_of(each) for each in self.index.of_issue(issue)}
         try:
             items = await self.ledger.news(issue)
         except LockTimeout as error:
@@ -306,15 +305,15 @@ class LedgerWatch:
         if is_unsettled(record) and not await self.ledger.verify_question(record):
             return not self.adoption.acts() or await self.adoption.adopt(record.id)
         forged = before is not None and not await self.ledger.verify_answer(record)
-        summary, known = summarize(record), self.index.get(record.id, record.issue_number)
-        now = known.digest if known is not None else None
+        known = self.index.get(record.id)
+        now = digest_of(known) if known is not None else None
         if now != before:  # we changed it since it was read
-            return now == summary.digest
-        if now != summary.digest and (now is not None or summary.needs_something):
+            return now == digest_of(record)
+        if now != digest_of(record) and (now is not None or record.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # what names a person who said nothing is shown to nobody
                 self.changed(record)
-        if (summary.adoptable or forged) and self.adoption.acts():
+        if (record.is_adoptable or forged) and self.adoption.acts():
             return await self.adoption.adopt(record.id)
         return True
 

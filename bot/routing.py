@@ -12,10 +12,9 @@ from typing import Literal, NamedTuple
 
 from bot.settings.model import Configuration, RouteSettings
 from core.clarification import HUMAN, Clarification, agent_key
-from core.index import OWN_THREAD, Session, Summary, session_of
+from core.index import OWN_THREAD, Session, session_of
 
 Kind = Literal["command", "http", "people"]
-Seen = Summary | Clarification
 _MOST_KEPT = 20_000
 
 
@@ -48,35 +47,30 @@ class Thread:
     ts: str
 
 
-def audience_of(seen: Seen) -> Audience:
+def audience_of(record: Clarification) -> Audience:
     """One whose target may not be asked is put to the people of the agent that asks."""
-    if isinstance(seen, Summary):
-        agent, held_back, person = seen.agent_id, seen.held_back, seen.person
-    else:
-        agent, held_back = seen.asked.agent_id, seen.asked.held_back is not None
-        person = seen.asked.direct.person if seen.asked.direct else None
-    return Audience(agent or seen.from_, HUMAN if held_back else seen.to, person or "")
+    return Audience(record.agent, HUMAN if record.is_held_back else record.to, record.person or "")
 
 
-def shows_card(summary: Summary, responders: Mapping[str, Kind]) -> bool:
+def shows_card(record: Clarification, responders: Mapping[str, Kind]) -> bool:
     """Whether people have to see it: `responders` say how roles answer, by `agent_key`.
 
     Always for a producer's event. What agents ask each other, while it is open: where people are asked, where nobody
     else is, and once it is escalated. A role that is not configured is left to its own implementation, unless it was
     us who were told to ask it.
     """
-    if summary.producer is not None:
+    if record.producer is not None:
         return True
-    if not summary.is_open:
+    if not record.is_open:
         return False
-    if summary.status == "escalated" or summary.held_back:
+    if record.status == "escalated" or record.is_held_back:
         return True
-    to = agent_key(summary.to)
+    to = agent_key(record.to)
     kind = responders.get(to)
     if kind is not None:
         return kind == "people"
-    is_late = summary.status == "stale" or summary.nudges > 0
-    return to == HUMAN or summary.via is not None or is_late
+    is_late = record.status == "stale" or record.nudges > 0
+    return to == HUMAN or record.asked.via is not None or is_late
 
 
 class Audiences:
@@ -115,18 +109,18 @@ class Audiences:
             found.setdefault(self.route_of(audience), []).append(audience)
         return found
 
-    def route(self, seen: Seen) -> RouteSettings:
+    def route(self, record: Clarification) -> RouteSettings:
         """Where a question goes, and who answers it there."""
-        return self.route_of(audience_of(seen))
+        return self.route_of(audience_of(record))
 
-    def group(self, seen: Seen) -> Group:
+    def group(self, record: Clarification) -> Group:
         """With which others a question shares a channel's room."""
-        return Group(audience_of(seen).agent, self.route(seen).channel)
+        return Group(audience_of(record).agent, self.route(record).channel)
 
-    def thread(self, seen: Seen) -> Session:
+    def thread(self, record: Clarification) -> Session:
         """The session in whose thread a question is shown: one of its own where its session is shown elsewhere."""
-        own = self.route_of(Audience(audience_of(seen).agent))
-        return session_of(seen) if self.route(seen).channel == own.channel else (OWN_THREAD, seen.id)
+        own = self.route_of(Audience(audience_of(record).agent))
+        return session_of(record) if self.route(record).channel == own.channel else (OWN_THREAD, record.id)
 
     def is_asked_in(self, thread: Thread, record: Clarification) -> bool:
         """Whether a question is asked in the thread."""
@@ -134,9 +128,9 @@ class Audiences:
             return record.id == thread.session_id
         return self.thread(record) == (thread.producer, thread.session_id)
 
-    def shows(self, summary: Summary) -> bool:
+    def shows(self, record: Clarification) -> bool:
         """Whether people have to see its card."""
-        return shows_card(summary, self._kinds)
+        return shows_card(record, self._kinds)
 
     def asks_an_agent(self, record: Clarification) -> bool:
         """Whether a command or an endpoint is asked for an answer now, besides the people who see the card."""

@@ -9,8 +9,8 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
+from core.clarification import Clarification
 from core.clock import Clock
-from core.index import Summary
 
 # From "somebody sat in front of it" to "the day after". Seconds.
 ANSWER_BOUNDS = (5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 900.0, 1800.0, 3600.0, 14400.0, 43200.0, 86400.0)
@@ -68,7 +68,7 @@ class Telemetry:
         self.tools: Counter[tuple[str, str]] = Counter()
         self.rate_limited: Counter[str] = Counter()
 
-    def record_changed(self, before: Summary | None, after: Summary, route: str) -> None:
+    def record_changed(self, before: Clarification | None, after: Clarification, route: str) -> None:
         """A record was written. `before`: as it was known until now, None if it was not or needed nothing more.
         `route`: the name of the one by which it is asked.
         """

@@ -18,7 +18,7 @@ import random
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from urllib.parse import urlsplit
@@ -32,11 +32,10 @@ from bot.settings.environment import signing_key
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
 from bot.storage.tx import Row, Tx
-from core.bus import LifecycleEvent, lifecycle
-from core.clarification import DONE
+from core.bus import LifecycleEvent, State, lifecycle
+from core.clarification import DONE, Clarification
 from core.clock import Clock, iso
 from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
-from core.index import Summary, summarize
 from core.ledger import Ledger
 from core.records import parse
 
@@ -129,11 +128,11 @@ class Webhooks:
         busy = self._looks or self._queueing or self._changed is not None
         return not busy and all(each.outbox.idle for each in self._senders)
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
         if self._changed is not None:
-            self._changed.add(summary.id)
-        self._looks.append(_Look(summary, self.clock.now()))
+            self._changed.add(record.id)
+        self._looks.append(_Look(record, self.clock.now()))
         self._wake.set()
 
     async def restore(self) -> None:
@@ -217,7 +216,7 @@ class Webhooks:
         await self.store.write(work)
         for sender in self._senders:
             for look in looks:
-                sender.outbox.put(look.summary.id)
+                sender.outbox.put(look.record.id)
 
     async def _compare(self) -> None:
         """Look at what we or others wrote while no bot ran. What changes meanwhile is newer than that."""
@@ -247,10 +246,9 @@ class Webhooks:
             return True
         now, newer = self.clock.now(), self._changed or set()
         for record in [record for item in items if (record := parse(item)) is not None]:
-            summary = summarize(record)
-            is_news = summary.needs_something or record.last_change >= self._since
+            is_news = record.needs_something or record.last_change >= self._since
             if record.id not in newer and is_news and not await self.ledger.is_tampered(record):
-                self._looks.append(_Look(summary, now, record.last_change))
+                self._looks.append(_Look(record, now, record.last_change))
                 self._wake.set()
         return True
 
@@ -262,12 +260,12 @@ class Webhooks:
 class _Look:
     """A clarification as it was at `at`, on our clock. `changed`: when it last changed, by its own times; None: now."""
 
-    summary: Summary
+    record: Clarification
     at: datetime
     changed: datetime | None = None
 
 
-def _events(before: Summary | None, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
+def _events(before: State | None, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     """What happened to a clarification, in its order.
 
     Args:
@@ -275,14 +273,14 @@ def _events(before: Summary | None, look: _Look, since: datetime) -> Sequence[Li
         look: how it is now.
         since: what was asked before, and over before, is history.
     """
-    after, at = look.summary, look.at
+    record, at = look.record, look.at
     if before is not None:
-        return lifecycle(before, after, at)
-    if after.created >= since:
-        asked = replace(after, status="pending", round=1, asked_last=after.created, nudges=0)
-        return (*lifecycle(None, asked, at), *lifecycle(asked, after, at))
-    is_news = after.needs_something and (look.changed or at) >= since
-    return lifecycle(None, after, at) if is_news else ()
+        return lifecycle(before, record, at)
+    if record.created >= since:
+        asked = State("pending", 1, record.created, 0)
+        return (*lifecycle(None, record, at, after=asked), *lifecycle(asked, record, at))
+    is_news = record.needs_something and (look.changed or at) >= since
+    return lifecycle(None, record, at) if is_news else ()
 
 
 def _body(message_id: str, event: LifecycleEvent) -> bytes:
@@ -309,9 +307,9 @@ def _since(tx: Tx) -> datetime:
 
 def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     """The events between the recorded state of a clarification and `look`; records the new state."""
-    after = look.summary
-    row = tx.one("select * from webhook_known where clarification = :id", id=after.id)
-    before = None if row is None else _as_sent(row, after)
+    after = State.of(look.record)
+    row = tx.one("select * from webhook_known where clarification = :id", id=look.record.id)
+    before = None if row is None else _as_sent(row)
     events = _events(before, look, since)
     is_over = after.status in DONE
     if after != before and (events or before or not is_over):
@@ -321,7 +319,7 @@ def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
                on conflict (clarification) do update set status = excluded.status, round = excluded.round,
                  asked_last = excluded.asked_last, nudges = excluded.nudges, over = excluded.over,
                  noted_at = excluded.noted_at""",
-            id=after.id,
+            id=look.record.id,
             status=after.status,
             round=after.round,
             asked_last=after.asked_last.timestamp(),
@@ -332,15 +330,9 @@ def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
     return events
 
 
-def _as_sent(row: Row, after: Summary) -> Summary:
+def _as_sent(row: Row) -> State:
     """The clarification as the events so far describe it."""
-    return replace(
-        after,
-        status=row["status"],
-        round=row["round"],
-        asked_last=_moment(row["asked_last"]),
-        nudges=row["nudges"],
-    )
+    return State(row["status"], row["round"], _moment(row["asked_last"]), row["nudges"])
 
 
 def _moment(seconds: float) -> datetime:

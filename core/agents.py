@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from core.clarification import HUMAN, ID, agent_key
+from core.clarification import HUMAN, ID, Clarification, agent_key
 from core.clock import Clock, backoff, iso
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, quarantine, reason, replacing
-from core.index import Session, Summary
+from core.index import Session
 from core.locks import Held, Locks
 
 _log = logging.getLogger("clarify.status")
@@ -139,12 +139,12 @@ def walk(roots: Sequence[AgentNode]) -> Iterator[tuple[int, AgentNode]]:
         left += [(depth + 1, waiter) for waiter in reversed(node.waiters)]
 
 
-def tree(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
+def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
     """Every agent that is known of; at the top those that wait for no other agent.
 
     Of a circle, the first by name stands at the top. Order: blocked (the longest first), clarifying, working, idle.
     """
-    nodes = _nodes([summary for summary in summaries if summary.is_open], sessions)
+    nodes = _nodes([record for record in records if record.is_open], sessions)
     above = _parents(nodes)
     below: defaultdict[str | None, list[str]] = defaultdict(list)
     for key in nodes:
@@ -156,35 +156,35 @@ def tree(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -> tuple
     return tuple(sorted((built[key] for key in below[None]), key=_order))
 
 
-def ready_queue(summaries: Iterable[Summary], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
+def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
     """The sessions that have not ended: those that can go on first (the latest heard of first), then the blocked ones
     (the longest first). Agents that asked through the ledger, without a session, stand there once per issue.
     """
-    blocking = sorted((s for s in summaries if s.is_open and s.blocking), key=_age)
-    of_session: defaultdict[tuple[str | None, str | None], list[Summary]] = defaultdict(list)
-    for summary in blocking:
-        of_session[summary.producer, summary.session_id].append(summary)
+    blocking = sorted((s for s in records if s.is_open and s.blocking), key=_age)
+    of_session: defaultdict[tuple[str | None, str | None], list[Clarification]] = defaultdict(list)
+    for record in blocking:
+        of_session[record.producer, record.session_id].append(record)
     items = []
     for fact in sessions:
         waits = of_session.pop((fact.producer, fact.session_id), [])
         if waits or not fact.ended:
             items.append(_item(waits, fact))
-    left: defaultdict[tuple[str | None, str | None, str, int], list[Summary]] = defaultdict(list)
+    left: defaultdict[tuple[str | None, str | None, str, int], list[Clarification]] = defaultdict(list)
     for (producer, session), waits in of_session.items():
         for wait in waits:
-            left[producer, session, agent_key(wait.from_), wait.issue].append(wait)
+            left[producer, session, agent_key(wait.from_), wait.issue_number].append(wait)
     items += [_item(waits, None) for waits in left.values()]
     return tuple(sorted(items, key=_queue_order))
 
 
-def _item(waits: list[Summary], fact: SessionFact | None) -> ReadyItem:
+def _item(waits: list[Clarification], fact: SessionFact | None) -> ReadyItem:
     asker = fact or waits[0]
     return ReadyItem(
         agent=fact.agent_id if fact else waits[0].from_,
         name=fact.agent_name if fact else None,
         producer=asker.producer,
         session_id=asker.session_id,
-        issue=asker.issue,
+        issue=fact.issue if fact else waits[0].issue_number,
         blocked_by=tuple(wait.id for wait in waits),
         since=waits[0].asked_last if waits else None,
         last_event_at=fact.last_event_at if fact else None,
@@ -196,26 +196,28 @@ def _queue_order(item: ReadyItem) -> tuple[bool, float, str, str]:
     return bool(item.blocked_by), when, item.agent, item.session_id or ""
 
 
-def _nodes(open_ones: list[Summary], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
+def _nodes(open_ones: list[Clarification], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
     """All agents by key, without those that wait for them."""
     spelled: dict[str, str] = {}
     of_agent: defaultdict[str, list[SessionFact]] = defaultdict(list)
-    asking: defaultdict[str, list[Summary]] = defaultdict(list)
-    asked: defaultdict[str, list[Summary]] = defaultdict(list)
+    asking: defaultdict[str, list[Clarification]] = defaultdict(list)
+    asked: defaultdict[str, list[Clarification]] = defaultdict(list)
     for fact in sessions:
         of_agent[_key(fact.agent_id, spelled)].append(fact)
-    for summary in sorted(open_ones, key=_age):
-        key = _key(summary.from_, spelled)
-        if summary.blocking:
-            asking[key].append(summary)
-        if agent_key(summary.to) != HUMAN:
-            target = _key(summary.to, spelled)
-            if summary.status != "escalated":  # then people have it
-                asked[target].append(summary)
+    for record in sorted(open_ones, key=_age):
+        key = _key(record.from_, spelled)
+        if record.blocking:
+            asking[key].append(record)
+        if agent_key(record.to) != HUMAN:
+            target = _key(record.to, spelled)
+            if record.status != "escalated":  # then people have it
+                asked[target].append(record)
     return {key: _node(agent, of_agent[key], asking[key], asked[key]) for key, agent in spelled.items()}
 
 
-def _node(agent: str, facts: list[SessionFact], asking: list[Summary], asked: list[Summary]) -> AgentNode:
+def _node(
+    agent: str, facts: list[SessionFact], asking: list[Clarification], asked: list[Clarification]
+) -> AgentNode:
     alive = [fact for fact in facts if not fact.ended]
     latest = max(facts, key=lambda fact: fact.last_event_at or _NEVER, default=None)
     status: AgentStatus = "working" if alive else "idle"
@@ -228,8 +230,8 @@ def _node(agent: str, facts: list[SessionFact], asking: list[Summary], asked: li
         name=latest.agent_name if latest else None,
         status=status,
         waits=tuple(Waiting(s.id, s.to, s.asked_last, s.status == "escalated") for s in asking),
-        asked=tuple(summary.id for summary in asked),
-        issues=tuple(sorted({fact.issue for fact in alive} | {summary.issue for summary in asking})),
+        asked=tuple(record.id for record in asked),
+        issues=tuple(sorted({fact.issue for fact in alive} | {record.issue_number for record in asking})),
         last_event_at=latest.last_event_at if latest else None,
     )
 
@@ -274,9 +276,9 @@ def _key(agent: str, spelled: dict[str, str]) -> str:
     return key
 
 
-def _age(summary: Summary) -> tuple[float, str]:
+def _age(record: Clarification) -> tuple[float, str]:
     """Numbers sort many times faster than moments, and nothing else runs while thousands are sorted."""
-    return summary.asked_last.timestamp(), summary.id
+    return record.asked_last.timestamp(), record.id
 
 
 def _timestamp(at: datetime | None) -> float:
@@ -293,7 +295,7 @@ class StatusFile:
     def __init__(
         self,
         path: Path,
-        known: Callable[[], Iterable[Summary]],
+        known: Callable[[], Iterable[Clarification]],
         roles_of_people: Collection[str],
         clock: Clock,
         *,
@@ -320,15 +322,15 @@ class StatusFile:
         """Whether something changed since the last write."""
         return self._wake.is_set()
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Have the file written again if a clarification between agents changed."""
-        if _is_agent(summary.to):
+        if _is_agent(record.to):
             self._wake.set()
 
-    def working(self, summary: Summary, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
+    def working(self, record: Clarification, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
         """A responder has begun to work on a clarification's round, or has ended."""
         change = self._responding.add if begun else self._responding.discard
-        change((summary.id, summary.round))
+        change((record.id, record.round))
         self._wake.set()
 
     async def run(self) -> None:
@@ -382,15 +384,15 @@ class StatusFile:
                     self._check(held)  # as late as can be
             self._shown = doing
 
-    def _open(self) -> list[Summary]:
+    def _open(self) -> list[Clarification]:
         return sorted((each for each in self._known() if each.is_open), key=_age)
 
-    def _doing(self, open_ones: list[Summary]) -> dict[str, StatusEntry]:
+    def _doing(self, open_ones: list[Clarification]) -> dict[str, StatusEntry]:
         """The agents that wait or answer, by name. The longest counts, and waiting counts before answering."""
         responding = frozenset(self._responding)
         spelled: dict[str, str] = {}
-        waits: dict[str, Summary] = {}
-        answers: dict[str, Summary] = {}
+        waits: dict[str, Clarification] = {}
+        answers: dict[str, Clarification] = {}
         for each in open_ones:
             if not _is_agent(each.to):
                 continue
@@ -404,7 +406,9 @@ class StatusFile:
             doing.setdefault(key, _entry(CLARIFYING, each))["respondingTo"] = each.from_
         return {spelled[key]: entry for key, entry in doing.items()}
 
-    def _news(self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Summary]) -> Entries:
+    def _news(
+        self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Clarification]
+    ) -> Entries:
         """The entries that have to be different, by their names in the file. A status is taken back only if it names a
         clarification that is over, or was written by this process.
         """
@@ -472,8 +476,8 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, "others' fields are nested too deeply") from None
 
 
-def _entry(status: str, of: Summary) -> StatusEntry:
-    return _FREE | {"status": status, "issue": of.issue, "clarificationId": of.id}
+def _entry(status: str, of: Clarification) -> StatusEntry:
+    return _FREE | {"status": status, "issue": of.issue_number, "clarificationId": of.id}
 
 
 def _is_agent(name: str) -> bool:

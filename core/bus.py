@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from core.clarification import Status
+from core.clarification import OPEN, Clarification, Status
 from core.clock import iso
-from core.index import Summary
 
 Name = Literal[
     "clarification-requested",
@@ -45,16 +44,41 @@ class LifecycleEvent:
         }
 
 
-def lifecycle(before: Summary | None, after: Summary, now: datetime) -> tuple[LifecycleEvent, ...]:
-    """What happened between two looks at a clarification, in the order in which it happens.
+class State(NamedTuple):
+    """What of a clarification tells that something happened to it. `nudges`: about the latest question."""
 
-    `before` None: seen for the first time; then only the state that it is in. Abandoned ones say nothing. Times on
-    our clock.
+    status: Status
+    round: int
+    asked_last: datetime
+    nudges: int
+
+    @classmethod
+    def of(cls, record: Clarification) -> State:
+        return cls(record.status, record.round, record.asked_last, record.nudges)
+
+
+def lifecycle(
+    before: Clarification | State | None, record: Clarification, now: datetime, *, after: State | None = None
+) -> tuple[LifecycleEvent, ...]:
+    """What happened to a clarification between two looks, in the order in which it happens.
+
+    `before` None: seen for the first time; then only the state that it is in. Abandoned ones say nothing. `after`: None
+    for how it is now. Times on our clock.
     """
-    names = [_FIRST_SEEN[after.status]] if before is None else _changes(before, after)
+    after = after or State.of(record)
+    before = State.of(before) if isinstance(before, Clarification) else before
     return tuple(
-        LifecycleEvent(name, after.id, after.issue, after.from_, after.to, after.topic, after.blocking, now)
-        for name in names
+        LifecycleEvent(
+            name,
+            record.id,
+            record.issue_number,
+            record.from_,
+            record.to,
+            record.short_topic,
+            record.blocking,
+            now,
+        )
+        for name in ([_FIRST_SEEN[after.status]] if before is None else _changes(before, after))
         if name is not None
     )
 
@@ -69,12 +93,14 @@ _FIRST_SEEN: dict[Status, Name | None] = {
 }
 
 
-def _changes(before: Summary, after: Summary) -> list[Name | None]:
+def _changes(before: State, after: State) -> list[Name | None]:
     # The last round's follow-up keeps its number and goes straight to the person on call.
     asked_again = after.round > before.round or after.asked_last > before.asked_last
     changed = after.status != before.status
     nudges = 0 if asked_again else before.nudges
-    answered = after.status == "answered" or (after.status == "resolved" and (before.is_open or asked_again))
+    answered = after.status == "answered" or (
+        after.status == "resolved" and (before.status in OPEN or asked_again)
+    )
     happened: list[tuple[bool, Name | None]] = [
         (asked_again, "clarification-requested"),
         (after.nudges > nudges or (after.status == "stale" and changed), "clarification-stale"),

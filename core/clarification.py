@@ -62,8 +62,10 @@ TRANSITIONS: dict[Status, frozenset[Status]] = {
 }
 UNCLAIMED_AFTER = timedelta(hours=1)
 HIGHEST_ROUND = 999_999_999  # as far as a control can name it
+TOPIC_LIMIT = 200  # characters of a topic that are shown in lists and told to programs
 LONGEST_SLA = 366 * 24 * 60  # minutes
 UNDELIVERED: frozenset[ReplyState] = frozenset({"sending", "waiting"})
+_ON_ITS_WAY = UNDELIVERED | {"delivered", "unconfirmed"}
 ID = re.compile(r"CLR-([0-9]{1,15})-([0-9]{3,15})")
 US = "clarify-bot"
 HUMAN = "human"  # who is asked where no agent is
@@ -329,10 +331,68 @@ class Clarification(Record):
     revision: int = 0
     aaep: Aaep | None = None
 
+    # What this very object is known to be; copies are not: see `core.records`.
+    __slots__ = ("_digest", "_sealed_by")
+
     @property
     def is_open(self) -> bool:
         """Whether it takes an answer."""
         return self.status in OPEN
+
+    @property
+    def needs_something(self) -> bool:
+        """Open, or its reply is on its way or not confirmed."""
+        reply = self.asked.reply
+        if reply == "unclaimed":
+            return self.is_open
+        return self.status not in DONE or self.is_adoptable or reply in _ON_ITS_WAY
+
+    @property
+    def short_topic(self) -> str:
+        return self.topic[:TOPIC_LIMIT]
+
+    @property
+    def producer(self) -> str | None:
+        return self.asked.producer
+
+    @property
+    def session_id(self) -> str | None:
+        return self.asked.session_id
+
+    @property
+    def agent(self) -> str:
+        """The agent that asks, by the id that its producer gave."""
+        return self.asked.agent_id or self.from_
+
+    @property
+    def kind(self) -> Kind:
+        """The first kind of answer that it takes."""
+        return next(iter(self.asked.kinds), "freetext")
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether an agent asked it directly, not by an AAEP event."""
+        return self.asked.direct is not None
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether people are asked in place of its target."""
+        return self.asked.held_back is not None
+
+    @property
+    def person(self) -> str | None:
+        """The only person who may answer, an e-mail address or a Slack user id; None: all whom its route lets."""
+        return self.asked.direct.person if self.asked.direct else None
+
+    @property
+    def claimed_by(self) -> str | None:
+        """The Slack user who has claimed it."""
+        return self.asked.taken_by.user if self.asked.taken_by else None
+
+    @property
+    def offered_to(self) -> str | None:
+        """The Slack user whom it was handed to, and who has not claimed it yet."""
+        return self.asked.handed_to.user if self.asked.handed_to else None
 
     @property
     def asked(self) -> Aaep:

@@ -28,7 +28,6 @@ from core.errors import (
     ScopeViolation,
 )
 from core.escalation import escalation_words
-from core.index import Summary
 from core.ledger import Ledger
 from core.router import Router
 from core.workflow import Scopes, role_name
@@ -38,7 +37,7 @@ RETRY_AFTER = 30.0  # seconds
 _ATTEMPTS = 2
 _PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds, between tries at a ledger that cannot be had
 _WAITS = frozenset({"pending", "stale"})
-_Working = Callable[[Summary, bool], None]
+_Working = Callable[[Clarification, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +109,9 @@ class _Over(Exception):
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """Work on one round of one clarification; `summary` as it was when that began."""
+    """Work on one round of one clarification; `record` as it was when that began."""
 
-    summary: Summary
+    record: Clarification
     task: asyncio.Task[None] | None = field(default=None, repr=False)
     writing: bool = False
     stopped: bool = False
@@ -159,29 +158,29 @@ class Dispatcher:
         self._scopes = scopes
         self._working = working
         self._slots = {role: asyncio.Semaphore(at_once) for role in self._responders}
-        self._waiting: dict[str, Summary] = {}  # by clarification
+        self._waiting: dict[str, Clarification] = {}  # by clarification
         self._ended: dict[str, tuple[int, int]] = {}  # of those: round and nudges when work on it ended
         self._jobs: dict[str, _Job] = {}
         self._fresh: dict[str, None] = {}
         self._wake = asyncio.Event()
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Take in a clarification as it is now: work on it begins, goes on, or stops."""
-        if agent_key(summary.to) not in self._responders:
+        if agent_key(record.to) not in self._responders:
             return
-        job = self._jobs.get(summary.id)
-        if summary.status not in _WAITS or summary.held_back:
-            self._waiting.pop(summary.id, None)
-            self._ended.pop(summary.id, None)
-            self._fresh.pop(summary.id, None)
+        job = self._jobs.get(record.id)
+        if record.status not in _WAITS or record.is_held_back:
+            self._waiting.pop(record.id, None)
+            self._ended.pop(record.id, None)
+            self._fresh.pop(record.id, None)
             if job is not None:
                 job.stop()
             return
-        self._waiting[summary.id] = summary
-        if job is not None and job.summary.round != summary.round:
+        self._waiting[record.id] = record
+        if job is not None and job.record.round != record.round:
             job.stop()  # the next round begins when this has ended
-        if self._is_due(summary):
-            self._begin(summary.id)
+        if self._is_due(record):
+            self._begin(record.id)
 
     async def run(self) -> None:
         """Have responders answer; runs until cancelled, and then until all of them are stopped."""
@@ -194,7 +193,7 @@ class Dispatcher:
                         self._start(clarification, group)
                 await self._wake.wait()
 
-    def _is_due(self, waiting: Summary | None) -> bool:
+    def _is_due(self, waiting: Clarification | None) -> bool:
         """Whether work on it has to begin: it waits, and nobody works on it, nor did since it was asked or nudged."""
         if waiting is None or waiting.id in self._jobs:
             return False
@@ -210,7 +209,7 @@ class Dispatcher:
         job.task.add_done_callback(lambda _: self._finish(job))  # also when it was stopped before it ran
 
     def _finish(self, job: _Job) -> None:
-        clarification = job.summary.id
+        clarification = job.record.id
         del self._jobs[clarification]
         if job.begun:
             self._report_working(job, begun=False)
@@ -222,7 +221,7 @@ class Dispatcher:
         elif job.lost:
             del self._waiting[clarification]
         else:
-            self._ended[clarification] = (job.summary.round, waiting.nudges)
+            self._ended[clarification] = (job.record.round, waiting.nudges)
 
     async def _work(self, job: _Job) -> None:
         try:
@@ -230,14 +229,14 @@ class Dispatcher:
         except asyncio.CancelledError:
             if not job.stopped:
                 raise
-            _log.info("%s: responder stopped, answer no longer needed", job.summary.id)
+            _log.info("%s: responder stopped, answer no longer needed", job.record.id)
         except (_Over, NotOpen):
-            _log.info("%s: already answered or closed", job.summary.id)
+            _log.info("%s: already answered or closed", job.record.id)
         except (NotFound, LedgerUnreadable) as error:
             job.lost = True
-            _log.error("%s: cannot read the ledger for a responder: %s", job.summary.id, error)
+            _log.error("%s: cannot read the ledger for a responder: %s", job.record.id, error)
         except Exception:  # noqa: BLE001 - one odd record must not stop the work on the others: it is chased as ever
-            _log.exception("%s: cannot ask a responder", job.summary.id)
+            _log.exception("%s: cannot ask a responder", job.record.id)
 
     async def _have_answered(self, job: _Job) -> None:
         """Ask, at most twice; then pass it on."""
@@ -249,13 +248,13 @@ class Dispatcher:
                 await self._answer(job, await self._ask(job, attempt, hint))
             except AgentError as error:
                 said = hint = str(error)
-                _log.warning("%s: attempt %d failed: %s", job.summary.id, attempt, said)
+                _log.warning("%s: attempt %d failed: %s", job.record.id, attempt, said)
             except (AnswerRejected, BadInput) as error:
                 # The hint may repeat a part of question or answer: for the thread and the agent, not for the log.
                 hint = str(error)
-                misfit = f"{role_name(job.summary.to)} gave an invalid answer"
+                misfit = f"{role_name(job.record.to)} gave an invalid answer"
                 said = f"{misfit} ({hint})"
-                _log.warning("%s: attempt %d failed: %s", job.summary.id, attempt, misfit)
+                _log.warning("%s: attempt %d failed: %s", job.record.id, attempt, misfit)
             else:
                 return
         await self._pass_on(job, f"{AgentError.code}: {said}, even when asked twice.")
@@ -272,7 +271,7 @@ class Dispatcher:
             raise _Over from None
 
     async def _ask(self, job: _Job, attempt: int, hint: str | None) -> str:
-        role = agent_key(job.summary.to)
+        role = agent_key(job.record.to)
         async with self._slots[role]:
             record = await self._current(job)
             await self._check(job, record)
@@ -283,44 +282,42 @@ class Dispatcher:
             return await _asked(self._responders[role], inquiry)
 
     async def _answer(self, job: _Job, text: str) -> None:
-        summary, at = job.summary, self._clock.now()
-        role = self._names[agent_key(summary.to)]  # as configured, not as the asker spelled it
+        record, at = job.record, self._clock.now()
+        role = self._names[agent_key(record.to)]  # as configured, not as the asker spelled it
         await self._write(
             job,
             lambda: self._router.answer(
-                summary.id,
+                record.id,
                 lambda record: from_text(record.asked, text),
                 Decider(f"agent:{role}", "responder"),
                 at,
-                round=summary.round,
+                round=record.round,
             ),
         )
-        _log.info("%s: answered by %s", summary.id, role)
+        _log.info("%s: answered by %s", record.id, role)
 
     async def _pass_on(self, job: _Job, reason: str) -> None:
-        summary = job.summary
         words = escalation_words(await self._current(job), "agent failed", reason=reason)
         await self._write(
             job,
             lambda: self._router.escalate(
-                summary.id,
+                job.record.id,
                 "agent failed",
                 words,
-                only=lambda record: _still_waits(record, summary.round),
+                only=lambda record: _still_waits(record, job.record.round),
             ),
         )
 
     async def _current(self, job: _Job) -> Clarification:
         """The record as it is now; raises _Over where it waits for this work no more."""
-        summary = job.summary
         while True:
             try:
-                record = await self._ledger.find(summary.id, summary.issue)
+                record = await self._ledger.find(job.record.id, job.record.issue_number)
             except LockTimeout as error:
-                _log.warning("%s: responder delayed: %s", summary.id, error)
+                _log.warning("%s: responder delayed: %s", job.record.id, error)
                 await self._clock.sleep(_PAUSE)
             else:
-                if not _still_waits(record, summary.round) or has_expired(record, self._clock.now()):
+                if not _still_waits(record, job.record.round) or has_expired(record, self._clock.now()):
                     raise _Over
                 return record
 
@@ -331,9 +328,7 @@ class Dispatcher:
             try:
                 await write()
             except (LockTimeout, LedgerUnwritable) as error:
-                _log.warning(
-                    "%s: responder's outcome not recorded yet, will retry: %s", job.summary.id, error
-                )
+                _log.warning("%s: responder's outcome not recorded yet, will retry: %s", job.record.id, error)
             else:
                 return
             finally:
@@ -344,9 +339,9 @@ class Dispatcher:
 
     def _report_working(self, job: _Job, *, begun: bool) -> None:
         try:
-            self._working(job.summary, begun)
+            self._working(job.record, begun)
         except Exception:  # noqa: BLE001 - a failing callback must not cost an answer
-            _log.exception("%s: cannot report a responder's work", job.summary.id)
+            _log.exception("%s: cannot report a responder's work", job.record.id)
 
 
 async def _asked(responder: Responder, inquiry: Inquiry) -> str:

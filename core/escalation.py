@@ -65,7 +65,6 @@ class NewIncident:
 
     @classmethod
     def about(cls, record: Clarification, key: str, reason: str, title: str) -> NewIncident:
-        """An incident about a clarification."""
         return cls(
             key,
             reason,
@@ -157,7 +156,6 @@ class _Cycle:
         return self._next_unsent(now) if is_closed else latest
 
     def mark(self, step: int, at: datetime) -> None:
-        """`step` was sent."""
         self._sent[step] = at
         self._latest = step
         self._pulled.pop(step, None)
@@ -186,7 +184,6 @@ class _Cycle:
         self.skip(at)
 
     def pull(self, at: datetime) -> None:
-        """The next step is due at once."""
         step = self._next_unsent(at)
         if step == LAST_RESORT or self._start + self._steps[step].after > at:
             self._pulled.setdefault(step, at)
@@ -197,7 +194,6 @@ class _Cycle:
             moments.update({step: at - by for step, at in moments.items()})
 
     def _due(self, index: int) -> datetime | None:
-        """When a step is to be sent next, whatever its hours; None: not at all as things are."""
         step = self._steps[index]
         if index not in self._sent:
             return self._pulled.get(index, self._start + step.after)
@@ -341,7 +337,6 @@ class _Course:
         self._last: datetime | None = None  # of the latest happening
 
     def take_in(self, happening: Happening) -> None:
-        """Go on by one happening."""
         if self._over:
             return
         at = happening.at
@@ -381,7 +376,6 @@ class _Course:
         return Wanted(send, min(moments, default=None), self._holder, self._state)
 
     def _begin(self, at: datetime) -> None:
-        """A cycle begins, for the people whose turn it is."""
         self._state, self._cycle = "paging", _Cycle(self._policy, at)
         self._holder = self._acknowledged = self._held = self._resume = None
 
@@ -398,7 +392,6 @@ class _Course:
             self._resume = min(at + self._trust, self._resume or datetime.max.replace(tzinfo=UTC))
 
     def _pass_on(self, by: str, at: datetime) -> None:
-        """Somebody declined."""
         if self._state == "paging" and by == self._holder:
             self._begin(at)
             self._cycle.pull(at)

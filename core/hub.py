@@ -57,6 +57,7 @@ from core.aaep import whole_characters
 from core.answers import from_text
 from core.clarification import (
     DONE,
+    TOPIC_LIMIT,
     Answer,
     Ask,
     Clarification,
@@ -76,7 +77,6 @@ from core.ledger import FileLedger, Ledger
 from core.router import BODY_LIMIT, Router
 from core.workflow import ROLE_LIMIT, Limits, Scopes, is_role
 
-TOPIC_LIMIT = 200
 CONTEXT_LIMIT = 4096  # as in AAEP
 HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
 _HIGHEST_NUMBER = 10**9

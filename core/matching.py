@@ -46,7 +46,6 @@ from core.clarification import (
 )
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
-from core.index import Summary
 
 MISFIT = "The answer does not fit the question, which is open again."
 NO_CONSENT = "Only people in Slack can approve this. It is open again."
@@ -315,10 +314,10 @@ class SessionNews:
     left_awaiting: bool = False
 
 
-def concerns(news: SessionNews, known: Summary) -> bool:
+def concerns(news: SessionNews, known: Clarification) -> bool:
     """Whether an event of its session may change a clarification. `after_event` decides how, under the lock. Pure."""
     voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
-    return known.reply in _UNPROVEN or (known.is_open and voids)
+    return known.asked.reply in _UNPROVEN or (known.is_open and voids)
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:

@@ -28,11 +28,9 @@ from core.clarification import (
     nudge_limit,
 )
 from core.deadlock import Flips, Wait, Waits
-from core.index import Summary
 from core.similarity import Sayings, says_again
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
-Seen = Clarification | Summary  # both say what time makes of it
 FindingKind = Literal["due", "stuck", "deadlocked"]
 _NAMED = 6
 _NAME = 40
@@ -49,7 +47,7 @@ class Call:
     at: datetime
 
 
-def next_call(seen: Seen, sla: timedelta) -> Call | None:
+def next_call(seen: Clarification, sla: timedelta) -> Call | None:
     """What is due next, if nothing else happens; None: nothing ever."""
     if not seen.is_open:
         return None if seen.unclaimed_at is None else Call("unclaimed", seen.unclaimed_at)
@@ -60,7 +58,7 @@ def next_call(seen: Seen, sla: timedelta) -> Call | None:
     return reminder
 
 
-def due_call(seen: Seen, sla: timedelta, now: datetime) -> Call | None:
+def due_call(seen: Clarification, sla: timedelta, now: datetime) -> Call | None:
     """What is to be done at `now`, None if nothing is due.
 
     A clarification whose time has run out is not nudged any more, even if its nudge was missed.
@@ -71,7 +69,7 @@ def due_call(seen: Seen, sla: timedelta, now: datetime) -> Call | None:
     return call if call is not None and call.at <= now else None
 
 
-def _next_reminder(seen: Seen, sla: timedelta) -> Call | None:
+def _next_reminder(seen: Clarification, sla: timedelta) -> Call | None:
     """The next nudge or escalation; None: it was nudged about, and nobody is to be paged. A record that another implementation marked `stale` counts as pending: nobody was
     nudged.
     """
@@ -139,20 +137,20 @@ class Monitor:
         self._flips = Flips()
         self._latest: datetime | None = None
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, record: Clarification) -> None:
         """Take in a clarification as it is now; a closed one is forgotten."""
-        call = next_call(summary, self._sla)
+        call = next_call(record, self._sla)
         if call is None:
-            self._timed.pop(summary.id, None)
-            self._armed.discard(summary.id)
+            self._timed.pop(record.id, None)
+            self._armed.discard(record.id)
         else:
-            known = self._timed.get(summary.id)
-            self._timed[summary.id] = _Timed(call.at, summary.issue, summary.expires_at)
-            if summary.id not in self._armed or known is None or known.at != call.at:
-                self._arm(summary.id, call.at)
-        if not summary.is_open:
-            self._retries.pop(summary.id, None)
-        self._note_wait(summary)
+            known = self._timed.get(record.id)
+            self._timed[record.id] = _Timed(call.at, record.issue_number, record.expires_at)
+            if record.id not in self._armed or known is None or known.at != call.at:
+                self._arm(record.id, call.at)
+        if not record.is_open:
+            self._retries.pop(record.id, None)
+        self._note_wait(record)
 
     def due(self, now: datetime) -> list[Finding]:
         """What is due, the longest overdue first. Each is reported once, until it changes or `again` is called.
@@ -230,17 +228,17 @@ class Monitor:
         self._armed.discard(clarification)
         return self._timed[clarification].issue
 
-    def _note_wait(self, summary: Summary) -> None:
-        if summary.status not in {"pending", "stale"} or agent_key(summary.to) == HUMAN:
-            self._waits.drop(summary.id)
-            self._flips.drop(summary.id)
+    def _note_wait(self, record: Clarification) -> None:
+        if record.status not in {"pending", "stale"} or agent_key(record.to) == HUMAN:
+            self._waits.drop(record.id)
+            self._flips.drop(record.id)
             return
-        wait = Wait(summary.id, summary.issue, summary.from_, summary.to)
-        self._flips.put(wait, summary.topic)
-        if summary.blocking:
+        wait = Wait(record.id, record.issue_number, record.from_, record.to)
+        self._flips.put(wait, record.short_topic)
+        if record.blocking:
             self._waits.put(wait)
         else:
-            self._waits.drop(summary.id)
+            self._waits.drop(record.id)
 
     def _end_wait(self, clarification: str, now: datetime) -> None:
         """Who waited for an answer that has expired goes on, though nobody wrote that down yet."""

@@ -34,16 +34,27 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
-from core.clarification import CHANGED, DONE, ID, UNDELIVERED, US, Aaep, Clarification, Holder
+from core.aaep import whole_characters
+from core.clarification import CHANGED, DONE, ID, TOPIC_LIMIT, UNDELIVERED, US, Aaep, Clarification, Holder
 from core.clock import iso
 from core.errors import NotFound
 from core.files import read_regular
-from core.memo import Memo
 
 _log = logging.getLogger("clarify.ledger")
 
 Raw = dict[str, Any]
 _NAME = 60
+_LONG = (
+    "context",
+    "default_response",
+    "summary_terse",
+    "summary_detailed",
+    "action",
+    "consequence",
+    "extra_context",
+    "edits",
+    "reply_note",
+)
 _PLAUSIBLE = 999_999_999
 _MOST_KEPT = 512  # ledgers whose own records are kept
 _LARGEST_KEPT = 65_536  # bytes of such a ledger
@@ -260,7 +271,7 @@ class Book:
 
     def _store(self, record: Clarification) -> Clarification:
         dumped = dump(record)
-        _DIGESTS.set(record, digest(dumped))
+        object.__setattr__(record, "_digest", digest(dumped))
         for position, item in enumerate(self._items):
             if identity(item) == record.id:
                 self._items[position] = dumped
@@ -310,14 +321,26 @@ class Oddity:
     digest: str
 
 
+class Halved(Raw):
+    """An object in a ledger whose texts may hold half characters, which no UTF-8 can carry: `parse` reads U+FFFD."""
+
+
 def parse(item: object) -> Clarification | None:
     """A record, or None if it is not one: it is left in the file as it is. `oddity` says what is wrong with it."""
     if isinstance(item, Stray):
         return None
     try:
-        return Clarification.model_validate(item)
+        return Clarification.model_validate(_whole(item) if isinstance(item, Halved) else item)
     except ValidationError:
         return None
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {whole_characters(name): _whole(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return whole_characters(value) if isinstance(value, str) else value
 
 
 def oddity(issue: int, position: int, item: object) -> Oddity | None:
@@ -373,12 +396,39 @@ def digest(item: object) -> str:
     return hashlib.blake2b(json.dumps(item, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 
-_DIGESTS = Memo[str]()
-
-
 def digest_of(record: Clarification) -> str:
     """`digest` of a record, worked out once for each object."""
-    return _DIGESTS.get(record) or _DIGESTS.set(record, digest(dump(record)))
+    known: str | None = getattr(record, "_digest", None)
+    if known is None:
+        known = digest(dump(record))
+        object.__setattr__(record, "_digest", known)
+    return known
+
+
+class Outline(Clarification):
+    """A record without its long texts, as the index keeps it: to be read from its ledger before people see it."""
+
+
+def outline(record: Clarification) -> Outline:
+    """The record without what can be long."""
+    asked = record.asked
+    direct = asked.direct and asked.direct.model_copy(
+        update={"arguments": None, "form": None, "default": None}
+    )
+    short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale")}
+    news = {**dict.fromkeys(_LONG), **short, "direct": direct, "earlier": ()}
+    thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
+    found = Outline.model_construct(
+        **{name: getattr(record, name) for name in Clarification.model_fields}
+        | {"topic": record.short_topic, "thread": tuple(thread)}
+        | {"aaep": record.aaep and asked.model_copy(update=news)}
+    )
+    object.__setattr__(found, "_digest", digest_of(record))
+    return found
+
+
+def _cut(value: Any) -> Any:
+    return value[:TOPIC_LIMIT] if isinstance(value, str) else value
 
 
 def identity(item: object) -> str:
@@ -400,18 +450,19 @@ def decode(content: bytes, issue: int | None = None) -> Raw:
     Raises:
         ValueError: not a ledger; the message says why, without content.
     """
+    kind: type[Raw] = dict
     try:
         raw = from_json(content)  # the same as json's, in half the time
     except ValueError:
-        raw = _decode_oddly(content)
+        raw, kind = _decode_oddly(content), Halved
     if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
         raise ValueError('expected an object with a list "clarifications"')  # noqa: TRY004 - one error for "no ledger"
     if issue is not None:
-        raw["clarifications"] = list(_marked(issue, raw["clarifications"]))
+        raw["clarifications"] = list(_marked(issue, raw["clarifications"], kind))
     return raw
 
 
-def _marked(issue: int, items: list[Any]) -> Iterator[Any]:
+def _marked(issue: int, items: list[Any], kind: type[Raw]) -> Iterator[Any]:
     """If several records have one id, the first counts: that is how all look it up."""
     taken: set[str] = set()
     for item in items:
@@ -423,7 +474,7 @@ def _marked(issue: int, items: list[Any]) -> Iterator[Any]:
         elif item.get("issueNumber", issue) not in (issue, str(issue)):
             yield _misnumbered(item)
         else:
-            yield item
+            yield item if kind is dict else kind(item)
         taken.add(name)
 
 
@@ -486,16 +537,15 @@ class Seals:
         self._signs = signs
         self._key = None if isinstance(key, Path) else key
         self._logged = False  # why it cannot be used
-        self._known = Memo[bool]()
 
     def know(self, record: Clarification) -> None:
         """Take a record for as it was sealed: it was made here from one whose seals were checked, or from none."""
         if self._signs and self._key is not None:
-            self._known.set(record, what=True)
+            object.__setattr__(record, "_sealed_by", self)
 
     def is_known(self, record: Clarification) -> bool:
         """Whether this very object was sealed here."""
-        return self._known.get(record) is True
+        return getattr(record, "_sealed_by", None) is self
 
     @property
     def at_hand(self) -> bool:

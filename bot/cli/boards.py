@@ -19,7 +19,7 @@ from bot.views import inert
 from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue, tree
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
-from core.index import Session, Summary, session_of, summarize
+from core.index import Session, session_of
 from core.records import closed_at
 
 _NAME, _LISTED, _DEEPEST = 60, 3, 12
@@ -45,7 +45,7 @@ class AgentRow:
 class _Fleet:
     """`problems`: in words, the ledgers that could not be read."""
 
-    summaries: Sequence[Summary]
+    records: Sequence[Clarification]
     sessions: Sequence[SessionFact]
     problems: list[str]
 
@@ -53,7 +53,7 @@ class _Fleet:
 async def agents(shell: Shell) -> None:
     """Show who is blocked, on whom, since when, and who is asked."""
     fleet = await _fleet_of(shell)
-    rows = agent_rows(fleet.summaries, fleet.sessions)
+    rows = agent_rows(fleet.records, fleet.sessions)
     shell.out.show(_agents_json(rows), _agents_table(rows, shell.clock.now()))
     shell.tell_problems(fleet.problems)
 
@@ -61,15 +61,15 @@ async def agents(shell: Shell) -> None:
 async def ready(shell: Shell) -> None:
     """Show who can go on, and who is blocked by what."""
     fleet = await _fleet_of(shell)
-    items = _ready_items(fleet.summaries, fleet.sessions)
-    on = {each.id: each.to for each in fleet.summaries}
+    items = _ready_items(fleet.records, fleet.sessions)
+    on = {each.id: each.to for each in fleet.records}
     shell.out.show(_ready_json(items, on), _ready_table(items, on, shell.clock.now()))
     shell.tell_problems(fleet.problems)
 
 
-def agent_rows(summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[AgentRow]:
+def agent_rows(records: Sequence[Clarification], sessions: Sequence[SessionFact]) -> list[AgentRow]:
     """Every agent once, each above those that wait for it."""
-    return [row for node in tree(summaries, sessions) for row in _walk(node, None, 0)]
+    return [row for node in tree(records, sessions) for row in _walk(node, None, 0)]
 
 
 def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
@@ -88,13 +88,13 @@ def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
 
 async def _fleet_of(shell: Shell) -> _Fleet:
     """Read it all. What is only there with a running bot may be missing, which is told on stderr."""
-    summaries: list[Summary] = []
+    records: list[Clarification] = []
     waiting: set[Session] = set()
     over: dict[Session, datetime] = {}
 
     def take(record: Clarification) -> None:
         if record.is_open:
-            summaries.append(summarize(record))
+            records.append(record)
         key, ended = session_of(record), closed_at(record)
         if ended is None:
             waiting.add(key)
@@ -103,7 +103,7 @@ async def _fleet_of(shell: Shell) -> _Fleet:
 
     problems = await each_record(shell.ledger, take, archived=False)
     known = await _sessions(shell)
-    return _Fleet(summaries, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
+    return _Fleet(records, going_on(known, waiting.__contains__, over, shell.clock.now()), problems)
 
 
 async def _sessions(shell: Shell) -> list[SessionFact]:
@@ -164,17 +164,17 @@ def _agent_cells(row: AgentRow, now: datetime) -> list[str | Cell]:
     ]
 
 
-def _ready_items(summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[ReadyItem]:
+def _ready_items(records: Sequence[Clarification], sessions: Sequence[SessionFact]) -> list[ReadyItem]:
     """Those that can go on first, then who waits. Issue 0: not known, since the session has not asked yet."""
-    return list(ready_queue(summaries, [_with_issue(fact, summaries) for fact in sessions]))
+    return list(ready_queue(records, [_with_issue(fact, records) for fact in sessions]))
 
 
-def _with_issue(fact: SessionFact, summaries: Sequence[Summary]) -> SessionFact:
+def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionFact:
     """The issue of a session shows in what it asks."""
     if fact.issue:
         return fact
     key = (fact.producer, fact.session_id)
-    asked = (each.issue for each in summaries if (each.producer, each.session_id) == key)
+    asked = (each.issue_number for each in records if (each.producer, each.session_id) == key)
     return replace(fact, issue=next(asked, 0))
 
 

@@ -28,7 +28,7 @@ from core.agents import StatusFile
 from core.clarification import Clarification, Decider
 from core.clock import Clock, SystemClock
 from core.errors import BadInput, ClarifyError, LedgersAway
-from core.index import Summary, scan, scan_now, summarize
+from core.index import scan, scan_now
 from core.ledger import FileLedger, Ledger
 from core.router import Router
 from core.workflow import ROLE_LIMIT, Scopes, is_role
@@ -242,9 +242,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
             clock := SystemClock() if store is None else store.clock,
             mode=settings.ledger.mode,
         )
-        listeners: list[Callable[[Clarification], None]] = [
-            lambda record: statuses.record_changed(summarize(record))
-        ]
+        listeners: list[Callable[[Clarification], None]] = [statuses.record_changed]
 
         def changed(record: Clarification) -> None:
             for listener in tuple(listeners):
@@ -261,12 +259,12 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
             statuses.close()
 
 
-def _open_ones(ledger: Ledger) -> Callable[[], list[Summary]]:
+def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
     """To be called in a thread."""
     if isinstance(ledger, FileLedger):
-        return lambda: scan_now(ledger).summaries
+        return lambda: scan_now(ledger).records
     loop = asyncio.get_running_loop()
-    return lambda: asyncio.run_coroutine_threadsafe(scan(ledger), loop).result().summaries
+    return lambda: asyncio.run_coroutine_threadsafe(scan(ledger), loop).result().records
 
 
 @asynccontextmanager

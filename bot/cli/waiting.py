@@ -13,7 +13,6 @@ from bot.settings.model import duration
 from core.clarification import Clarification, agent_key
 from core.dispatch import Dispatcher
 from core.errors import AgentError, BadInput
-from core.index import summarize
 
 
 def seconds_of(text: str | None) -> float | None:
@@ -95,11 +94,11 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
 
     def heard(changed: Clarification) -> None:
         if changed.id == record.id:
-            dispatcher.record_changed(summarize(changed))
+            dispatcher.record_changed(changed)
             if (said := failure(changed)) is not None:
                 shell.out.note(f"{said} Escalated to people; still waiting.")
 
-    dispatcher.record_changed(summarize(record))
+    dispatcher.record_changed(record)
     shell.listeners.append(heard)
     try:
         async with _beside(dispatcher.run(), shell.statuses.run()):

@@ -25,11 +25,11 @@ from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree, wa
 from core.clarification import Clarification, parse_id
 from core.clock import Clock
 from core.errors import ClarifyError, NotFound
-from core.index import Index, Summary, is_late, urgency
+from core.index import Index, is_late, urgency, whole
 from core.ledger import Ledger
-from core.records import parse
+from core.records import Outline, parse
 
-_BREATH = 1000  # summaries looked at before others get their turn
+_BREATH = 1000  # records looked at before others get their turn
 _NAME, _LISTED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}
@@ -107,11 +107,11 @@ class Access:
                     return None
         return refused or Refusal("you are not on call here", named)
 
-    def is_held_by(self, user: str, summary: Summary) -> bool:
+    def is_held_by(self, user: str, record: Clarification) -> bool:
         """Whether somebody took it, was handed it, or was paged for it while it is escalated."""
-        if user in {summary.taken_by, summary.handed_to}:
+        if user in {record.claimed_by, record.offered_to}:
             return True
-        return summary.status == "escalated" and user in self._paged(summary.id)
+        return record.status == "escalated" and user in self._paged(record.id)
 
     async def _refusal(self, person: Person, route: RouteSettings) -> Refusal | None:
         refused = await self.control.refusal_on(person, route)
@@ -191,14 +191,14 @@ class Lists:
         Raises:
             StorageUnavailable: the sessions are not known now.
         """
-        summaries = [each for each in self._index if each.is_open]
+        records = [each for each in self._index if each.is_open]
         sessions = await self._sessions()
-        asked = {audience_of(each) for each in summaries}
+        asked = {audience_of(each) for each in records}
         rights = await self._access.rights(person, asked | {Audience(fact.agent_id) for fact in sessions})
-        summaries = [each for each in summaries if audience_of(each) in rights.sees]
+        records = [each for each in records if audience_of(each) in rights.sees]
         sessions = [fact for fact in sessions if Audience(fact.agent_id) in rights.sees]
         # Elsewhere: it takes long where thousands wait.
-        lines = await asyncio.to_thread(board_lines, command, summaries, sessions)
+        lines = await asyncio.to_thread(board_lines, command, records, sessions)
         if not lines:
             return said(_NOTHING[command.kind], live=False)
         heading = "Agents" if command.kind == "agents" else "Ready queue"
@@ -214,35 +214,37 @@ class Lists:
         heading = f"Issue {command.issue}: {len(found)} clarifications, {sum(r.is_open for r in found)} open"
         return await self._page(found, rights, page, heading=heading, query=command.query, notes=odd)
 
-    async def _wanted(self, command: List, person: Person, place: Place) -> tuple[list[Summary], int, Rights]:
+    async def _wanted(
+        self, command: List, person: Person, place: Place
+    ) -> tuple[list[Clarification], int, Rights]:
         """What is to be listed, most urgent first; how many of it wait for the person: those come first, of `mine` those
         before them that the person took.
         """
-        summaries = [each for each in self._index if each.is_open]
-        rights = await self._access.rights(person, {audience_of(each) for each in summaries})
+        records = [each for each in self._index if each.is_open]
+        rights = await self._access.rights(person, {audience_of(each) for each in records})
         audiences = self._access.audiences
         here = {each for each in rights.sees if audiences.route_of(each).channel == place.channel}
         mine: list[tuple[bool, tuple[float, float], int]] = []
         others: list[tuple[bool, tuple[float, float], int]] = []
         now = self._clock.now()
-        for number, each in enumerate(summaries):
+        for number, each in enumerate(records):
             audience, held = audience_of(each), self._access.is_held_by(person.user, each)
             if command.kind == "stale":
                 if is_late(each, now) and (held or audience in rights.sees):
                     mine.append((False, urgency(each), number))
             elif held or (audience in rights.answers and audiences.shows(each)):
-                theirs = command.kind == "mine" and each.taken_by == person.user
+                theirs = command.kind == "mine" and each.claimed_by == person.user
                 mine.append((not theirs, urgency(each), number))
             elif command.kind == "waiting" and audience in here:
                 others.append((False, urgency(each), number))
             if number % _BREATH == _BREATH - 1:
                 await asyncio.sleep(0)
-        found = [summaries[number] for _, _, number in (*sorted(mine), *sorted(others))]
+        found = [records[number] for _, _, number in (*sorted(mine), *sorted(others))]
         return found, len(mine), rights
 
     async def _page(
         self,
-        found: Sequence[Clarification | Summary],
+        found: Sequence[Clarification],
         rights: Rights,
         page: int,
         *,
@@ -257,18 +259,16 @@ class Lists:
         rows = [await self._row(each, rights, links.get(each.id), n) for n, each in enumerate(read)]
         return listing(heading, rows, page=page, total=len(found), query=query, notes=notes)
 
-    async def _read(self, known: Clarification | Summary) -> Clarification | Summary:
-        """The record, or what is known where its ledger cannot be read."""
-        if isinstance(known, Clarification):
-            return known
+    async def _read(self, known: Clarification) -> Clarification:
+        """All of the record, or what is known where its ledger cannot be read."""
         try:
-            return await self._ledger.find(known.id, known.issue)
+            return await whole(known, self._ledger)
         except ClarifyError:
             return known
 
-    async def _row(self, each: Clarification | Summary, rights: Rights, link: str | None, n: int) -> ListRow:
-        if isinstance(each, Summary):
-            return unread(each.id, each.topic)
+    async def _row(self, each: Clarification, rights: Rights, link: str | None, n: int) -> ListRow:
+        if isinstance(each, Outline):
+            return unread(each.id, each.short_topic)
         may = audience_of(each) in rights.answers or self._is_held(each, rights.user)
         taken = each.asked.taken_by
         free = each.status == "escalated" and (taken is None or taken.user != rights.user)
@@ -283,15 +283,17 @@ class Lists:
         )
 
     def _is_held(self, record: Clarification, user: str) -> bool:
-        known = self._index.get(record.id, record.issue_number)
+        known = self._index.get(record.id)
         return known is not None and self._access.is_held_by(user, known)
 
 
-def board_lines(command: Board, summaries: Sequence[Summary], sessions: Sequence[SessionFact]) -> list[str]:
+def board_lines(
+    command: Board, records: Sequence[Clarification], sessions: Sequence[SessionFact]
+) -> list[str]:
     """One line for each agent or session, in mrkdwn of ours (pure)."""
     if command.kind == "agents":
-        return [_of_agent(node, depth) for depth, node in walk(tree(summaries, sessions))]
-    return [_of_session(item) for item in ready_queue(summaries, sessions)]
+        return [_of_agent(node, depth) for depth, node in walk(tree(records, sessions))]
+    return [_of_session(item) for item in ready_queue(records, sessions)]
 
 
 def _of_agent(node: AgentNode, depth: int) -> str:

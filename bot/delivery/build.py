@@ -78,6 +78,7 @@ def build(
         delivery=delivery,
         duplicates=DuplicateCleanup(messages=messages, gateway=base.gateway, lanes=lanes, clock=clock),
         nudges=Nudges(
+            index=index,
             ledger=ledger,
             messages=messages,
             rollups=rollups,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -15,11 +15,14 @@ from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
 from bot.routing import Audiences, Group
 from bot.slackapi import Place
+from core.clarification import Clarification
 from core.clock import Clock
-from core.index import OWN_THREAD, Index, Summary
+from core.index import OWN_THREAD, Index
+from core.records import digest_of
 
 _log = structlog.get_logger("clarify.delivery")
-_STORAGE_RETRY = 0.5
+_STORAGE_RETRY = 0.5  # seconds
+_REPLY = 0.05  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,75 +33,78 @@ class InDoubt:
     asked_at: float
 
 
+@dataclass(kw_only=True, eq=False)
 class Delivery:
     """Decides which messages have to be posted or updated. `restore` once the index is filled, then `run`;
     `record_changed` after each change of a record.
     """
 
-    def __init__(
-        self,
-        *,
-        index: Index,
-        audiences: Audiences,
-        messages: Messages,
-        rollups: Rollups,
-        lanes: Lanes,
-        clock: Clock,
-    ) -> None:
-        self._index = index
-        self._audiences = audiences
-        self._messages = messages
-        self._rollups = rollups
-        self._clock = clock
-        self.lanes = lanes
-        self._changed: asyncio.Queue[Summary | str] = asyncio.Queue()
-        self._known: dict[str, int] = {}  # of what has cards: the round of the latest
+    index: Index
+    audiences: Audiences
+    messages: Messages
+    rollups: Rollups
+    lanes: Lanes
+    clock: Clock
+    _changed: asyncio.Queue[Clarification | str] = field(default_factory=asyncio.Queue, init=False)
+    _known: dict[str, int] = field(default_factory=dict, init=False)  # by id, the round of its latest card
+    _settling: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
 
-    def know(self, summary: Summary) -> None:
+    def know(self, record: Clarification) -> None:
         """A record was written whose messages are another bot's to bring in line, or ours later."""
-        self._index.put(summary)
-        self._rollups.update(summary)
+        self.rollups.update(self.index.put(record))
 
-    def record_changed(self, summary: Summary) -> None:
-        """A record was written: bring its messages in line with it."""
-        self.know(summary)
-        self._changed.put_nowait(summary)
+    def record_changed(self, record: Clarification) -> None:
+        """A record was written: bring its messages in line with it. While its reply is on its way, that waits for up to
+        50 ms: most producers answer sooner, and the card changes once, to say that the answer is delivered.
+        """
+        self.know(record)
+        if (settling := self._settling.pop(record.id, None)) is not None:
+            settling.cancel()
+        if record.asked.reply == "sending" and record.id in self._known:
+            loop = asyncio.get_running_loop()
+            self._settling[record.id] = loop.call_later(_REPLY, self._settle, record)
+        else:
+            self._changed.put_nowait(record)
+
+    def _settle(self, record: Clarification) -> None:
+        del self._settling[record.id]
+        self._changed.put_nowait(record)
 
     def refresh(self, clarification: str) -> None:
         """Update the cards of a clarification again: somebody pressed a control that should be gone."""
         self._changed.put_nowait(clarification)
 
-    def in_doubt(self, summaries: Iterable[Summary]) -> list[InDoubt]:
+    def in_doubt(self, records: Iterable[Clarification]) -> list[InDoubt]:
         """Cards that may already be in Slack, posted before the storage was lost; per agent at most the card limit."""
         found = []
-        for summary in sorted(summaries, key=lambda each: (each.created, each.id)):
-            self._rollups.update(summary)
-            if self._audiences.shows(summary) and self._rollups.claim_card(summary.id):
-                found.append(InDoubt(self._card(summary), summary.asked_last.timestamp()))
+        for record in sorted(records, key=lambda each: (each.created, each.id)):
+            self.rollups.update(record)
+            if self.audiences.shows(record) and self.rollups.claim_card(record.id):
+                found.append(InDoubt(self._card(record), record.asked_last.timestamp()))
         return found
 
     async def restore(self) -> None:
         """On start: find what was decided but not shown yet, from the index and the messages table."""
-        rows = {row.key: row for row in await self._messages.unfinished()}
+        rows = {row.key: row for row in await self.messages.unfinished()}
         for row in rows.values():
             if row.ts is not None:
-                self._messages.inherited.add(row.key)
+                self.messages.inherited.add(row.key)
             elif row.intent_at is not None and row.channel is not None:
-                self._messages.in_flight.begin(row.key, row.channel)
-        for summary in self._index:
-            self._rollups.update(summary)
-            card = rows.pop(_card_key(summary), None)
+                self.messages.in_flight.begin(row.key, row.channel)
+        for record in self.index:
+            self.rollups.update(record)
+            card = rows.pop(_card_key(record), None)
             if card is not None:
-                self._known[summary.id] = summary.round
+                self._known[record.id] = record.round
                 if card.ts is not None or card.intent_at is not None:
-                    self._rollups.note_card(summary)
-            if card is None or card.shown != summary.digest:
-                self._changed.put_nowait(summary)
+                    self.rollups.note_card(record)
+            if card is None or card.shown != digest_of(record):
+                self._changed.put_nowait(record)
             else:
-                self._messages.inherited.discard(card.key)
+                self.messages.inherited.discard(card.key)
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
-                self._rollups.begin(rolled_up(row), row.key)
+                self.rollups.begin(rolled_up(row), row.key)
             self._send(row, row.target)
 
     async def run(self) -> None:
@@ -107,7 +113,7 @@ class Delivery:
             came = [await self._changed.get()]
             while not self._changed.empty():
                 came.append(self._changed.get_nowait())
-            batch = {_card_key(each): each for each in came if isinstance(each, Summary)}
+            batch = {_card_key(each): each for each in came if isinstance(each, Clarification)}
             while True:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
@@ -116,10 +122,10 @@ class Delivery:
                     break
                 except StorageUnavailable as error:
                     _log.warning("delivery delayed", reason=str(error))
-                    await self._clock.sleep(_STORAGE_RETRY)
+                    await self.clock.sleep(_STORAGE_RETRY)
 
     async def _show_again(self, clarification: str) -> None:
-        await self._messages.forget_shown(clarification)
+        await self.messages.forget_shown(clarification)
         await self.show(clarification)
 
     async def show(self, clarification: str) -> None:
@@ -128,25 +134,24 @@ class Delivery:
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        for row in await self._messages.cards_of([clarification]):
+        for row in await self.messages.cards_of([clarification]):
             if row.ts is not None:
                 self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
 
-    async def _enqueue(self, summaries: Iterable[Summary]) -> None:
+    async def _enqueue(self, records: Iterable[Clarification]) -> None:
         """Put each changed clarification's card, and its group's roll-up card, into their lanes."""
-        mine = [summary for summary in summaries if self._concerns(summary)]
+        mine = [record for record in records if self._concerns(record)]
         wanted = (each for each in mine if self._known.get(each.id) != each.round)
-        fresh = [self._card(summary) for summary in wanted if self._audiences.shows(summary)]
+        fresh = [self._card(record) for record in wanted if self.audiences.shows(record)]
         if fresh:
-            self._messages.expect(fresh)
+            self.messages.expect(fresh)
             self._known.update({card.clarification or "": card.round or 0 for card in fresh})
         shown = {
-            summary.id: summary
-            for summary in mine
-            if not (summary.is_open and self._audiences.shows(summary))
-            or self._rollups.claim_card(summary.id)
+            record.id: record
+            for record in mine
+            if not (record.is_open and self.audiences.shows(record)) or self.rollups.claim_card(record.id)
         }
-        for row in await self._messages.cards_of(shown.keys()):
+        for row in await self.messages.cards_of(shown.keys()):
             priority = _priority(shown[row.clarification or ""], row)
             self.lanes.put(
                 row.channel or row.target,
@@ -155,50 +160,50 @@ class Delivery:
                 priority=priority,
                 producer=row.producer or "",
             )
-        for row in await self._messages.nudges_of(each.id for each in mine if each.nudges):
+        for row in await self.messages.nudges_of(each.id for each in mine if each.nudges):
             self._send(row)
-        for group in {self._rollups.group(summary) for summary in mine}:
+        for group in {self.rollups.group(record) for record in mine}:
             await self._roll_up(group)
         for gone in (each.id for each in mine if not each.needs_something):
             self._known.pop(gone, None)
 
-    def _concerns(self, summary: Summary) -> bool:
+    def _concerns(self, record: Clarification) -> bool:
         """Whether people see it, or saw it: what agents settle, or ask further, among themselves may have a card."""
-        return summary.id in self._known or self._audiences.shows(summary)
+        return record.id in self._known or self.audiences.shows(record)
 
     async def _roll_up(self, group: Group) -> None:
         """Give a free card slot to the next held question; show or refresh the roll-up card of the others."""
-        if (summary := self._rollups.next_card(group)) is not None:
-            self._rollups.claim_card(summary.id)
-            self._changed.put_nowait(summary)
-        held, key = self._rollups.held(group), self._rollups.key_of(group)
+        if (record := self.rollups.next_card(group)) is not None:
+            self.rollups.claim_card(record.id)
+            self._changed.put_nowait(record)
+        held, key = self.rollups.held(group), self.rollups.key_of(group)
         if held and key is None:
             key = f"rollup:{group.agent}:{held[0].id}"
-            await self._messages.want(
+            await self.messages.want(
                 [Fresh(key=key, kind="rollup", target=group.channel, body=group._asdict(), wanted="rollup")]
             )
-            self._rollups.begin(group, key)  # stored: what the storage refused is begun again
+            self.rollups.begin(group, key)  # stored: what the storage refused is begun again
         if key is None:
             return
-        row = await self._messages.get(key)
+        row = await self.messages.get(key)
         if row is not None:
             self.lanes.put(row.channel or row.target, key, post=row.ts is None, priority=(CARD, 0.0))
-        for nudge in await self._messages.nudges_for(key):
+        for nudge in await self.messages.nudges_for(key):
             self._send(nudge)
         if not held:
-            self._rollups.end(group)
+            self.rollups.end(group)
 
-    def _card(self, summary: Summary) -> Fresh:
-        producer, session_id = self._audiences.thread(summary)
+    def _card(self, record: Clarification) -> Fresh:
+        producer, session_id = self.audiences.thread(record)
         return Fresh(
-            key=_card_key(summary),
+            key=_card_key(record),
             kind="card",
-            target=self._audiences.route(summary).channel,
-            clarification=summary.id,
-            round=summary.round,
+            target=self.audiences.route(record).channel,
+            clarification=record.id,
+            round=record.round,
             producer=producer,
             session_id=session_id,
-            asker=self._rollups.group(summary).agent if producer == OWN_THREAD else None,
+            asker=self.rollups.group(record).agent if producer == OWN_THREAD else None,
         )
 
     def send(self, target: str, key: str, *, post: bool = True) -> None:
@@ -215,7 +220,7 @@ class Delivery:
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        for row in await self._messages.unfinished():
+        for row in await self.messages.unfinished():
             self._send(row)
 
     async def send_stored(self, key: str) -> None:
@@ -224,7 +229,7 @@ class Delivery:
         Raises:
             StorageUnavailable: it cannot be read now.
         """
-        row = await self._messages.get(key)
+        row = await self.messages.get(key)
         if row is not None:
             self._send(row)
 
@@ -234,7 +239,7 @@ class Delivery:
         Raises:
             StorageUnavailable: it could not be stored.
         """
-        await self._messages.want([fresh])
+        await self.messages.want([fresh])
         await self.send_stored(fresh.key)
 
     async def say(
@@ -247,11 +252,11 @@ class Delivery:
         )
 
 
-def _card_key(summary: Summary) -> str:
-    return f"card:{summary.id}:{summary.round}"
+def _card_key(record: Clarification) -> str:
+    return f"card:{record.id}:{record.round}"
 
 
-def _priority(summary: Summary, row: Row) -> Priority:
-    if summary.is_open and row.round == summary.round:
-        return card_priority(summary.expires_at.timestamp() if summary.expires_at else None)
+def _priority(record: Clarification, row: Row) -> Priority:
+    if record.is_open and row.round == record.round:
+        return card_priority(record.expires_at.timestamp() if record.expires_at else None)
     return (DEAD_CONTROLS, 0.0) if row.ts is not None else (NOTICE, 0.0)

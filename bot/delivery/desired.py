@@ -19,10 +19,10 @@ from bot.routing import Audiences
 from bot.views.lists import rollup
 from bot.views.notices import nudge_over, rollup_nudge_over
 from bot.views.render import Message, Renderer
-from core.clarification import CHANGED, DONE, Clarification, parse_id
+from core.clarification import CHANGED, DONE, Clarification
 from core.clock import Clock
 from core.errors import NotFound
-from core.index import OWN_THREAD, Index
+from core.index import OWN_THREAD, Index, whole
 from core.ledger import Ledger
 from core.records import digest_of
 
@@ -189,7 +189,7 @@ class DesiredState:
         held = self._rollups.held(group)
         if not held and row.ts is None:
             return Skip("nothing to roll up")
-        records = [await self._ledger.find(summary.id, summary.issue) for summary in held[:5]]
+        records = [await whole(each, self._ledger) for each in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
         message = self._renderer.message(rollup(records, len(held), oldest, group.agent))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
@@ -296,9 +296,7 @@ class DesiredState:
         )
 
     async def _record(self, row: Row) -> Clarification:
-        clarification = row.clarification or "CLR-0-000"
-        kept = self._index.record(clarification)
-        return kept or await self._ledger.find(clarification, parse_id(clarification)[0])
+        return await self._index.find(row.clarification or "CLR-0-000", self._ledger)
 
 
 def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:

@@ -23,7 +23,7 @@ from bot.views.render import Message, Renderer
 from core.clarification import Clarification
 from core.clock import Clock, iso
 from core.errors import ClarifyError, LockTimeout
-from core.index import OWN_THREAD, Summary, summarize
+from core.index import OWN_THREAD, Index
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.nudges")
@@ -34,7 +34,6 @@ class _Owed(NamedTuple):
     """What is to be said: the nudge of that number; 0: that the agent never fetched the answer."""
 
     clarification: str
-    issue: int
     round: int
     nudges: int
 
@@ -43,7 +42,6 @@ class _Lost(NamedTuple):
     """`by` took it over from `user` at `at`."""
 
     clarification: str
-    issue: int
     user: str
     by: str
     at: datetime
@@ -57,6 +55,7 @@ class Nudges:
     def __init__(
         self,
         *,
+        index: Index,
         ledger: Ledger,
         messages: Messages,
         rollups: Rollups,
@@ -67,6 +66,7 @@ class Nudges:
         active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
         clock: Clock,
     ) -> None:
+        self._index = index
         self._ledger = ledger
         self._messages = messages
         self._rollups = rollups
@@ -79,7 +79,7 @@ class Nudges:
         self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
         self._known: dict[tuple[type, str], _Owed | _Lost] = {}
 
-    def record_changed(self, seen: Summary) -> None:
+    def record_changed(self, seen: Clarification) -> None:
         """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
         for what, owed in ((_Owed, self._owed(seen)), (_Lost, _lost(seen))):
             if owed is None:
@@ -114,8 +114,8 @@ class Nudges:
         return True
 
     async def _say(self, owed: _Owed) -> None:
-        record = await self._ledger.find(owed.clarification, owed.issue)
-        if self._owed(summarize(record)) != owed:
+        record = await self._index.find(owed.clarification, self._ledger)
+        if self._owed(record) != owed:
             return
         if not owed.nudges:
             key, draft = f"unclaimed:{record.id}:{record.round}", unclaimed_notice(record)
@@ -131,7 +131,7 @@ class Nudges:
 
     async def _tell(self, lost: _Lost) -> None:
         """Privately. Also where somebody else has taken it since: each of them hears who took it from them."""
-        record = await self._ledger.find(lost.clarification, lost.issue)
+        record = await self._index.find(lost.clarification, self._ledger)
         if record.is_open and await self._ledger.is_held(record):
             link = await self._permalinks.link(record.id)
             message = self._renderer.message(taken_over(record, lost.by, link))
@@ -208,22 +208,21 @@ class Nudges:
             wanted="nudge",
         )
 
-    def _owed(self, seen: Summary) -> _Owed | None:
+    def _owed(self, seen: Clarification) -> _Owed | None:
         """Nudged, and nothing has come of it yet; or answered in vain. What people are not shown they are not reminded
         of: whatever is asked instead is asked again.
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
-        owed = _Owed(seen.id, seen.issue, seen.round, seen.nudges if waits else 0)
-        return owed if (waits or seen.reply == "unclaimed") and self._audiences.shows(seen) else None
+        owed = _Owed(seen.id, seen.round, seen.nudges if waits else 0)
+        return owed if (waits or seen.asked.reply == "unclaimed") and self._audiences.shows(seen) else None
 
 
-def _lost(seen: Summary) -> _Lost | None:
+def _lost(seen: Clarification) -> _Lost | None:
     """Who had an open question in hand before whoever has it now."""
-    if not (
-        seen.is_open and inert.is_user(seen.taken_from) and inert.is_user(seen.taken_by) and seen.taken_at
-    ):
+    before, holder = seen.asked.taken_from, seen.asked.taken_by
+    if not (seen.is_open and holder and inert.is_user(before) and inert.is_user(holder.user)):
         return None
-    return _Lost(seen.id, seen.issue, seen.taken_from, seen.taken_by, seen.taken_at)
+    return _Lost(seen.id, before, holder.user, holder.at)
 
 
 def _body(message: Message) -> dict[str, object]:

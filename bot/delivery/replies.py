@@ -20,7 +20,6 @@ from core.clarification import Aaep, Clarification, ReplyState, parse_id
 from core.clock import Clock, ConcurrencyLimit
 from core.errors import ClarifyError, LedgerUnreadable, NotFound
 from core.escalation import NewIncident, Raise
-from core.index import Summary
 from core.ledger import Ledger
 from core.router import Router
 
@@ -98,34 +97,33 @@ class Replies:
             "reply", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng, at_once=math.inf
         )
 
-    def record_changed(
-        self, summary: Summary, written: Clarification | None = None, *, ours: bool = True
-    ) -> None:
-        """Have the reply of a clarification sent, if it is not settled. `written`: the record as it was written just now,
-        by us, or (unless `ours`) by another process.
+    def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
+        """Have the reply of a clarification sent, if it is not settled. The record was written just now by us, or (unless
+        `ours`) by another process.
         """
-        if summary.reply != "sending":
+        if record.asked.reply != "sending":
             return
-        if written is not None and summary.id not in self.outbox:
+        if record.id not in self.outbox:
             # What was answered before we sent replies may have been sent by whoever did then.
-            is_news = ours or (written.asked.answered_at or self._since) > self._since
-            if is_news and (summary.id, written.asked.reply_token) not in self._tried:
-                self._fresh[summary.id] = written, ours
-        self.outbox.put(summary.id)
+            is_news = ours or (record.asked.answered_at or self._since) > self._since
+            if is_news and (record.id, record.asked.reply_token) not in self._tried:
+                self._fresh[record.id] = record, ours
+        self.outbox.put(record.id)
 
-    async def restore(self, summaries: Iterable[Summary]) -> None:
+    async def restore(self, records: Iterable[Clarification]) -> None:
         """On start: send what was on its way. Killed between a refusal and its page, the page is still owed; sent
         before, it is not sent again.
         """
         self._since = self.clock.now()
         self.outbox.start()
-        for summary in summaries:
-            self.record_changed(summary)
-            if summary.reply == "refused":
+        for record in records:
+            if record.asked.reply == "sending":
+                self.outbox.put(record.id)
+            elif record.asked.reply == "refused":
                 try:
-                    await self._page_refused(summary.id)
+                    await self._page_refused(record.id)
                 except ClarifyError as error:
-                    _log.warning("paging without the question's details", id=summary.id, reason=str(error))
+                    _log.warning("paging without the question's details", id=record.id, reason=str(error))
 
     async def _attempt(self, clarification: str) -> Outcome | None:
         """One try of a reply, and its outcome stored; where only that is missing, it alone is done."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bot.delivery.messages import Messages, Row
 from bot.routing import Audiences, Group
 from core.clarification import Clarification
-from core.index import Index, Summary
+from core.index import Index
 
 LIMIT = 20
 
@@ -23,44 +23,44 @@ class Rollups:
         self._index = index
         self._audiences = audiences
         self._group: dict[str, Group] = {}  # of what is open
-        self._open: dict[Group, dict[str, Summary]] = {}
+        self._open: dict[Group, dict[str, Clarification]] = {}
         self._cards: dict[Group, set[str]] = {}
         self._keys: dict[Group, str] = {}
 
-    def group(self, seen: Summary | Clarification) -> Group:
+    def group(self, seen: Clarification) -> Group:
         """The group of questions that share the card slots with this one."""
         return self._audiences.group(seen)
 
-    def update(self, summary: Summary) -> None:
+    def update(self, record: Clarification) -> None:
         """Take in a clarification as it is now."""
-        group = self.group(summary)
-        shown = summary.is_open and self._audiences.shows(summary)
-        before = self._group.pop(summary.id, group)
+        group = self.group(record)
+        shown = record.is_open and self._audiences.shows(record)
+        before = self._group.pop(record.id, group)
         if not shown or before != group:  # another round may be put to others
-            self._leave(before, summary)
+            self._leave(before, record)
         if shown:
-            self._group[summary.id] = group
-            self._open.setdefault(group, {})[summary.id] = summary
+            self._group[record.id] = group
+            self._open.setdefault(group, {})[record.id] = record
 
-    def _leave(self, group: Group, summary: Summary) -> None:
-        self._cards.get(group, set()).discard(summary.id)
+    def _leave(self, group: Group, record: Clarification) -> None:
+        self._cards.get(group, set()).discard(record.id)
         known = self._open.get(group, {})
-        known.pop(summary.id, None)
+        known.pop(record.id, None)
         if not known:
             self._open.pop(group, None)
             self._cards.pop(group, None)
 
-    def note_card(self, summary: Summary) -> None:
+    def note_card(self, record: Clarification) -> None:
         """Count a card that is posted, or may be."""
-        if summary.is_open:
-            self._cards.setdefault(self.group(summary), set()).add(summary.id)
+        if record.is_open:
+            self._cards.setdefault(self.group(record), set()).add(record.id)
 
     def claim_card(self, clarification: str) -> bool:
         """Reserves one of the 20 card slots; False if none is left. What is closed or unknown needs none."""
-        summary = self._index.get(clarification)
-        if summary is None or not summary.is_open:
+        record = self._index.get(clarification)
+        if record is None or not record.is_open:
             return True
-        cards = self._cards.setdefault(self.group(summary), set())
+        cards = self._cards.setdefault(self.group(record), set())
         if clarification not in cards and len(cards) >= LIMIT:
             return False
         cards.add(clarification)
@@ -77,16 +77,16 @@ class Rollups:
         """
         return len(self._open.get(self.group(record), ())) > LIMIT and not self.has_place(record.id)
 
-    def open_in(self, group: Group) -> list[Summary]:
+    def open_in(self, group: Group) -> list[Clarification]:
         """The open questions, the oldest first."""
         return sorted(self._open.get(group, {}).values(), key=lambda s: (s.created, s.id))
 
-    def held(self, group: Group) -> list[Summary]:
+    def held(self, group: Group) -> list[Clarification]:
         """The open questions without a card of their own, the oldest first."""
         cards = self._cards.get(group, set())
         return [s for s in self.open_in(group) if s.id not in cards] if len(cards) >= LIMIT else []
 
-    def next_card(self, group: Group) -> Summary | None:
+    def next_card(self, group: Group) -> Clarification | None:
         """The next question to get a card of its own, if a slot is free."""
         cards = self._cards.get(group, set())
         if len(cards) >= LIMIT:

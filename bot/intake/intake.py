@@ -26,7 +26,7 @@ from core import aaep
 from core.aaep import Event
 from core.agents import SessionFact, going_on
 from core.approvals import bounded
-from core.clarification import HUMAN, Ask, Clarification, agent_key
+from core.clarification import HUMAN, TOPIC_LIMIT, Ask, Clarification, agent_key
 from core.clock import Clock
 from core.errors import (
     BadInput,
@@ -36,7 +36,7 @@ from core.errors import (
     LockTimeout,
     ScopeViolation,
 )
-from core.hub import HIGHEST_ISSUE, TOPIC_LIMIT, check_role, check_text
+from core.hub import HIGHEST_ISSUE, check_role, check_text
 from core.index import Index, Session, session_of
 from core.matching import SessionNews, concerns
 from core.questions import ask_of
@@ -254,7 +254,9 @@ class Intake:
         Its next question can be here before its response to our reply was read.
         """
         mine = self._index.of_session(item.producer, item.event.session_id)
-        await self._replies_settled([each.id for each in mine if each.reply == "sending"], _REPLY_PATIENCE)
+        await self._replies_settled(
+            [each.id for each in mine if each.asked.reply == "sending"], _REPLY_PATIENCE
+        )
 
     async def _session_news(self, item: Item) -> None:
         """What the event means for the other clarifications of its session."""
@@ -262,7 +264,7 @@ class Intake:
         known = self._index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
         # A session can have questions in several ledgers: with several open nobody knows which is void.
-        left = left and len({summary.issue for summary in known if summary.is_open}) == 1
+        left = left and len({summary.issue_number for summary in known if summary.is_open}) == 1
         news = SessionNews(
             producer=item.producer,
             session_id=event.session_id,
@@ -271,7 +273,7 @@ class Intake:
             at=item.received_at if item.live else item.at,
             left_awaiting=event.type == aaep.STATE_CHANGED and left,
         )
-        for issue in {summary.issue for summary in known if concerns(news, summary)}:
+        for issue in {summary.issue_number for summary in known if concerns(news, summary)}:
             await self._router.session_went_on(issue, news)
 
 
@@ -435,7 +437,7 @@ class Sessions:
         for key, fact in list(self._known.items()):
             # The issue shows in what the session asks; until then it has none.
             if not fact.issue and (asked := self._index.of_session(*key)):
-                self._known[key] = replace(fact, issue=asked[0].issue)
+                self._known[key] = replace(fact, issue=asked[0].issue_number)
         waits = self._index.of_session
         return going_on(self._known.values(), lambda key: bool(waits(*key)), self._over, self._clock.now())
 

@@ -26,7 +26,7 @@ from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.errors import ClarifyError, LedgersAway
 from core.files import reason, replacing
-from core.index import Index, Summary
+from core.index import Index
 from core.ledger import FileLedger, Ledger
 from core.ledgerfiles import LedgerFiles
 from core.records import parse
@@ -56,10 +56,10 @@ async def recover(
     try:
         if await _is_empty(store):
             sessions = await asyncio.to_thread(_sessions, ledger)
-            needed = [summary for summary in index if summary.needs_something]
+            needed = [record for record in index if record.needs_something]
             notices = []
             if sessions:
-                count = sum(summary.is_open for summary in needed)
+                count = sum(record.is_open for record in needed)
                 _log.warning(
                     "new storage beside existing ledgers; recovering open questions",
                     storage=str(settings.storage.path),
@@ -155,25 +155,25 @@ def _session(record: Clarification) -> Session | None:
     return Session(asked.producer, asked.session_id, agent, asked.agent_name, record.issue_number)
 
 
-async def trust_earlier_release(inbox: Inbox, router: Router, summaries: Iterable[Summary]) -> None:
+async def trust_earlier_release(inbox: Inbox, router: Router, records: Iterable[Clarification]) -> None:
     """Accepts, once, open questions and unsent answers of earlier releases, which wrote no seals.
 
     Raises:
         StorageUnavailable: that this was done could not be kept.
     """
-    known = list(summaries)
+    known = list(records)
     trusts_answers = not await inbox.marks("answers")
     if not await inbox.marks("questions"):
-        for issue in sorted({summary.issue for summary in known}):
+        for issue in sorted({record.issue_number for record in known}):
             try:
                 await router.trust_questions(issue)
             except ClarifyError as error:
                 _log.warning("cannot seal an earlier release's questions", issue=issue, reason=str(error))
         await inbox.note_marks("questions")
-    for summary in known if trusts_answers else ():
-        if not summary.is_open:
+    for record in known if trusts_answers else ():
+        if not record.is_open:
             try:
-                await router.trust(summary.id)
+                await router.trust(record.id)
             except ClarifyError as error:
-                _log.warning("cannot seal an earlier release's answer", id=summary.id, reason=str(error))
+                _log.warning("cannot seal an earlier release's answer", id=record.id, reason=str(error))
     await inbox.note_marks("answers")

@@ -212,7 +212,6 @@ class PageActions:
                 return Tell(PASSED_ON)
 
     async def _admitted(self, press: PagePress, person: Person) -> tuple[list[Incident], Reaction | None]:
-        """The open incidents of a page that this person may change, or why not."""
         chosen = await self._chosen(press)
         if not chosen:
             return [], Tell(GONE)
@@ -350,7 +349,6 @@ class PageActions:
             _log.warning("page not claimed: %s", error)
 
     async def close(self) -> None:
-        """Let what is being written finish."""
         await asyncio.gather(*self._later, return_exceptions=True)
 
 

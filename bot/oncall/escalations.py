@@ -1,7 +1,7 @@
 """Keeps the incidents in line with the ledgers: opens one for each escalation, and records who took it there.
 
-Ledgers are written by others, too (`/clarify`, the shell, other implementations). Summaries of what was written are
-kept, the newest of each clarification, and worked off in the pager's rounds.
+Ledgers are written by others, too (`/clarify`, the shell, other implementations). Records as they were written are kept,
+the newest of each clarification, and worked off in the pager's rounds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.clarification import Clarification, parse_id
 from core.clock import Clock, iso
 from core.errors import ClarifyError
 from core.escalation import Handed, NewIncident, Taken, is_news
-from core.index import Index, Summary, summarize
+from core.index import Index
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
@@ -34,19 +34,18 @@ class Escalations:
     ledger: Ledger
     index: Index
     clock: Clock
-    _changed: dict[str, Summary] = field(default_factory=dict, init=False)
+    _changed: dict[str, Clarification] = field(default_factory=dict, init=False)
     _gone: set[str] = field(default_factory=set, init=False)
 
-    def record_changed(self, summary: Summary) -> None:
-        """A clarification as it is now."""
-        if summary.status == "escalated" or self.incidents.about(summary.id) or summary.id in self._changed:
-            self._changed[summary.id] = summary
+    def record_changed(self, record: Clarification) -> None:
+        if record.status == "escalated" or self.incidents.about(record.id) or record.id in self._changed:
+            self._changed[record.id] = record
             self.incidents.awake.set()
 
     def restore(self) -> None:
         """On start: everything that is escalated, and everything that was."""
-        for summary in self.index:
-            self.record_changed(summary)
+        for record in self.index:
+            self.record_changed(record)
         for each in self.incidents:
             clarification = each.incident.clarification
             if clarification is not None and clarification not in self._changed:
@@ -62,14 +61,14 @@ class Escalations:
         for clarification in list(islice(self._gone, _AT_A_TIME)):
             await self._find(clarification)
             self._gone.discard(clarification)
-        for clarification, summary in list(islice(self._changed.items(), _AT_A_TIME)):
+        for clarification, record in list(islice(self._changed.items(), _AT_A_TIME)):
             try:
-                await self._follow(summary)
+                await self._follow(record)
             except StorageUnavailable:
                 raise
             except Exception:  # noqa: BLE001 - one odd record must not stop everybody's pages
                 _log.exception("cannot follow a question", id=clarification)
-            if self._changed.get(clarification) is summary:
+            if self._changed.get(clarification) is record:
                 del self._changed[clarification]
         if self._changed or self._gone:  # in the next round: the first pages go out meanwhile
             self.incidents.awake.set()
@@ -84,80 +83,73 @@ class Escalations:
         except ClarifyError as error:
             _log.warning("cannot read a page's question", id=clarification, reason=str(error))
         else:
-            self._changed.setdefault(clarification, summarize(record))
+            self._changed.setdefault(clarification, record)
 
-    async def _follow(self, summary: Summary) -> None:
-        key = key_of(summary)
-        over = [each for each in self.incidents.about(summary.id) if _is_over(each.incident, summary, key)]
+    async def _follow(self, record: Clarification) -> None:
+        key = key_of(record)
+        over = [each for each in self.incidents.about(record.id) if _is_over(each.incident, record, key)]
         await self.incidents.close(over)
         if key is None:
-            self.incidents.touch(each.incident for each in self.incidents.about(summary.id))
+            self.incidents.touch(each.incident for each in self.incidents.about(record.id))
             return
         if self.incidents.open_of(key) is None:
-            await self._begin(key, summary)
+            await self._begin(key, record)
         each = self.incidents.open_of(key)
         if each is None:
             return
         self.incidents.touch([each.incident])
-        await self._follow_holder(summary, each)
+        await self._follow_holder(record, each)
 
-    async def _begin(self, key: str, summary: Summary) -> None:
+    async def _begin(self, key: str, record: Clarification) -> None:
         """Its ledger was gone for a while, so it was closed; now that the ledger is back, somebody has to take it."""
-        new = _incident(key, summary)
+        new = _incident(key, record)
         if await self.incidents.raise_(new) is not None:
             return
         try:
-            record = await self.ledger.find(summary.id, summary.issue)
+            now = await self.ledger.find(record.id, record.issue_number)
         except ClarifyError as error:
-            _log.warning("cannot tell whether a question is escalated", id=summary.id, reason=str(error))
+            _log.warning("cannot tell whether a question is escalated", id=record.id, reason=str(error))
             return
-        if key_of(summarize(record)) == key:
+        if key_of(now) == key:
             await self.incidents.raise_(new, anew=True)
 
-    async def _follow_holder(self, summary: Summary, each: OpenIncident) -> None:
+    async def _follow_holder(self, record: Clarification, each: OpenIncident) -> None:
         """Take in who has the question by its record, if we wrote that."""
-        if summary.taken_by is None and summary.handed_to is None:
-            return
-        try:
-            record = await self.ledger.find(summary.id, summary.issue)
-        except ClarifyError as error:
-            _log.warning("cannot tell who claimed a question", id=summary.id, reason=str(error))
-            return
         held = held_in(record)
         if held is None or not is_news(held, each.history, self.clock.now()):
             return
         if await self.ledger.is_held(record):
             await self.incidents.follow([(each.incident.id, held)])
         else:
-            _log.warning("another program claimed a question for someone; paging continues", id=summary.id)
+            _log.warning("another program claimed a question for someone; paging continues", id=record.id)
 
 
-def _incident(key: str, summary: Summary) -> NewIncident:
+def _incident(key: str, record: Clarification) -> NewIncident:
     return NewIncident(
         key=key,
-        title=f"{summary.id} is escalated",
-        reason=f"Escalated: {summary.escalated_for}" if summary.escalated_for else "Escalated",
-        body=summary.topic,
-        agent_id=summary.agent_id or summary.from_,
-        clarification=summary.id,
-        expires_at=summary.expires_at,
+        title=f"{record.id} is escalated",
+        reason=f"Escalated: {record.asked.escalated_for}" if record.asked.escalated_for else "Escalated",
+        body=record.short_topic,
+        agent_id=record.agent,
+        clarification=record.id,
+        expires_at=record.expires_at,
     )
 
 
-def _is_over(incident: Incident, summary: Summary, key: str | None) -> bool:
+def _is_over(incident: Incident, record: Clarification, key: str | None) -> bool:
     """Whether nobody has to take an incident any more; `key` names the escalation of its clarification."""
     if incident.kind == "undelivered":
-        return summary.reply in {"delivered", "confirmed"}
+        return record.asked.reply in {"delivered", "confirmed"}
     stale = incident.kind == "escalated" and incident.key != key
-    return incident.kind in _WHILE_OPEN and (not summary.is_open or stale)
+    return incident.kind in _WHILE_OPEN and (not record.is_open or stale)
 
 
-def key_of(summary: Summary) -> str | None:
+def key_of(record: Clarification) -> str | None:
     """The name of a clarification's escalation; None: it is not escalated (pure)."""
-    if summary.status != "escalated":
+    if record.status != "escalated":
         return None
-    since = iso(summary.escalated_at) if summary.escalated_at is not None else "foreign"
-    return f"escalated:{summary.id}:{summary.round}:{since}"
+    since = iso(record.asked.escalated_at) if record.asked.escalated_at is not None else "foreign"
+    return f"escalated:{record.id}:{record.round}:{since}"
 
 
 def held_in(record: Clarification) -> Taken | Handed | None:

@@ -128,7 +128,6 @@ class Copies:
         }
 
     async def of(self, policy: str) -> Copy | None:
-        """None: nothing is known of it."""
         try:
             row = await self.store.read_one("select * from feeds where policy = :policy", policy=policy)
         except StorageError as error:
@@ -425,7 +424,6 @@ class Feeds:
         self._copies = Copies(self.settings, self.store)
 
     async def run(self) -> None:
-        """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for policy in filter(lambda each: each.feed is not None, self.settings.on_call):
                 group.create_task(self._keep(policy), name=f"who is on call for {policy.name}")

@@ -7,10 +7,9 @@ happened to it (`core.escalation.Happening`) is written into its log, so that a 
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, cast, get_args
 
 import structlog
@@ -48,6 +47,7 @@ Kind = Literal[
     "failed",
 ]
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
+_SOON = timedelta(seconds=1)
 _NOTED = 16  # entries: more do not come while one is stored
 Group = tuple[str, str | None]
 """A kind and a policy: alike incidents go into one page where they come in numbers."""
@@ -124,13 +124,9 @@ class Incidents:
     _open: dict[int, OpenIncident] = field(default_factory=dict, init=False)
     _by_key: dict[str, int] = field(default_factory=dict, init=False)
     _by_clarification: dict[str, set[int]] = field(default_factory=dict, init=False)
-    _agenda: list[tuple[datetime, int]] = field(
-        default_factory=list, init=False
-    )  # a heap: when to look at which
     _latest: datetime | None = field(default=None, init=False)
 
     async def restore(self) -> None:
-        """On start: take up what is open."""
         rows = await self.store.read("select * from incidents where closed_at is null order by id")
         incidents = [_incident(row) for row in rows]
         histories = await self.histories(each.id for each in incidents)
@@ -281,7 +277,7 @@ class Incidents:
         for incident in incidents:
             self.touched.add(incident)
             if (each := self._open.get(incident)) is not None:
-                self.schedule(each, now)
+                each.due = now
         self.on_change()
         self.awake.set()
 
@@ -347,40 +343,19 @@ class Incidents:
                 _log.error("cannot read an entry in the page log", id=row["id"], reason=str(error))
         return found
 
-    def schedule(self, each: OpenIncident, at: datetime | None) -> None:
-        """Have an incident looked at from `at` on; None: not before something happens."""
-        each.due = at
-        if at is not None and each.incident.id in self._open:
-            heapq.heappush(self._agenda, (at, each.incident.id))
-
     def take_due(self, now: datetime) -> list[OpenIncident]:
-        """Those to look at now, each once; they have to be scheduled anew. All, if the clock was set back since."""
-        if self._latest is not None and now < self._latest:
-            for each in self._open.values():
-                if each.due is not None and each.due > now:
-                    self.schedule(each, now)
-        self._latest = now
-        found: list[OpenIncident] = []
-        while (head := self._head()) is not None and head[0] <= now:
-            heapq.heappop(self._agenda)
-            each = self._open[head[1]]
-            each.due = None
-            found.append(each)
+        """Those to look at now, the earliest first; all, if the clock was set back since. Unless they are scheduled anew, they
+        are due again in a second.
+        """
+        is_set_back, self._latest = self._latest is not None and now < self._latest, now
+        due = [(each.due, each) for each in self if each.due is not None and (is_set_back or each.due <= now)]
+        found = [each for _, each in sorted(due, key=lambda one: one[0])]
+        for each in found:
+            each.due = now + _SOON
         return found
 
     def next_due(self) -> datetime | None:
-        head = self._head()
-        return head[0] if head is not None else None
-
-    def _head(self) -> tuple[datetime, int] | None:
-        """The earliest entry that still counts."""
-        while self._agenda:
-            at, incident_id = self._agenda[0]
-            each = self._open.get(incident_id)
-            if each is not None and each.due == at:
-                return self._agenda[0]
-            heapq.heappop(self._agenda)
-        return None
+        return min((each.due for each in self._open.values() if each.due is not None), default=None)
 
     def _keep_open(self, each: OpenIncident) -> None:
         incident = each.incident
@@ -388,7 +363,7 @@ class Incidents:
         self._by_key[incident.key] = incident.id
         if incident.clarification is not None:
             self._by_clarification.setdefault(incident.clarification, set()).add(incident.id)
-        self.schedule(each, self.clock.now())
+        each.due = self.clock.now()
         self.awake.set()
 
     def _drop(self, incident_id: int) -> None:
@@ -427,13 +402,11 @@ def append(tx: Tx, incident: int, happening: Happening, page: int | None = None)
 
 
 def _close(tx: Tx, incident: int, at: datetime) -> bool:
-    """Whether it was open until now."""
     sql = "update incidents set closed_at = :at where id = :id and closed_at is null"
     return tx.run(sql, at=at.timestamp(), id=incident) > 0
 
 
 def moment(seconds: float) -> datetime:
-    """A stored time."""
     return datetime.fromtimestamp(seconds, UTC)
 
 

@@ -263,7 +263,6 @@ class Heartbeat:
     _trouble: str | None = field(default=None, init=False)
 
     async def run(self) -> None:
-        """Until cancelled."""
         async with HttpClient(None) as http:
             while True:
                 if await self.is_well():

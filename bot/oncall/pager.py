@@ -137,12 +137,11 @@ class Pager:
                     # It goes out now: the next repeat counts from here, not from before the restart. Of one that was
                     # given up it does not: no step would take the place of that again.
                     each.history.append(Paged(now, sending.step))
-                    self.incidents.schedule(each, now)
+                    each.due = now
             self._go(sending)
         self.escalations.restore()
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         try:
             while True:
                 self.incidents.awake.clear()
@@ -191,31 +190,25 @@ class Pager:
         Raises:
             StorageUnavailable: not all of it was sent; the rest is due again in a second.
         """
-        looked_at = self.incidents.take_due(self.clock.now())
-        unscheduled = {each.incident.id: each for each in looked_at}
         any_sent = False
-        try:
-            groups: dict[Group, list[_Due]] = {}
-            for each in looked_at:
-                want = self._ask(each)
-                if want is None or not want.send:
-                    self._schedule(each, want)
-                    del unscheduled[each.incident.id]
-                else:
-                    groups.setdefault(each.incident.group, []).append(_Due(each, want))
-            for group, members in groups.items():
-                ready = self._through_the_window(group, members, unscheduled)
-                calm = any(not due.is_urgent for due in ready)
-                sent = [await self._send(batch, step, holder) for step, holder, batch in _batches(ready)]
-                any_sent |= any(sent)
-                if calm and any(sent):
-                    self._windows.passed(group, (due.each.incident.id for due in ready), self.clock.now())
-                for due in ready:
+        groups: dict[Group, list[_Due]] = {}
+        for each in self.incidents.take_due(self.clock.now()):
+            want = self._ask(each)
+            if want is None or not want.send:
+                each.due = self._asked_again(want)
+            else:
+                groups.setdefault(each.incident.group, []).append(_Due(each, want))
+        for group, members in groups.items():
+            ready = self._through_the_window(group, members)
+            before = {due.each.incident.id: due.each.due for due in ready}
+            calm = any(not due.is_urgent for due in ready)
+            sent = [await self._send(batch, step, holder) for step, holder, batch in _batches(ready)]
+            any_sent |= any(sent)
+            if calm and any(sent):
+                self._windows.passed(group, (due.each.incident.id for due in ready), self.clock.now())
+            for due in ready:
+                if due.each.due == before[due.each.incident.id]:  # neither set apart nor changed meanwhile
                     self._reschedule(due.each)
-                    unscheduled.pop(due.each.incident.id, None)
-        finally:
-            for each in unscheduled.values():
-                self.incidents.schedule(each, self.clock.now() + _SOON)
         return any_sent
 
     def _ask(self, each: OpenIncident) -> Wanted | None:
@@ -226,22 +219,18 @@ class Pager:
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
 
-    def _schedule(self, each: OpenIncident, want: Wanted | None) -> None:
-        self.incidents.schedule(each, self.clock.now() + _POSTPONED if want is None else want.next_at)
+    def _asked_again(self, want: Wanted | None) -> datetime | None:
+        return self.clock.now() + _POSTPONED if want is None else want.next_at
 
     def _reschedule(self, each: OpenIncident) -> None:
         """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
-        if each.due is not None:
-            return  # set apart, or something happened to it meanwhile
         want, now = self._ask(each), self.clock.now()
         if want is None or not want.send:
-            self._schedule(each, want)
+            each.due = self._asked_again(want)
         else:
-            self.incidents.schedule(each, now if isinstance(each.history[-1], Failed) else now + _SOON)
+            each.due = now if isinstance(each.history[-1], Failed) else now + _SOON
 
-    def _through_the_window(
-        self, group: Group, members: Sequence[_Due], unscheduled: dict[int, OpenIncident]
-    ) -> list[_Due]:
+    def _through_the_window(self, group: Group, members: Sequence[_Due]) -> list[_Due]:
         """Those that may go now; the others are due again when the window opens."""
         now = self.clock.now()
         ends = min(
@@ -253,8 +242,7 @@ class Pager:
             if due.is_urgent or opens <= now:
                 ready.append(due)
             else:
-                self.incidents.schedule(due.each, opens)
-                del unscheduled[due.each.incident.id]
+                due.each.due = opens
         return ready
 
     async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
@@ -278,8 +266,11 @@ class Pager:
     async def _send_or_split(
         self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
     ) -> bool:
+        """Send one page about `members`, or one about each where that fails; durable when this returns."""
+        first, ids = members[0].incident, tuple(each.incident.id for each in members)
         try:
-            await self._send_page(members, step, to, shortfall)
+            batch = Batch(first.group, step, ids, merged(to), *shortfall)
+            sendings = await self.pages.send(batch)
         except StorageUnavailable:
             raise
         except Exception:  # noqa: BLE001 - as above
@@ -287,19 +278,6 @@ class Pager:
                 return any([await self._send_or_split([each], step, to, shortfall) for each in members])
             self._postpone(members[0])
             return False
-        return True
-
-    def _postpone(self, each: OpenIncident) -> None:
-        _log.exception("cannot page for an incident", incident=each.incident.id)
-        self.incidents.schedule(each, self.clock.now() + _POSTPONED)
-
-    async def _send_page(
-        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
-    ) -> None:
-        """Send one page about `members`; durable when this returns."""
-        first, ids = members[0].incident, tuple(each.incident.id for each in members)
-        batch = Batch(first.group, step, ids, merged(to), *shortfall)
-        sendings = await self.pages.send(batch)
         _log.warning(
             "paging",
             kind=first.kind,
@@ -310,6 +288,11 @@ class Pager:
         )
         for sending in sendings:
             self._go(sending)
+        return True
+
+    def _postpone(self, each: OpenIncident) -> None:
+        _log.exception("cannot page for an incident", incident=each.incident.id)
+        each.due = self.clock.now() + _POSTPONED
 
     def _go(self, sending: Sending) -> None:
         """Put a sending that is written down on its way."""

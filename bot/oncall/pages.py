@@ -7,7 +7,6 @@ with its next step at once.
 
 from __future__ import annotations
 
-import heapq
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -121,11 +120,9 @@ class Pages:
     landed: set[str] = field(
         default_factory=set, init=False
     )  # messages that are there now: they cover older ones
-    _watched: dict[str, Sending] = field(default_factory=dict, init=False)
-    _watches: list[tuple[datetime, str]] = field(
-        default_factory=list, init=False
-    )  # a heap: when to look whether a message is there
-    _shortened: set[str] = field(default_factory=set, init=False)
+    _watched: dict[str, tuple[datetime, Sending]] = field(
+        default_factory=dict, init=False
+    )  # until when a message has to be there
 
     async def restore(self) -> list[Sending]:
         """On start, after the incidents: load who was paged, and return the sendings that are still to be made."""
@@ -196,29 +193,24 @@ class Pages:
         for incident in sending.incidents:
             if (each := self.incidents.open(incident)) is not None:
                 each.paged |= sending.destination.users
-        self._watched[sending.message] = sending
-        heapq.heappush(self._watches, (self.clock.now() + _DEADLINE, sending.message))
+        self._watched[sending.message] = self.clock.now() + _DEADLINE, sending
 
     def next_look(self) -> datetime | None:
         """When to look whether messages are there; None: none is waited for."""
-        while self._watches and self._watches[0][1] not in self._watched:
-            heapq.heappop(self._watches)
-        return self._watches[0][0] if self._watches else None
+        return min((at for at, _ in self._watched.values()), default=None)
 
     async def look(self) -> None:
         """Go on without the messages that are not there in time. Set back, the clock gives none of them longer."""
         now = self.clock.now()
-        if self._watches and max(self._watches)[0] > now + _DEADLINE:
-            self._watches = sorted((min(at, now + _DEADLINE), key) for at, key in self._watches)
-        while (at := self.next_look()) is not None and at <= now:
-            key = self._watches[0][1]
-            sending = self._watched[key]  # it may end by itself while this looks
+        for key, (at, sending) in list(self._watched.items()):
+            if at > now:
+                self._watched[key] = min(at, now + _DEADLINE), sending
+                continue
             if await self.is_posted(key):
                 await self.settle(sending, "sent")
             else:
                 await self.settle(sending, "late", "not there in time")
-            heapq.heappop(self._watches)
-            self._unwatch(key)
+            self._watched.pop(key, None)  # it may have ended meanwhile
 
     async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
         """Record the outcome of a message: a page's, or one that pages link to."""
@@ -353,23 +345,6 @@ class Pages:
         row = await self.store.read_one("select ts from messages where key = :key", key=key)
         return row is not None and row["ts"] is not None
 
-    async def is_message_of(self, key: str, page: int) -> bool:
-        """Whether a message is one of a page's."""
-        found = await self.store.read_one(
-            "select 1 from page_sendings where message = :key and page = :page", key=key, page=page
-        )
-        return found is not None
-
-    async def is_message_about(self, key: str, clarification: str) -> bool:
-        """Whether a message is of a page about a clarification."""
-        found = await self.store.read_one(
-            """select 1 from page_sendings s join page_items p on p.page = s.page
-               join incidents i on i.id = p.incident where s.message = :key and i.clarification = :clarification""",
-            key=key,
-            clarification=clarification,
-        )
-        return found is not None
-
     async def clarifications_of(self, key: str) -> tuple[str, ...]:
         """The clarifications of the page that has this message."""
         rows = await self.store.read(
@@ -412,9 +387,9 @@ class Pages:
 
     def _shorten_deadline(self, key: str) -> None:
         """The first try failed: shorten its deadline to 2 s."""
-        if key in self._watched and key not in self._shortened:
-            self._shortened.add(key)
-            heapq.heappush(self._watches, (self.clock.now() + _AFTER_FAILURE, key))
+        if key in self._watched:
+            at, sending = self._watched[key]
+            self._watched[key] = min(at, self.clock.now() + _AFTER_FAILURE), sending
             self.incidents.awake.set()
 
     async def _ended(self, key: str, state: SendingState, note: str | None) -> None:
@@ -422,14 +397,10 @@ class Pages:
         if sending is None:
             return
         await self.settle(sending, state, note)
-        self._unwatch(key)
+        self._watched.pop(key, None)
         if state == "sent":
             self.landed.add(key)
             self.incidents.awake.set()
-
-    def _unwatch(self, key: str) -> None:
-        self._watched.pop(key, None)
-        self._shortened.discard(key)
 
     async def _owed(self) -> list[Sending]:
         """The sendings whose outcome is not known, the earliest first."""

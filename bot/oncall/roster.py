@@ -26,6 +26,7 @@ from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
+from core.clarification import Clarification
 from core.clock import Clock
 from core.escalation import (
     Happening,
@@ -40,7 +41,6 @@ from core.escalation import (
     wanted,
 )
 from core.hours import Hours
-from core.index import Summary
 
 _log = structlog.get_logger("clarify.oncall")
 _PATIENCE = 3.0  # seconds: a page must not wait for a directory
@@ -312,7 +312,7 @@ class Policies:
 
     settings: Settings
     roster: Roster
-    known: Callable[[str], Summary | None]
+    known: Callable[[str], Clarification | None]
     clock: Clock
     _audiences: Audiences = field(init=False)
     _policies: Mapping[str, Policy] = field(init=False)
@@ -407,7 +407,7 @@ class Policies:
         held = _direct(people) if holder is not None else []
         return [*held, *([] if place is None else [Destination("slack", place, None, people)])]
 
-    def _route(self, incident: Incident, about: Summary | None) -> RouteSettings | None:
+    def _route(self, incident: Incident, about: Clarification | None) -> RouteSettings | None:
         """Where the question is shown; without an agent (an unreadable ledger, the bot's own trouble) the default one."""
         try:
             if about is not None:
@@ -416,7 +416,7 @@ class Policies:
         except LookupError:
             return None
 
-    def _about(self, incident: Incident) -> Summary | None:
+    def _about(self, incident: Incident) -> Clarification | None:
         return None if incident.clarification is None else self.known(incident.clarification)
 
 

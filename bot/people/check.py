@@ -312,7 +312,6 @@ def _person(subject: str, profile: Profile) -> CheckResult:
 
 
 def _refused(subject: str, error: SlackError, name: str = "") -> CheckResult:
-    """Word an error of Slack about `name`."""
     code = "ratelimited" if isinstance(error, SlackBusyError) else getattr(error, "code", None)
     if code is None:
         text = f"Slack cannot be reached: {str(error).partition(': ')[2]}"

@@ -39,7 +39,6 @@ def check_redactions(settings: Settings) -> Iterator[CheckResult]:
 
 
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Check each producer."""
     for producer in settings.producers:
         if producer.url is None:
             yield _pushing(producer, settings)

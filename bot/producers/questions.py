@@ -393,7 +393,7 @@ class Questions:
         """Whether a question may have a status, as far as is known without its ledger; another bot that leads knows more."""
         if status is None or row["clarification"] is None or not self._store.leads:
             return True
-        known = self._index.get(row["clarification"], row["issue"])
+        known = self._index.get(row["clarification"])
         return (known is not None and known.is_open) == (status == "waiting")
 
     async def _records(self, rows: Sequence[Row]) -> list[Clarification]:

@@ -16,9 +16,10 @@ from bot.oncall import incidents, pages, roster
 from bot.producers import inbox, push, questions
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
+from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LedgersAway
-from core.index import Summary, session_of
+from core.index import session_of
 from core.ledger import Ledger
 from core.records import Subject, is_over
 
@@ -51,7 +52,7 @@ class Upkeep:
 
     ledger: Ledger
     store: Store
-    index: Iterable[Summary]
+    index: Iterable[Clarification]
     clock: Clock
     archive_after: timedelta
     keep: timedelta | None
@@ -76,7 +77,7 @@ class Upkeep:
         except LedgersAway as error:
             _log.warning("cannot archive ledgers", reason=str(error))
             return
-        waiting = {each.issue for each in self.index if each.is_open}
+        waiting = {each.issue_number for each in self.index if each.is_open}
         for issue in there:
             if issue in waiting:
                 continue  # without reading it

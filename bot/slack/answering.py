@@ -46,7 +46,7 @@ from core.approvals import check_seen
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
-from core.index import Index, Summary, urgency
+from core.index import Index, urgency, whole
 from core.ledger import Ledger
 from core.router import Router
 
@@ -167,7 +167,7 @@ class Answering:
         seen = self.index.get(clarification_id) or await self.find(clarification_id)
         if (refused := await self.refusal(seen, person, place)) is not None:
             return refused
-        needed = seen.needed if isinstance(seen, Summary) else seen.asked.needed
+        needed = seen.asked.needed
         decider = await self.access.decider(person, several=needed > 1)
         record = await self.router.answer(clarification_id, read, decider, at, round, version=version)
         return Recorded(record)
@@ -204,7 +204,7 @@ class Answering:
         asked = self.renderer.message(which_question(list(waiting[:MOST_ASKED_ABOUT]), text_id))
         return Tell(asked.text, blocks=asked.blocks), text_id
 
-    async def refusal(self, seen: Summary | Clarification, person: Person, place: Place) -> Tell | None:
+    async def refusal(self, seen: Clarification, person: Person, place: Place) -> Tell | None:
         """Words for a person who may not answer; None if they may.
 
         Raises:
@@ -318,7 +318,7 @@ class Answering:
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
         page = nearest(press.number(), pages_of(len(mine), ROLLUP_PAGE))
         turned_to = mine[(page - 1) * ROLLUP_PAGE : page * ROLLUP_PAGE]
-        records = [await self.ledger.find(each.id, each.issue) for each in turned_to]
+        records = [await whole(each, self.ledger) for each in turned_to]
         return self.renderer.view(rollup_modal(records, page, len(mine)))
 
     async def find(self, clarification_id: str) -> Clarification:

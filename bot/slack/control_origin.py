@@ -116,7 +116,8 @@ class OriginCheck:
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):
             if row.kind != "handoff":
-                return await self.pages.is_message_of(row.key, press.page)
+                sending = await self.pages.sending_of(row.key)
+                return sending is not None and sending.page == press.page
             handed = await self.incidents.get(press.incident)
             return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
         return isinstance(press, Press) and await self._asks(row, press)
@@ -128,4 +129,4 @@ class OriginCheck:
         if row.kind == "rollup":
             listed = press.verb in {"answer", "list"}
             return listed and self.group_of(press.clarification) in {None, rolled_up(row)}
-        return row.kind == "page" and await self.pages.is_message_about(row.key, press.clarification)
+        return row.kind == "page" and press.clarification in await self.pages.clarifications_of(row.key)

@@ -119,7 +119,7 @@ class Threads:
         # Where its ledger is full a session goes on in another one: what waits in earlier ones is asked in it, too.
         waits = self.index.of_session(thread.producer, thread.session_id)
         found = []
-        for issue in sorted({thread.issue} | {each.issue for each in waits}):
+        for issue in sorted({thread.issue} | {each.issue_number for each in waits}):
             items = await self.ledger.read(issue)
             found += [record for item in items if (record := parse(item)) is not None]
         return [record for record in found if self.audiences.is_asked_in(thread, record)]

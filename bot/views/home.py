@@ -29,8 +29,7 @@ from bot.views.blockkit import (
 from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
 from bot.views.wording import ID_LIMIT, NAME_LIMIT, name_of, until_words
 from core.agents import AgentStatus, ReadyItem
-from core.clarification import HUMAN
-from core.index import Summary
+from core.clarification import HUMAN, Clarification
 
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
@@ -129,8 +128,8 @@ class Chosen:
     """
 
     user: str
-    inbox: Page[Summary]
-    taken: Page[Summary]
+    inbox: Page[Clarification]
+    taken: Page[Clarification]
     agents: Page[AgentLine]
     ready: Page[ReadyItem]
     duty: Page[DutyLine]
@@ -139,7 +138,7 @@ class Chosen:
     stranger: bool = False
 
     @property
-    def questions(self) -> tuple[Summary, ...]:
+    def questions(self) -> tuple[Clarification, ...]:
         """The questions that are shown, each once."""
         return tuple({each.id: each for each in (*self.inbox.items, *self.taken.items)}.values())
 
@@ -176,16 +175,18 @@ def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterato
     yield Actions(turns)
 
 
-def _questions(section: HomeSection, page: Page[Summary], user: str, words: Mapping[str, str]) -> list[Part]:
+def _questions(
+    section: HomeSection, page: Page[Clarification], user: str, words: Mapping[str, str]
+) -> list[Part]:
     first = 100 * SECTIONS.index(section)
     return [
         part
         for n, each in enumerate(page.items, first)
-        for part in _question(each, n, user, words.get(each.id) or each.topic)
+        for part in _question(each, n, user, words.get(each.id) or each.short_topic)
     ]
 
 
-def _question(question: Summary, n: int, user: str, asked: str) -> tuple[Part, Part]:
+def _question(question: Clarification, n: int, user: str, asked: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
     state = _state(question, user)
     facts = (
@@ -198,19 +199,21 @@ def _question(question: Summary, n: int, user: str, asked: str) -> tuple[Part, P
     return Section(Words(inert.named(asked, _QUESTION)), fields=facts), Actions(buttons)
 
 
-def _press(verb: HomeVerb, question: Summary, label: str, n: int) -> Button:
+def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:
     press = HomePress(verb, question.id, question.round)
     return button(press, label, f"{label.rstrip('…')} {_id(question.id)}", n=n)
 
 
-def _state(question: Summary, user: str) -> str:
+def _state(question: Clarification, user: str) -> str:
     """Who has it, where somebody has; the bot's own words."""
     escalated = "Escalated" if question.status == "escalated" else ""
     holder = ""
-    if question.taken_by is not None:
-        holder = "Claimed by you" if question.taken_by == user else f"Claimed by {_who(question.taken_by)}"
-    elif question.handed_to is not None:
-        holder = "Handed to you" if question.handed_to == user else f"Handed to {_who(question.handed_to)}"
+    if question.claimed_by is not None:
+        holder = (
+            "Claimed by you" if question.claimed_by == user else f"Claimed by {_who(question.claimed_by)}"
+        )
+    elif question.offered_to is not None:
+        holder = "Handed to you" if question.offered_to == user else f"Handed to {_who(question.offered_to)}"
     return " · ".join(filter(None, (escalated, holder)))
 
 

@@ -18,9 +18,9 @@ from bot.views.records import record_json
 from bot.web.callers import BEARER, Callers
 from bot.web.guard import hung_up, problem, stopping_of
 from core.aaep import whole_characters
-from core.clarification import DONE, HUMAN, Clarification, Status, agent_key, answer_of, parse_id
+from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
-from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, TOPIC_LIMIT, Hub
+from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
 from core.hub import Request as NewRequest
 from core.ledger import Ledger
 from core.records import Raw, digest_of, parse

@@ -43,9 +43,8 @@ from bot.telemetry import Distribution, Telemetry
 from bot.views import inert
 from bot.web.callers import Callers
 from core.aaep import Kind
-from core.clarification import Status
+from core.clarification import Clarification, Status
 from core.clock import Clock
-from core.index import Summary
 
 _log = structlog.get_logger("clarify.http")
 _LONGEST = 200  # characters of why something is wrong
@@ -152,7 +151,7 @@ class Sources:
     """
 
     telemetry: Telemetry
-    index: Iterable[Summary]
+    index: Iterable[Clarification]
     audiences: Audiences
     clock: Clock
     leads: Callable[[], bool]

@@ -32,8 +32,9 @@ from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.views.blockkit import Draft
 from bot.views.render import Message, Renderer
+from core.clarification import Clarification
 from core.clock import Clock
-from core.index import Summary, scan
+from core.index import scan
 from tests.acceptance.week_parties import Calendars, Directory, Gate, Outer, Pagers, SlackGateway, Web
 from tests.kit.databases import sqlite_of
 from tests.kit.simulated import InlineConnection, SimulatedLoop
@@ -107,7 +108,7 @@ def replace_parties(patch: pytest.MonkeyPatch, outer: Outer, current: Current, f
         life().effect()
 
     patch.setattr(bot.storage.sqlite, "_commit", committed)
-    patch.setattr("core.ledger.os.fsync", lambda _: None)  # a life that ends leaves the machine running
+    patch.setattr("os.fsync", lambda _: None)  # a life that ends leaves the machine running
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
         processors=[partial(_keep_faults, current.faults)],
@@ -150,14 +151,14 @@ class Life:
         self._replace = ledger._replace
         ledger._replace = self._replaced  # type: ignore[method-assign]  # the week looks on
         found = await scan(bot.base.ledger)
-        for summary in found.summaries:
+        for summary in found.records:
             bot.base.index.put(summary)
             bot.monitoring.record_changed(summary)
         self.commands = bot.slack.commands.commands
         self.parts: list[asyncio.Task[None]] = []
-        await self.do(self._begin(found.summaries))
+        await self.do(self._begin(found.records))
 
-    async def _begin(self, summaries: list[Summary]) -> None:
+    async def _begin(self, summaries: list[Clarification]) -> None:
         bot = self.bot
         await bot.shown.delivery.restore()
         await bot.told.replies.restore(bot.base.index)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from bot.logs import configure_logging
 from bot.monitoring import Monitoring
 from core.clarification import Clarification
-from core.index import Index, Summary, scan_now, summarize
+from core.index import Index, scan_now
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.router import Router
@@ -57,12 +57,12 @@ class World:
         began = time.perf_counter()
         found = scan_now(self.ledger, FIRST + issues)
         self.scanned = time.perf_counter() - began
-        if len(found.summaries) != pending:
-            raise RuntimeError(f"{len(found.summaries)} clarifications need something, expected {pending}")
-        for summary in found.summaries:
+        if len(found.records) != pending:
+            raise RuntimeError(f"{len(found.records)} clarifications need something, expected {pending}")
+        for summary in found.records:
             self._note(summary)
 
-    async def trigger(self, summary: Summary) -> None:
+    async def trigger(self, summary: Clarification) -> None:
         """One clarification was changed, and whatever the monitor makes of it is done."""
         self._note(summary)
         self.monitoring.trigger()
@@ -81,9 +81,9 @@ class World:
         return sum(summary.nudges for summary in self.index)
 
     def _changed(self, record: Clarification) -> None:
-        self._note(summarize(record))
+        self._note(record)
 
-    def _note(self, summary: Summary) -> None:
+    def _note(self, summary: Clarification) -> None:
         self.index.put(summary)
         self.monitoring.record_changed(summary)
 

@@ -6,7 +6,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from core import aaep
-from core.clarification import Answer, Ask, Clarification, Decider, answered, opened, reply_settled, resolved
+from core.clarification import (
+    Aaep,
+    Answer,
+    Ask,
+    Clarification,
+    Decider,
+    Entry,
+    Holder,
+    answered,
+    opened,
+    reply_settled,
+    resolved,
+)
 from core.matching import SessionNews
 
 NOW = datetime(2026, 5, 24, 14, 22, tzinfo=UTC)
@@ -86,6 +98,28 @@ def ask(**more: Any) -> Ask:
 def record(issue: int = 42, seq: int = 1, **more: Any) -> Clarification:
     """A pending clarification; `more` replaces fields of its question."""
     return opened(issue, seq, ask(**more), NOW, SLA)
+
+
+def changed(record: Clarification, **more: Any) -> Clarification:
+    """The record with other fields, its own or those of what it asks. `asked_last`: when the latest question was asked;
+    `taken_by`, `handed_to`: a user id.
+    """
+    if (at := more.pop("asked_last", None)) is not None:
+        question = Entry(
+            round=more.get("round", record.round),
+            from_="x",
+            type="question",
+            body=record.question,
+            timestamp=at,
+        )
+        more["thread"] = (*record.thread[:-1], question)
+    for name in {"taken_by", "handed_to"} & more.keys():
+        more[name] = more[name] and Holder(user=more[name], at=NOW)
+    own = {name: each for name, each in more.items() if name in Clarification.model_fields}
+    asked = {name: each for name, each in more.items() if name not in own}
+    if unknown := asked.keys() - Aaep.model_fields.keys():
+        raise TypeError(f"no field of a record: {sorted(unknown)}")
+    return record.model_copy(update=own | {"aaep": record.asked.model_copy(update=asked)})
 
 
 def closed(seq: int = 1, **more: Any) -> Clarification:

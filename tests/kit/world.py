@@ -32,8 +32,7 @@ from bot.workspace.controls import find
 from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, FALLBACK, ONCALL
 from bot.workspace.state import Ephemeral, Message, View
 from core.clock import Clock, SystemClock
-from core.index import summarize
-from core.records import parse
+from core.records import digest_of, parse
 from core.router import Router
 from tests.kit.databases import change_ledger_row, ledger_row, rows_of_ledgers
 from tests.kit.files import replace_text
@@ -297,8 +296,8 @@ class World:
             for record in filter(None, map(parse, self.ledger(issue)["clarifications"])):
                 if bot.base.ledger.seals.is_tampered(record):
                     continue  # nothing follows from it
-                kept, known = summarize(record), bot.base.index.get(record.id, issue)
-                if kept.digest != known.digest if known is not None else kept.needs_something:
+                kept, known = record, bot.base.index.get(record.id)
+                if digest_of(kept) != digest_of(known) if known is not None else kept.needs_something:
                     return False
         return True
 

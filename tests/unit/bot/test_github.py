@@ -28,7 +28,6 @@ from core.clarification import (
     opened,
     resolved,
 )
-from core.index import summarize
 from core.ledger import FileLedger
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
@@ -94,7 +93,7 @@ class World:
     async def put(self, record: Clarification) -> Clarification:
         """Written to the ledger, and noted."""
         await self.ledger.transact(record.issue_number, lambda book: book.put(record))
-        self.sync.record_changed(summarize(record))
+        self.sync.record_changed(record)
         return record
 
     async def ask(
@@ -542,7 +541,7 @@ async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, statu
         record = await world.ask()
         await until(lambda: world.github.count("POST", "42/comments") == 1)
         await world.quiet()
-        world.sync.record_changed(summarize(record))
+        world.sync.record_changed(record)
         await world.quiet()
         assert world.github.count("POST", "42/comments") == 1
         await world.answer(record)

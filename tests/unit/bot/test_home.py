@@ -43,13 +43,14 @@ from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.index import Summary, summarize
+from core.index import kept
 from core.ledger import FileLedger
+from core.records import outline
 from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
 from tests.kit.clocks import START, ManualClock
-from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
+from tests.unit.bot.records import ADE, BEA, asked, ready, words
 
 
 async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -156,7 +157,7 @@ class World:
 
     def __init__(self, viewers: Viewers) -> None:
         self.clock = Drifting()
-        self.open: list[Summary] = []
+        self.open: list[Clarification] = []
         self.roster = OneShift()
         self.paged: dict[str, frozenset[str]] = {}
         self.access = Everybody()
@@ -188,7 +189,7 @@ class World:
 
     def change(self) -> None:
         """One more question is open."""
-        self.open.append(summary(len(self.open) + 1))
+        self.open.append(asked(len(self.open) + 1))
         self.home.touch()
 
     async def _sessions(self) -> Sequence[SessionFact]:
@@ -250,7 +251,7 @@ async def test_home_takes_snapshots_seldom_where_they_take_long(world: World) ->
 
 
 async def test_home_skips_what_did_not_change(world: World) -> None:
-    world.open.append(summary())
+    world.open.append(asked())
     await world.home.opened(ADE)
     await world.clock.advance(5)
     for _ in range(20):
@@ -289,7 +290,7 @@ async def test_home_at_rest_does_nothing(world: World) -> None:
 async def test_home_looks_again_by_itself_now_and_then(world: World) -> None:
     await world.home.opened(ADE)
     await world.clock.advance(1)
-    world.open.append(summary())  # nobody said so
+    world.open.append(asked())  # nobody said so
     await world.clock.advance(301)
 
     assert "My inbox (1)" in world.slack.last(ADE)
@@ -306,7 +307,7 @@ async def test_home_follows_a_change_of_shift(world: World) -> None:
 
 
 async def test_home_turns_a_page_and_remembers_it(world: World) -> None:
-    world.open.extend(summary(seq) for seq in range(1, 26))
+    world.open.extend(asked(seq) for seq in range(1, 26))
     await world.home.opened(ADE)
     await world.clock.advance(2)
     await world.home.press(HomePress("page", "inbox", 3), Person("", ADE))
@@ -393,7 +394,7 @@ async def test_home_goes_on_after_a_failure_nobody_thought_of(world: World) -> N
 
 async def test_home_shows_questions_while_the_sessions_cannot_be_read(world: World) -> None:
     world.trouble = StorageUnavailable("locked")
-    world.open.append(summary())
+    world.open.append(asked())
     await world.home.opened(ADE)
     await world.clock.advance(1)
 
@@ -401,7 +402,7 @@ async def test_home_shows_questions_while_the_sessions_cannot_be_read(world: Wor
 
 
 async def test_home_asks_again_soon_where_slack_did_not_say_who_somebody_is(world: World) -> None:
-    world.open.append(summary())
+    world.open.append(asked())
     world.access.unsure.add(ADE)
     await world.home.opened(ADE)
     await world.clock.advance(1)
@@ -429,12 +430,12 @@ async def test_home_forgets_who_has_not_looked_for_a_week(world: World) -> None:
 
 
 async def test_home_after_a_restart_is_published_to_those_who_looked_before(world: World) -> None:
-    world.open.append(summary(1))
+    world.open.append(asked(1))
     world.access.refused.add(BEA)
     await world.home.opened(ADE)
     await world.home.opened(BEA)
     await world.clock.advance(5)
-    world.open.append(summary(2))
+    world.open.append(asked(2))
     again = world.tabs()
     await again.restore()
     running = asyncio.create_task(again.run())
@@ -465,7 +466,9 @@ async def no_sessions() -> Sequence[SessionFact]:
     return []
 
 
-def gathering(index: Iterable[Summary] = (), ledger: FileLedger | None = None, **more: Any) -> Gathering:
+def gathering(
+    index: Iterable[Clarification] = (), ledger: FileLedger | None = None, **more: Any
+) -> Gathering:
     """Of a bot without on-call policies; `more` replaces parts."""
     parts: dict[str, Any] = {
         "sessions": no_sessions,
@@ -518,29 +521,28 @@ class Counted(FileLedger):
         return await super().find(clarification_id, issue)
 
 
-async def test_questions_are_read_once_for_each_change_and_left_out_where_they_cannot_be(
-    tmp_path: Path,
-) -> None:
-    ledger = Counted(tmp_path)
-    opened = await Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None).open(42, ask())
-    known = summarize(opened.record)
-    facts = gathering(ledger=ledger)
+async def test_long_questions_are_read_and_left_out_where_they_cannot_be(tmp_path: Path) -> None:
+    ledger, text = Counted(tmp_path), "Deploy? " * 1000
+    router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
+    short = (await router.open(42, ask())).record
+    long = (await router.open(42, ask(question=text, event_id="evt_2", reply_token="rpl_2"))).record
     ledger.asked.clear()
 
-    found = [await facts.words([known, summary(9)]) for _ in range(2)]
-    await facts.words([summary(1, id=known.id, digest="another")])
+    found = await gathering(ledger=ledger).words([short, kept(long), outline(asked(9))])
 
     ledger.close()
-    assert found == [{known.id: "Deploy to production?"}] * 2
-    assert ledger.asked.count(known.id) == 2
+    assert found.keys() == {short.id, long.id}
+    assert found[short.id] == "Deploy to production?"
+    assert text.startswith(found[long.id])
+    assert ledger.asked == [long.id, "CLR-42-009"]
 
 
 async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_was_paged_to() -> None:
     known = [
-        summary(1, status="answered"),
-        summary(2, producer=None, from_="engineer", agent_id=None),
-        summary(3),
-        summary(4, expires_at=START, status="escalated"),
+        asked(1, status="answered"),
+        asked(2, producer=None, from_="engineer", agent_id=None),
+        asked(3),
+        asked(4, expires_at=START, status="escalated"),
     ]
     facts = gathering(
         known,
@@ -584,7 +586,7 @@ def ids(shown: Chosen) -> list[str]:
 def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
     more: dict[str, Any], theirs: bool
 ) -> None:
-    question = summary(**more)
+    question = asked(**more)
 
     shown = seen(questions=[question], paged={"CLR-42-007": frozenset({ADE})})
 
@@ -602,7 +604,7 @@ def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
 
 def test_stranger_sees_neither_agents_nor_answers() -> None:
     agents = (AgentLine("planner", None, "blocked"),)
-    shown = seen(admitted=NOBODYS, questions=[summary()], agents=agents, duties=(DutyLine("ops", (BEA,)),))
+    shown = seen(admitted=NOBODYS, questions=[asked()], agents=agents, duties=(DutyLine("ops", (BEA,)),))
 
     assert shown.stranger
     assert (shown.inbox.total, shown.agents.total, shown.ready.total) == (0, 0, 0)
@@ -611,9 +613,7 @@ def test_stranger_sees_neither_agents_nor_answers() -> None:
 
 def test_who_is_paged_is_no_stranger() -> None:
     agents = (AgentLine("planner", None, "blocked"),)
-    shown = seen(
-        admitted=NOBODYS, questions=[summary()], agents=agents, paged={"CLR-42-001": frozenset({ADE})}
-    )
+    shown = seen(admitted=NOBODYS, questions=[asked()], agents=agents, paged={"CLR-42-001": frozenset({ADE})})
 
     assert not shown.stranger
     assert shown.agents.total == 1
@@ -631,16 +631,16 @@ def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: boo
 
 
 @pytest.mark.parametrize(
-    ("total", "asked", "page", "shown"),
+    ("total", "wanted", "page", "shown"),
     [
         (11, 1, (1, 2), range(1, 11)),
         (11, 2, (2, 2), [11]),
         (11, 9, (2, 2), [11]),  # a page that is gone
     ],
 )
-def test_page_of_the_inbox(total: int, asked: int, page: tuple[int, int], shown: Sequence[int]) -> None:
-    questions = [summary(seq) for seq in range(1, total + 1)]
-    inbox = chosen(Snapshot(1, questions), ADE, PLANNER, {"inbox": asked}).inbox
+def test_page_of_the_inbox(total: int, wanted: int, page: tuple[int, int], shown: Sequence[int]) -> None:
+    questions = [asked(seq) for seq in range(1, total + 1)]
+    inbox = chosen(Snapshot(1, questions), ADE, PLANNER, {"inbox": wanted}).inbox
 
     assert (inbox.number, inbox.pages) == page
     assert inbox.total == total
@@ -765,7 +765,7 @@ async def test_publish_calls_once_and_its_outcome_is_returned_and_counted(
     if fault:
         ws.faults.add("views.publish", fault)
     telemetry = Telemetry(ManualClock())
-    shown = chosen(Snapshot(1, [summary()]), seed.ADE, Admitted(frozenset({Audience("planner")})), {})
+    shown = chosen(Snapshot(1, [asked()]), seed.ADE, Admitted(frozenset({Audience("planner")})), {})
 
     outcome = await publish(web, telemetry, seed.ADE, Renderer().view(home(shown, {})))
 

@@ -18,7 +18,7 @@ from bot.producers.inbox import Inbox, Item, take
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
-from core.index import Index, summarize
+from core.index import Index
 from core.ledger import FileLedger
 from core.router import Router
 from core.workflow import Scopes
@@ -94,7 +94,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     clock, index, ledger, notices = ManualClock(auto=True), Index(), FileLedger(tmp_path), Told()
 
     def changed(record: Clarification) -> None:
-        index.put(summarize(record))
+        index.put(record)
 
     async def settled(clarifications: list[str], patience: float) -> None:
         assert patience > 0

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from bot.intake.adoption import Adoption
 from bot.monitoring import LedgerWatch, Monitoring
 from core.clarification import Answer, Clarification, Closed, parse_id
 from core.errors import LedgerUnreadable
-from core.index import Index, Summary, scan, summarize
+from core.index import Index, scan
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.records import Oddity
@@ -104,12 +103,12 @@ class World:
 
     def _changed(self, record: Clarification) -> None:
         self.written.append(record)
-        self.index.put(summarize(record))
-        self.monitoring.record_changed(summarize(record))
+        self.index.put(record)
+        self.monitoring.record_changed(record)
 
     def _seen(self, record: Clarification) -> None:
         self.seen.append((record.id, record.status))
-        self.index.put(summarize(record))
+        self.index.put(record)
 
     async def _shown(self, issue: int | None) -> set[str]:
         return {each for each in self.shown if issue is None or each.startswith(f"CLR-{issue}-")}
@@ -311,16 +310,16 @@ async def test_foreign_record_is_nudged_and_escalated_too(running: World) -> Non
     question = {"round": 1, "from": "engineer", "type": "question", "body": "Which port?", "timestamp": stamp}
     raw = FOREIGN | {"created": stamp, "staleAfter": stamp, "round": 1, "thread": [question]}
     replace_text(running.ledger.files.path(7), json.dumps({"issueNumber": 7, "clarifications": [raw]}))
-    running.monitoring.record_changed(summarize(await running.find("CLR-7-001")))
+    running.monitoring.record_changed(await running.find("CLR-7-001"))
     await until(lambda: running.written and running.written[-1].asked.nudges == 1)
     await running.moved(30.1, lambda: running.written[-1].status == "escalated")
 
 
 async def test_what_is_noted_late_never_acts_on_what_is_closed(world: World) -> None:
     await world.open(42, expires_at=START + timedelta(minutes=1))
-    stale: Summary = summarize(await world.find())
+    stale: Clarification = await world.find()
     await world.router.answer("CLR-42-001", lambda _: Answer("x", "x"), ADE, START)
-    world.monitoring.record_changed(replace(stale))
+    world.monitoring.record_changed(stale)
     world.clock.jump(START + timedelta(hours=1))
     await world.monitoring.catch_up()
     assert await world.status() == "answered"
@@ -342,7 +341,7 @@ async def test_watch_sees_another_processs_change_under_our_own_write(watching: 
     await watching.open(42)
     watching.change(answer)
     await watching.open(42, "rpl_2", question="Other?")  # at once, on top
-    await until(lambda: any(s.reply == "sending" for s in watching.index))
+    await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
 
 
 async def test_watch_is_not_told_of_our_own_writes(watching: World) -> None:
@@ -381,7 +380,7 @@ async def test_watch_tries_an_answer_again_that_could_not_be_taken_over(watching
         watching.change(answer)
         await until(lambda: watching.clock.sleeping)  # its lock was not had
     await watching.clock.advance(2)
-    await until(lambda: any(s.reply == "sending" for s in watching.index))
+    await until(lambda: any(s.asked.reply == "sending" for s in watching.index))
 
 
 async def test_watch_pages_once_for_each_ledger_set_aside_by_whomever(watching: World) -> None:
@@ -422,7 +421,7 @@ async def test_watch_begins_with_what_changed_before_it_did(world: World, is_odd
     await world.open(42)
     if is_odd:
         replace_text(world.ledger.files.path(42), json.dumps({"clarifications": [ODD]}))
-    assert [each.id for each in (await scan(world.ledger)).summaries] == ([] if is_odd else ["CLR-42-001"])
+    assert [each.id for each in (await scan(world.ledger)).records] == ([] if is_odd else ["CLR-42-001"])
     if not is_odd:
         world.change(lambda raw: raw.update(status="escalated"))
     async with world.running(watch=True):

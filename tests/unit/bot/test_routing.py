@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bot.routing import Audience, Group, Thread, audience_of, shows_card
+from bot.routing import Audience, Group, Kind, Thread, audience_of, shows_card
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Clarification, opened
-from core.index import Index, session_of, summarize
-from tests.kit.builders import NOW, SLA, ask, record
+from core.index import Index, session_of
+from tests.kit.builders import NOW, SLA, ask, changed, record
 from tests.unit.bot.audiences import audiences
 
-ROLES = {"architect": "people", "security": "command", "legal": "http"}
+ROLES: dict[str, Kind] = {"architect": "people", "security": "command", "legal": "http"}
 OWN: dict[str, Any] = {"producer": None, "session_id": None, "reply_token": None, "agent_id": "engineer"}
 OURS = OWN | {"via": "shell"}
 
@@ -41,7 +40,7 @@ def asked(to: str = "human", issue: int = 42, **more: Any) -> Clarification:
     ],
 )
 def test_shows_card_table(made: dict[str, Any], status: Any, shown: bool) -> None:
-    assert shows_card(replace(summarize(asked(**made)), status=status), ROLES) is shown  # type: ignore[arg-type]
+    assert shows_card(changed(asked(**made), status=status), ROLES) is shown
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,13 @@ def test_shows_card_table(made: dict[str, Any], status: Any, shown: bool) -> Non
         (OURS | {"to": "architect"}, Audience("engineer", "architect")),
     ],
 )
-def test_audience_is_the_same_of_record_and_summary(made: dict[str, Any], expected: Audience) -> None:
-    found = asked(**made)
-    assert audience_of(found) == audience_of(summarize(found)) == expected
+def test_audience_table(made: dict[str, Any], expected: Audience) -> None:
+    assert audience_of(asked(**made)) == expected
 
 
 def test_audience_of_a_record_without_our_fields_is_the_requesters() -> None:
     found = asked("architect").model_copy(update={"aaep": None, "from_": "engineer"})
-    assert audience_of(found) == audience_of(summarize(found)) == Audience("engineer", "architect")
+    assert audience_of(found) == Audience("engineer", "architect")
 
 
 PEOPLE = audiences(
@@ -87,9 +85,8 @@ PEOPLE = audiences(
 def test_thread_is_of_its_own_without_a_session_and_in_another_channel(
     made: dict[str, Any], thread: tuple[str, str], group: Group
 ) -> None:
-    for seen in (asked(**made), summarize(asked(**made))):
-        assert PEOPLE.thread(seen) == thread
-        assert PEOPLE.group(seen) == group
+    assert PEOPLE.thread(asked(**made)) == thread
+    assert PEOPLE.group(asked(**made)) == group
     assert PEOPLE.is_asked_in(Thread(*thread, 42, "x", "C1", "1.1"), asked(**made))
     assert not PEOPLE.is_asked_in(Thread("", "CLR-42-002", 42, "x", "C1", "1.1"), asked(**made))
     others = ("planner", "sess_1") if thread[0] == "" else ("planner", "sess_2")
@@ -111,11 +108,11 @@ def test_an_agent_is_asked_too(made: dict[str, Any], status: str, asks: bool) ->
 
 
 def test_index_finds_a_question_between_agents_as_a_session_of_its_own() -> None:
-    index, mine, others = Index(), summarize(asked(**OURS)), summarize(record(seq=2))
+    index, mine, others = Index(), asked(**OURS), record(seq=2)
     index.put(mine)
     index.put(others)
     assert session_of(mine) == ("", "CLR-42-001")
     assert index.of_session("", "CLR-42-001") == [mine]
     assert index.of_session("planner", "sess_1") == [others]
-    index.put(replace(mine, status="resolved"))
+    index.put(changed(mine, status="resolved"))
     assert index.of_session("", "CLR-42-001") == []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from bot.telemetry import Distribution, Telemetry
-from core.clarification import Status
-from core.index import Summary, summarize
+from core.clarification import Clarification, Status
+from tests.kit.builders import changed
 from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.strategies import record_of
 
@@ -19,9 +19,8 @@ def telemetry() -> Telemetry:
     return Telemetry(ManualClock(START + timedelta(seconds=90)))
 
 
-def summary(status: Status = "pending", **fields: object) -> Summary:
-    asked = replace(summarize(record_of()), asked_last=START, status=status)
-    return replace(asked, **fields)  # type: ignore[arg-type]  # a test's own fields
+def asked(status: Status = "pending", **fields: Any) -> Clarification:
+    return changed(record_of(), **({"asked_last": START, "status": status} | fields))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +39,7 @@ def summary(status: Status = "pending", **fields: object) -> Summary:
 def test_answer_is_timed_once(
     telemetry: Telemetry, before: Status | None, after: Status, answers: int
 ) -> None:
-    telemetry.record_changed(summary(before) if before else None, summary(after, kind="yes_no"), "r-*")
+    telemetry.record_changed(asked(before) if before else None, asked(after, kinds=("yes_no",)), "r-*")
     assert telemetry.answers.count == answers
     assert telemetry.answered == ({("r-*", "yes_no"): answers} if answers else {})
     assert telemetry.answers.total == 90.0 * answers
@@ -49,7 +48,7 @@ def test_answer_is_timed_once(
 def test_answer_to_a_further_question_is_timed_from_that_question(telemetry: Telemetry) -> None:
     again = START + timedelta(seconds=60)
     telemetry.record_changed(
-        summary(round=2, asked_last=again), summary("answered", round=2, asked_last=again), "*"
+        asked(round=2, asked_last=again), asked("answered", round=2, asked_last=again), "*"
     )
     assert telemetry.answers.total == 30.0
 

@@ -35,7 +35,6 @@ from core.clarification import (
     opened,
     resolved,
 )
-from core.index import summarize
 from core.ledger import FileLedger
 from core.records import Raw
 from tests.kit.clocks import START, ManualClock
@@ -152,7 +151,7 @@ class World:
     async def put(self, record: Clarification) -> Clarification:
         """Written, and told of."""
         await self.write(record)
-        self.webhooks.record_changed(summarize(record))
+        self.webhooks.record_changed(record)
         return record
 
     def question(self, issue: int = 42) -> Clarification:
@@ -459,8 +458,8 @@ async def test_end_while_events_are_being_queued_tells_nothing_twice(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(world.store, "write", never_returns)
-    world.webhooks.record_changed(summarize(record))
-    world.webhooks.record_changed(summarize(world.answered(record)))
+    world.webhooks.record_changed(record)
+    world.webhooks.record_changed(world.answered(record))
     await asyncio.wait_for(stored.wait(), 60)
     monkeypatch.undo()
     await world.kill()

@@ -23,7 +23,6 @@ from bot.monitoring import Monitoring
 from core.clarification import Clarification
 from core.errors import LockTimeout
 from core.hub import Hub
-from core.index import summarize
 from core.ledger import FileLedger
 from core.monitor import Monitor
 from core.records import Book, parse
@@ -215,9 +214,9 @@ class Party:
         for issue in sorted(self.ledger.changed()):
             for item in await self.ledger.news(issue) or ():
                 if (record := parse(item)) is not None:
-                    summary = summarize(record)
+                    summary = record
                     self._monitoring.record_changed(summary)
-                    if summary.adoptable:
+                    if summary.is_adoptable:
                         await self.router.adopt(record.id)
 
     async def watch(self) -> None:
@@ -239,4 +238,4 @@ class Party:
 
     def _changed(self, record: Clarification) -> None:
         self.told.append((record.id, record.revision))
-        self._monitoring.record_changed(summarize(record))
+        self._monitoring.record_changed(record)

@@ -28,9 +28,8 @@ from core.agents import (
     tree,
 )
 from core.clarification import Answer, Clarification, Decider
-from core.index import Summary, summarize
 from core.locks import Locks
-from tests.kit.builders import NOW, SLA, record
+from tests.kit.builders import NOW, SLA, changed, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 
@@ -44,10 +43,10 @@ def session(
     return replace(fact, **more)
 
 
-def wait(seq: int, asker: str, target: str, minutes: int = 0, **more: Any) -> Summary:
+def wait(seq: int, asker: str, target: str, minutes: int = 0, **more: Any) -> Clarification:
     """Asked `minutes` after NOW, in the first session of the asker."""
-    summary = summarize(record(seq=seq, agent_id=asker, to=target, session_id=f"sess_{asker}_1"))
-    return replace(summary, asked_last=NOW + minutes * MINUTE, **more)
+    found = record(seq=seq, agent_id=asker, to=target, session_id=f"sess_{asker}_1")
+    return changed(found, asked_last=NOW + minutes * MINUTE, **more)
 
 
 def shape(nodes: Sequence[AgentNode]) -> list[Any]:
@@ -78,7 +77,7 @@ def shape(nodes: Sequence[AgentNode]) -> list[Any]:
     ],
 )
 def test_tree_statuses(
-    summaries: list[Summary], sessions: list[SessionFact], expected: dict[str, str]
+    summaries: list[Clarification], sessions: list[SessionFact], expected: dict[str, str]
 ) -> None:
     found: dict[str, str] = {}
 
@@ -93,7 +92,7 @@ def test_tree_statuses(
 
 def test_tree_says_on_whom_since_when() -> None:
     summaries = [
-        wait(2, "engineer", "human", 9, issue=43, status="escalated"),
+        wait(2, "engineer", "human", 9, issue_number=43, status="escalated"),
         wait(1, "engineer", "architect", 3),
     ]
     (architect,) = tree(summaries, [session("engineer", agent_name="Edna", minutes=4)])
@@ -183,7 +182,7 @@ def test_ready_queue_agents_without_a_session() -> None:
     summaries = [
         wait(1, "engineer", "architect", **foreign),
         wait(2, "Engineer", "human", 1, **foreign),
-        wait(3, "engineer", "human", 2, issue=43, **foreign),
+        wait(3, "engineer", "human", 2, issue_number=43, **foreign),
     ]
     queue = ready_queue(summaries, [])
     assert [(item.agent, item.issue, item.session_id, item.blocked_by) for item in queue] == [
@@ -202,10 +201,10 @@ class Agents(StatusFile):
     def __init__(
         self, path: Path, clock: ManualClock, *, people: Sequence[str] = (), patience: float = 30.0
     ) -> None:
-        self.given: dict[str, Summary] = {}
+        self.given: dict[str, Clarification] = {}
         super().__init__(path, lambda: list(self.given.values()), people, clock, patience=patience)
 
-    def record_changed(self, summary: Summary) -> None:
+    def record_changed(self, summary: Clarification) -> None:
         self.given[summary.id] = summary
         super().record_changed(summary)
 
@@ -261,15 +260,15 @@ def abandoned(of: Clarification) -> Clarification:
 
 
 def note(of: Clarification) -> Deed:
-    return lambda agents: agents.record_changed(summarize(of))
+    return lambda agents: agents.record_changed(of)
 
 
 def begun(of: Clarification) -> Deed:
-    return lambda agents: agents.working(summarize(of), True)
+    return lambda agents: agents.working(of, True)
 
 
 def ended(of: Clarification) -> Deed:
-    return lambda agents: agents.working(summarize(of), False)
+    return lambda agents: agents.working(of, False)
 
 
 def said(agents: Agents) -> dict[str, tuple[Any, ...]]:
@@ -355,13 +354,13 @@ async def test_what_ends_is_taken_back(
 
 
 async def test_process_takes_back_what_another_of_ours_wrote(agents: Agents, clock: ManualClock) -> None:
-    agents.record_changed(summarize(A))
-    agents.working(summarize(A), True)
-    agents.record_changed(summarize(B))
+    agents.record_changed(A)
+    agents.working(A, True)
+    agents.record_changed(B)
     await agents.settle()
     shell = Agents(agents.path, clock)
     for each in (answered(A), B):
-        shell.record_changed(summarize(each))
+        shell.record_changed(each)
     await shell.settle()
     waits = ("blocked-clarification", "CLR-42-002", "architect", None)
     assert said(agents) == {"engineer": FREE, "designer": waits, "architect": FREE}
@@ -371,11 +370,11 @@ async def test_process_takes_back_what_another_of_ours_wrote(agents: Agents, clo
 async def test_run_writes_the_first_change_at_once_and_the_next_after_a_pause(
     agents: Agents, clock: ManualClock
 ) -> None:
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     async with running(agents):
         await until(lambda: clock.sleeping)
         assert said(agents) == {"engineer": WAITS}
-        agents.record_changed(summarize(answered(A)))
+        agents.record_changed(answered(A))
         await clock.advance(0.1)
         assert said(agents) == {"engineer": WAITS}
         await clock.advance(0.2)
@@ -383,12 +382,12 @@ async def test_run_writes_the_first_change_at_once_and_the_next_after_a_pause(
 
 
 async def test_run_writes_nothing_when_nothing_changes(agents: Agents, clock: ManualClock) -> None:
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     async with running(agents):
         await until(lambda: clock.sleeping)
         before = inode(agents.path)
         for seq in range(1000):
-            agents.record_changed(summarize(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA)))
+            agents.record_changed(clarification.nudged(A, LATER + timedelta(seconds=seq), SLA))
         await clock.advance(1.0)
         await until(lambda: len(clock.slept) == 2)
     assert inode(agents.path) == before
@@ -398,7 +397,7 @@ async def test_run_tries_again_later_when_the_lock_is_held(
     path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     agents = Agents(path, clock, patience=0.01)
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     with caplog.at_level(logging.WARNING):
         async with running(agents):
             with another_writes(path):
@@ -414,7 +413,7 @@ async def test_run_tries_again_later_when_the_lock_is_held(
 
 
 async def test_what_a_cancelled_run_owed_is_settled(agents: Agents) -> None:
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     async with running(agents) as task:
         await asyncio.sleep(0)
         task.cancel()
@@ -449,7 +448,7 @@ async def test_start_takes_back_only_what_is_over(
     agents: Agents, clock: ManualClock, written: Clarification, says: tuple[str, object], after: str
 ) -> None:
     status, clarification = says
-    agents.given[written.id] = replace(summarize(written), blocking=False)
+    agents.given[written.id] = changed(written, blocking=False)
     before = {"someone": entry(status, clarification), "qa": "idle", "version": 1}
     agents.path.write_text(json.dumps(before))
     async with running(agents):
@@ -517,8 +516,8 @@ async def test_update_keeps_agents_fields_and_mode_of_others(agents: Agents) -> 
         "qa": "idle",
     }
     put(agents.path, json.dumps(theirs).encode(), 0o664)
-    agents.record_changed(summarize(A))
-    agents.record_changed(summarize(asked(2, "qa")))
+    agents.record_changed(A)
+    agents.record_changed(asked(2, "qa"))
     await agents.settle()
     assert in_file(agents.path) == theirs | {"engineer": theirs["engineer"] | BLOCKED}
     assert list(in_file(agents.path)) == list(theirs)
@@ -527,7 +526,7 @@ async def test_update_keeps_agents_fields_and_mode_of_others(agents: Agents) -> 
 
 async def test_update_knows_an_agent_by_other_spellings(agents: Agents) -> None:
     put(agents.path, json.dumps({"Product  Manager": {"status": "idle"}}).encode())
-    agents.record_changed(summarize(asked(asker="product manager")))
+    agents.record_changed(asked(asker="product manager"))
     await agents.settle()
     assert in_file(agents.path) == {"Product  Manager": BLOCKED}
 
@@ -535,7 +534,7 @@ async def test_update_knows_an_agent_by_other_spellings(agents: Agents) -> None:
 async def test_torn_file_is_read_again_under_the_lock(agents: Agents) -> None:
     path, whole = agents.path, json.dumps({"qa": {"status": "idle", "long": "x" * 200}}).encode()
     put(path, whole[:100])
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     with another_writes(path):
         write = asyncio.create_task(agents.settle())
         await until((path.parent / ".clarify" / "agent-status.lock").exists)
@@ -556,7 +555,7 @@ async def test_file_that_is_no_object_is_set_aside(
 ) -> None:
     path = agents.path
     put(path, content)
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     with caplog.at_level(logging.ERROR):
         await agents.settle()
     (aside,) = path.parent.glob("agent-status.json.unreadable-*")
@@ -569,7 +568,7 @@ async def test_held_lock_is_not_waited_for_any_longer_than_asked(
     path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     agents = Agents(path, clock, patience=0.1)
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     with another_writes(path):
         await agents.settle()
     assert "could not be locked within 0.1 s" in caplog.text
@@ -584,7 +583,7 @@ async def test_refused_file_operation_leaves_the_file_as_it_was(
     agents: Agents, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
     put(agents.path, b"{}")
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -608,7 +607,7 @@ async def test_process_that_lost_the_lock_touches_nothing(
 ) -> None:
     path = agents.path
     put(path, content)
-    agents.record_changed(summarize(A))
+    agents.record_changed(A)
     marker, kept = path.with_name("agent-status.json.lock"), path.with_name("kept")
     hold_file = Locks.hold_file
 

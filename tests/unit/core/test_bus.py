@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -9,9 +8,8 @@ import pytest
 from core import clarification
 from core.bus import lifecycle
 from core.clarification import Answer, Clarification
-from core.index import Summary, summarize
 from core.matching import followed_up
-from tests.kit.builders import ADE, LATER, SLA, ask, record
+from tests.kit.builders import ADE, LATER, SLA, ask, changed, record
 
 
 def answer(of: Clarification) -> Clarification:
@@ -64,16 +62,14 @@ LAST = again(ANSWERED.model_copy(update={"max_rounds": 1}))
     ],
 )
 def test_lifecycle_table(before: Clarification | None, after: Clarification, kinds: list[str]) -> None:
-    told = lifecycle(None if before is None else summarize(before), summarize(after), LATER)
+    told = lifecycle(before, after, LATER)
     assert [each.name for each in told] == [f"clarification-{kind}" for kind in kinds]
 
 
-def test_lifecycle_says_what_the_summary_says() -> None:
-    summary: Summary = replace(
-        summarize(OPEN), from_="engineer", to="architect", topic="which", blocking=False
-    )
+def test_lifecycle_says_whose_question_it_is() -> None:
+    record = changed(OPEN, from_="engineer", to="architect", topic="which", blocking=False)
     (told,) = lifecycle(
-        None, summary, datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
+        None, record, datetime(2026, 1, 1, 1, 0, 0, 5000, tzinfo=timezone(timedelta(hours=1)))
     )
     expected: dict[str, Any] = {
         "clarificationId": "CLR-42-001",

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ from core.answers import from_text
 from core.clarification import Ask, Clarification, opened, parse_id
 from core.dispatch import RETRY_AFTER, Dispatcher, Inquiry
 from core.errors import AgentError, LedgerUnwritable, LockTimeout
-from core.index import Summary, summarize
 from core.ledger import FileLedger
 from core.records import dump
 from core.router import Router
 from core.workflow import Scopes
-from tests.kit.builders import ADE, NOW, SLA, ask, record
+from tests.kit.builders import ADE, NOW, SLA, ask, changed, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 
@@ -116,7 +115,7 @@ async def desk(folder: Path, agents: dict[str, Any], **more: Any) -> AsyncIterat
 
     def changed(record: Clarification) -> None:
         found.written.append(record)
-        found.dispatcher.record_changed(summarize(record))
+        found.dispatcher.record_changed(record)
 
     router = Router(ledger, clock, SLA, changed)
     told: dict[str, Any] = {"working": lambda summary, begun: working.append((summary.id, begun))}
@@ -233,7 +232,7 @@ async def _answer(at: Desk) -> None:
 
 
 async def _hold_back(at: Desk) -> None:
-    at.dispatcher.record_changed(replace(summarize(await at.get()), held_back=True))
+    at.dispatcher.record_changed(changed(await at.get(), held_back="no"))
 
 
 @pytest.mark.parametrize("happens", [_escalate, _abandon, _answer, _hold_back])
@@ -272,8 +271,8 @@ async def test_dispatch_asked_again_meanwhile_the_next_round_is_asked_alone(
         await until(lambda: architect.waiting)
         second = await _asked_again_elsewhere(at)
         if told == "of both":  # before its work had any turn
-            at.dispatcher.record_changed(replace(summarize(first), status="answered"))
-        at.dispatcher.record_changed(summarize(second))
+            at.dispatcher.record_changed(changed(first, status="answered"))
+        at.dispatcher.record_changed(second)
         await until(lambda: len(architect.asked) == 2)
         assert architect.stopped == ["CLR-42-001"]
         architect.say("2")
@@ -297,7 +296,7 @@ async def test_dispatch_a_late_answer_counts_for_no_other_round(tmp_path: Path) 
         architect.say("JSON")
         await until(lambda: at.working[-1] == ("CLR-42-001", False))
         assert (await at.get()).answer is None
-        at.dispatcher.record_changed(summarize(await at.get()))
+        at.dispatcher.record_changed(await at.get())
         await until(lambda: architect.waiting)
         assert architect.asked[-1].record.question == "Which version of it?"
 
@@ -310,14 +309,14 @@ async def test_dispatch_a_nudge_asks_again_where_nobody_works_on_it(tmp_path: Pa
         await until(lambda: broken.asked)
         await at.settled()
         broken.works = True
-        at.dispatcher.record_changed(summarize(record))
+        at.dispatcher.record_changed(record)
         await at.settled()
         assert not architect.asked, "nothing new is known of it"
         await at.clock.advance(SLA.total_seconds())
         await at.router.apply_due("CLR-42-001")
         await until(lambda: architect.waiting)
         await at.router.apply_due("CLR-42-001")
-        at.dispatcher.record_changed(summarize(await at.get()))
+        at.dispatcher.record_changed(await at.get())
         await at.settled()
         assert len(architect.asked) == 1, "a nudge while somebody works on it changes nothing"
     broken.close()
@@ -343,13 +342,13 @@ class Broken:
 async def test_dispatch_a_fault_in_one_does_not_stop_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def working(_summary: Summary, _begun: bool) -> None:
+    def working(_summary: Clarification, _begun: bool) -> None:
         raise ZeroDivisionError
 
     architect = Agent("JSON", "YAML")
     async with desk(tmp_path, {"architect": architect}, working=working) as at:
         at.dispatcher.record_changed(
-            replace(summarize(await at.ask(7)), id="CLR-9-001", issue=9)
+            changed(await at.ask(7), id="CLR-9-001", issue_number=9)
         )  # has no ledger
         await at.ask()
         await at.until("answered", "CLR-7-001")
@@ -442,7 +441,7 @@ async def test_dispatch_another_implementations_record_is_answered_too(tmp_path:
         raw["clarifications"].append(foreign)
         at.ledger.files.path(42).write_text(json.dumps(raw))
         architect._script.append("YAML")
-        at.dispatcher.record_changed(summarize(Clarification.model_validate(foreign)))
+        at.dispatcher.record_changed(Clarification.model_validate(foreign))
         record = await at.until("answered", "CLR-42-002")
     assert record.answer is not None
     assert record.answer.from_ == "architect"
@@ -457,7 +456,7 @@ async def test_dispatch_stopped_stops_all_and_begins_again_with_what_is_noted(tm
     assert sorted(architect.stopped) == ["CLR-42-001", "CLR-43-001"]
     assert sorted(at.working[2:]) == [("CLR-42-001", False), ("CLR-43-001", False)]
     async with desk(tmp_path, {"architect": Agent("JSON")}) as later:
-        later.dispatcher.record_changed(summarize(await later.get()))
+        later.dispatcher.record_changed(await later.get())
         await later.until("answered")
 
 
@@ -477,7 +476,7 @@ async def test_dispatch_of_what_others_ask_heeds_the_workflows(tmp_path: Path, a
     architect = Agent("JSON")
     async with desk(tmp_path, {"architect": architect}, scopes=Scopes(tmp_path / "workflows")) as at:
         write_as_another(tmp_path)
-        at.dispatcher.record_changed(summarize(await at.get()))
+        at.dispatcher.record_changed(await at.get())
         if allowed:
             await at.until("answered")
             return

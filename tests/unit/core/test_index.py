@@ -2,47 +2,34 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.clarification import (
-    Holder,
-    escalated,
-    handed,
-    taken,
-)
 from core.errors import LedgerUnreadable
-from core.index import scan, summarize
+from core.index import Index, scan
 from core.ledger import FileLedger
-from core.records import dump, parse
-from tests.kit.builders import MINUTE, NOW, record
+from core.records import Outline, digest_of
+from tests.kit.builders import record
+
+LONG = "Deploy to production? " * 400
 
 
-def test_summary_tells_what_the_monitor_and_the_lists_need() -> None:
-    topic = "t" * 300
-    found = escalated(record(topic=topic, to="architect", blocking=False), "stuck", "words", NOW + MINUTE)
-    seen = summarize(handed(found, Holder(user="U2", team="T1", at=NOW)))
-    assert (seen.from_, seen.to, seen.blocking, seen.topic) == (
-        "retirement-planner",
-        "architect",
-        False,
-        topic[:200],
-    )
-    assert (seen.escalated_at, seen.escalated_for, seen.taken_by, seen.handed_to) == (
-        NOW + MINUTE,
-        "stuck",
-        None,
-        "U2",
-    )
-    assert (seen.asked_last, seen.stale_after, seen.max_rounds) == (NOW, found.stale_after, 6)
-    assert summarize(taken(found, Holder(user="U1", at=NOW))).taken_by == "U1"
+async def test_long_texts_are_read_from_the_ledger(tmp_path: Path) -> None:
+    ledger, index = FileLedger(tmp_path), Index()
+    whole = record(question=LONG, context=LONG, topic="t" * 300)
+    await ledger.transact(42, lambda book: book.put(whole))
+    index.put(whole)
+    known = index.get(whole.id)
+    assert isinstance(known, Outline)
+    assert len(known.model_dump_json()) < 2000
+    assert (known.topic, known.asked_last) == ("t" * 200, whole.asked_last)
+    assert digest_of(known) == digest_of(whole)
+    found = await index.find(whole.id, ledger)
+    assert (found.question, found.asked.context) == (LONG, LONG)
+    ledger.close()
 
 
-def test_summary_holds_whole_characters_only() -> None:
-    half = {"from": "\ud83d", "to": "\ud83d", "topic": "\ud83d"}
-    asked = dump(record())["aaep"] | dict.fromkeys(("agentId", "producer", "sessionId"), "\ud83d")
-    found = parse(dump(record()) | half | {"aaep": asked})
-    assert found is not None
-    seen = summarize(found)
-    texts = (seen.from_, seen.to, seen.topic, seen.agent_id, seen.producer, seen.session_id)
-    assert texts == ("\ufffd",) * 6
+async def test_what_is_short_is_known_without_its_ledger(tmp_path: Path) -> None:
+    ledger, index = FileLedger(tmp_path), Index()
+    assert index.put(record()) is await index.find("CLR-42-001", ledger)
+    ledger.close()
 
 
 async def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) -> None:
@@ -51,5 +38,5 @@ async def test_scan_reads_on_after_a_ledger_that_cannot_be_read(tmp_path: Path) 
     ledger.files.path(100_003).write_text('{"clarifications": [{"id": "junk"}]}')
     found = await scan(ledger, 100_003)
     assert [type(trouble) for trouble in found.troubles] == [LedgerUnreadable]
-    assert (found.highest_issue, found.summaries) == (100_003, [])
+    assert (found.highest_issue, found.records) == (100_003, [])
     ledger.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
@@ -26,12 +26,11 @@ from core.clarification import (
     resolved,
     taken,
 )
-from core.index import Summary, summarize
 from core.matching import followed_up, reopened
 from core.monitor import Call, Finding, Monitor, due_call, next_call, repetitions
 from core.records import dump, parse
 from core.router import done
-from tests.kit.builders import ADE, MINUTE, NOW, SLA, ask, record
+from tests.kit.builders import ADE, MINUTE, NOW, SLA, ask, changed, record
 
 ORDER = ("architect", "engineer", "reviewer")
 DB = "Which database should I use?"
@@ -42,12 +41,12 @@ def monitor() -> Monitor:
     return Monitor(SLA, ORDER)
 
 
-def asked(seq: int = 1, issue: int = 42, **more: Any) -> Summary:
+def asked(seq: int = 1, issue: int = 42, **more: Any) -> Clarification:
     """Without a timeout of its own, so that the SLA alone counts."""
-    return summarize(record(issue, seq, **({"expires_at": None} | more)))
+    return record(issue, seq, **({"expires_at": None} | more))
 
 
-def between(seq: int, asker: str, target: str, **more: Any) -> Summary:
+def between(seq: int, asker: str, target: str, **more: Any) -> Clarification:
     return asked(seq, **({"agent_id": asker, "to": target, "question": f"{DB} ({seq})"} | more))
 
 
@@ -57,21 +56,21 @@ def told(findings: list[Finding]) -> list[tuple[str, str]]:
 
 def test_due_follows_what_was_noted_last(monitor: Monitor) -> None:
     first = record(expires_at=None)
-    monitor.record_changed(summarize(first))
+    monitor.record_changed(first)
     assert told(monitor.due(NOW + SLA)) == [("due", first.id)]
     after = nudged(first, NOW + SLA, SLA)
-    monitor.record_changed(summarize(after))
+    monitor.record_changed(after)
     assert monitor.next_due() == NOW + 2 * SLA
     assert told(monitor.due(NOW + 2 * SLA)) == [("due", first.id)]
-    monitor.record_changed(summarize(escalated(after, "stale", "…", NOW + 2 * SLA)))
+    monitor.record_changed(escalated(after, "stale", "…", NOW + 2 * SLA))
     assert monitor.next_due() is None
 
 
 def test_due_closed_one_is_forgotten(monitor: Monitor) -> None:
     question = record(expires_at=None)
-    monitor.record_changed(summarize(question))
+    monitor.record_changed(question)
     monitor.again(question.id, 42, NOW + MINUTE)
-    monitor.record_changed(summarize(answered(question, Answer("yes", "yes"), ADE, NOW)))
+    monitor.record_changed(answered(question, Answer("yes", "yes"), ADE, NOW))
     assert monitor.next_due() is None
     assert monitor.due(NOW + timedelta(days=9)) == []
 
@@ -125,7 +124,7 @@ def test_suspects_deadlock_across_issues_names_the_circle(monitor: Monitor) -> N
 )
 def test_suspects_what_blocks_nobody_is_no_deadlock(monitor: Monitor, change: dict[str, Any]) -> None:
     monitor.record_changed(between(1, "engineer", "architect"))
-    monitor.record_changed(replace(between(2, "architect", "engineer"), **change))
+    monitor.record_changed(changed(between(2, "architect", "engineer"), **change))
     assert monitor.suspects() == []
 
 
@@ -393,7 +392,7 @@ def test_follow_up_is_chased_anew() -> None:
         answered(first, Answer("x", "x"), ADE, later), ask(reply_token="rpl_2", expires_at=None), later, SLA
     )
     assert (second.nudges, second.asked.taken_by) == (0, None)
-    assert next_call(second, SLA) == next_call(summarize(second), SLA) == Call("nudge", later + SLA)
+    assert next_call(second, SLA) == next_call(second, SLA) == Call("nudge", later + SLA)
 
 
 def test_the_end_of_time_is_no_error() -> None:

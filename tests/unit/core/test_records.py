@@ -16,7 +16,6 @@ from core.clarification import (
     escalated,
     reply_settled,
 )
-from core.index import summarize
 from core.matching import followed_up, is_duplicate
 from core.records import (
     FORGOTTEN,
@@ -113,7 +112,7 @@ def test_forgotten_answer_is_not_sent_again_nor_taken_for_another_implementation
     after = parse(forgotten(dump(course()["sending"])))
     assert after is not None
     assert after.asked.reply == "unconfirmed"
-    assert not summarize(after).adoptable
+    assert not after.is_adoptable
     assert not is_unsettled(after)
 
 

@@ -9,7 +9,7 @@ from bot.commands.lists import board_lines
 from bot.views.lists import board, said
 from bot.views.render import Renderer
 from core.agents import SessionFact
-from core.index import Summary
+from tests.kit.builders import changed, record
 from tests.unit.bot.judges import judge_message
 from tests.unit.bot.strategies import NOW, words
 
@@ -38,10 +38,10 @@ def test_help_fits_and_has_an_example(topic: str | None) -> None:
     "name", ["x" * 400, "&" * 400, "<@U1>*" * 80, "é" * 400], ids=["x", "&", "live", "é"]
 )
 def test_page_of_a_board_fits_and_is_read_aloud_to_its_end(name: str) -> None:
-    waits = [Summary(id=f"CLR-{10**8 + n}-001", issue=1, status="pending", round=1, digest="d", created=NOW, asked_last=NOW,
-                     expires_at=None, producer="p", agent_id=f"{n}{name}", session_id=f"s{n}", reply=None,
-                     adoptable=False, from_=f"{n % 4}{name}", to=f"{n}{name}", topic="t", blocking=True)
-             for n in range(60)]  # fmt: skip
+    waits = [
+        changed(record(10**8 + n), producer="p", session_id=f"s{n}", from_=f"{n % 4}{name}", to=f"{n}{name}")
+        for n in range(60)
+    ]
     facts = [
         SessionFact("p", f"s{n}", f"{n % 4}{name}", f"{n % 4}{name}", 10**8, False, NOW) for n in range(60)
     ]

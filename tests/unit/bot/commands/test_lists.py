@@ -17,7 +17,7 @@ from bot.slackapi import Place
 from bot.views.blockkit import Draft
 from core.agents import SessionFact
 from core.clarification import Clarification, Holder, taken
-from core.index import Index, summarize
+from core.index import Index
 from core.ledger import FileLedger
 from core.records import Raw, Seals, dump
 from tests.kit.clocks import ManualClock
@@ -87,7 +87,7 @@ def lists(
 ) -> Lists:
     index = Index()
     for record in records:
-        index.put(summarize(record))
+        index.put(record)
     return Lists(
         index=index,
         ledger=Ledgers(records, unreadable),

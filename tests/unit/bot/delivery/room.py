@@ -24,7 +24,7 @@ from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
-from core.index import Index, summarize
+from core.index import Index
 from core.ledger import FileLedger
 from core.records import Book
 from core.router import Router
@@ -168,8 +168,8 @@ class Room:
 
     def took(self, record: Clarification) -> None:
         """A record is now like this."""
-        self.index.put(summarize(record))
-        self.rollups.update(summarize(record))
+        self.index.put(record)
+        self.rollups.update(record)
 
     async def put(self, *records: Clarification) -> None:
         """Into the ledger, as somebody else writes them."""

@@ -13,7 +13,6 @@ from bot.delivery.messages import Fresh
 from bot.errors import StorageUnavailable
 from bot.storage.store import Store
 from core.clarification import Clarification, escalated
-from core.index import summarize
 from tests.kit.builders import NOW, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
@@ -29,7 +28,7 @@ class Sorting(Room):
         self.messenger.lanes.put = lambda _, key, **__: self.put_keys.append(key)  # type: ignore[method-assign]
 
     def changed(self, seen: Clarification) -> None:
-        self.delivery.record_changed(summarize(seen))
+        self.delivery.record_changed(seen)
 
 
 @pytest.fixture

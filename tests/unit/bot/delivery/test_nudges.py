@@ -28,7 +28,6 @@ from core.clarification import (
     taken,
 )
 from core.errors import LockTimeout
-from core.index import summarize
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.audiences import audiences
@@ -61,6 +60,7 @@ class Stage(Room):
 
     def started(self) -> Nudges:
         return Nudges(
+            index=self.index,
             ledger=self.ledger,
             messages=self.messages,
             rollups=self.rollups,
@@ -85,7 +85,7 @@ class Stage(Room):
         self.told.append(fresh)
 
     def note(self, record: Clarification) -> None:
-        self.nudges.record_changed(summarize(record))
+        self.nudges.record_changed(record)
 
     @property
     def keys(self) -> list[str]:
@@ -183,8 +183,8 @@ async def test_nudges_says_each_once_also_after_a_restart(world: Stage) -> None:
     running = asyncio.create_task(restarted.run())
     other = again(numbered(2))
     await world.put(other)
-    restarted.record_changed(summarize(record))
-    restarted.record_changed(summarize(other))
+    restarted.record_changed(record)
+    restarted.record_changed(other)
     await until(lambda: len(world.told) == 3)
     running.cancel()
     assert sorted(world.keys) == ["nudge:CLR-42-001:1:1", "nudge:CLR-42-002:1:1", "nudge:CLR-42-900:1:1"]
@@ -355,7 +355,7 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
     assert "20 questions" in desired.message.text
     assert [each.key for each in await world.messages.nudges_for(key)] == [f"nudge:{key}:1"]
     for record in records:
-        world.rollups.update(summarize(abandoned(record, "cancelled", LATER)))
+        world.rollups.update(abandoned(record, "cancelled", LATER))
     over = await world.wanted(f"nudge:{key}:1")
     judge_message(over.message)
     assert (over.final, over.unwanted, "still waiting" in over.message.text) == (True, True, False)

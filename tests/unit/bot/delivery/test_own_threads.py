@@ -13,7 +13,6 @@ from bot.delivery.lanes import Again, Done
 from bot.delivery.messages import Fresh
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification, escalated
-from core.index import summarize
 from core.records import parse
 from tests.kit.builders import ADE, NOW, ask, record
 from tests.kit.clocks import START, ManualClock
@@ -123,7 +122,7 @@ async def asked(room: Room, question: str) -> Clarification:
         via="shell",
     )
     written = (await room.router.open(42, asking)).record
-    room.delivery.record_changed(summarize(written))
+    room.delivery.record_changed(written)
     return written
 
 
@@ -175,7 +174,7 @@ async def goes_on(room: Room) -> None:
     ((where, card),) = room.slack.there.items()
     assert (where, card.thread_ts) == ((thread.channel, thread.ts), None)
     answered = await room.router.answer(ID, lambda _: Answer("SQLite", "SQLite"), ADE, START)
-    room.delivery.record_changed(summarize(answered))
+    room.delivery.record_changed(answered)
     await until(lambda: "SQLite" in room.slack.there[where].text)
     await asked(room, "Which version?")
     await until(lambda: len(room.slack.there) == 2)

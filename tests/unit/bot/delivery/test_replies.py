@@ -22,7 +22,6 @@ from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.clock import ConcurrencyLimit
 from core.escalation import NewIncident
-from core.index import summarize
 from core.ledger import FileLedger
 from core.router import Router
 from tests.kit.builders import ADE, SLA, ask
@@ -75,8 +74,10 @@ class World:
 
     async def put(self) -> None:
         """Have the reply sent: of what this process wrote, else as after a start."""
-        record = self.written or await self.ledger.find(ID, 42)
-        self.replies.record_changed(summarize(record), self.written)
+        if self.written is not None:
+            self.replies.record_changed(self.written)
+        else:
+            await self.replies.restore([await self.ledger.find(ID, 42)])
         self.written = None
 
     async def settle(self) -> Clarification:

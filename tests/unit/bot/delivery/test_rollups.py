@@ -10,8 +10,8 @@ import pytest
 from bot.delivery.rollups import Rollups
 from bot.routing import Audiences, Group
 from bot.settings.model import ResponderSettings
-from core.clarification import Answer, answered
-from core.index import Index, Summary, summarize
+from core.clarification import Answer, Clarification, answered
+from core.index import Index
 from tests.kit.builders import ADE, NOW, record
 from tests.unit.bot.audiences import audiences
 
@@ -23,16 +23,16 @@ class World:
         self.index = Index()
         self.rollups = Rollups(self.index, put_to or audiences())
 
-    def ask(self, seq: int, agent: str = AGENT.agent, **more: Any) -> Summary:
+    def ask(self, seq: int, agent: str = AGENT.agent, **more: Any) -> Clarification:
         made = record(seq=seq, agent_id=agent, **more).model_copy(
             update={"created": NOW + timedelta(seconds=seq)}
         )
-        return self.take(summarize(made))
+        return self.take(made)
 
-    def answer(self, seq: int) -> Summary:
-        return self.take(summarize(answered(record(seq=seq), Answer("x", "x"), ADE, NOW)))
+    def answer(self, seq: int) -> Clarification:
+        return self.take(answered(record(seq=seq), Answer("x", "x"), ADE, NOW))
 
-    def take(self, summary: Summary) -> Summary:
+    def take(self, summary: Clarification) -> Clarification:
         self.index.put(summary)
         self.rollups.update(summary)
         return summary

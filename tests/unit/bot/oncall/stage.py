@@ -29,7 +29,7 @@ from bot.views.render import Renderer
 from bot.workspace.seed import APP_TOKEN, BOT_TOKEN
 from core.clarification import Clarification
 from core.escalation import NewIncident
-from core.index import scan, summarize
+from core.index import scan
 from core.ledger import FileLedger
 from tests.kit.builders import ask
 from tests.kit.clocks import ManualClock
@@ -220,7 +220,7 @@ class World:
         (self.folder / "ledgers").mkdir(exist_ok=True)
         self.ledger = FileLedger(self.folder / "ledgers")
         self._build()
-        for summary in (await scan(self.ledger)).summaries if read else ():
+        for summary in (await scan(self.ledger)).records if read else ():
             self.index.put(summary)
         await self.delivery.restore()
         await self.pager.restore()
@@ -281,9 +281,9 @@ class World:
         self.pager = replace(oncall.pager, send_outside=self.outside.send)
 
     def _changed(self, record: Clarification) -> None:
-        self.index.put(summarize(record))
+        self.index.put(record)
         if not self.deaf:
-            self.escalations.record_changed(summarize(record))
+            self.escalations.record_changed(record)
 
     async def raised(self, **more: Any) -> NewIncident:
         self.count += 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bot.views.codec import PagePress
 from core.clarification import Decider, Holder
-from core.index import summarize
+from tests.kit.builders import changed
 from tests.kit.until import until
 from tests.unit.bot.oncall.stage import ADE, ONCALL, World
 
@@ -46,7 +45,7 @@ async def test_taken_again_by_the_same_person_is_known(world: World) -> None:
     await world.router.take(record.id, Holder(user=ONCALL, team="T1", at=world.clock.now()))
     await world.pass_by(600)
     await world.paged(2)
-    world.escalations.record_changed(summarize(await world.ledger.find(record.id, 42)))
+    world.escalations.record_changed(await world.ledger.find(record.id, 42))
     await world.quiet()
     assert (await world.log()).count("taken") == 2
 
@@ -63,7 +62,7 @@ async def test_escalation_whose_ledger_comes_back_is_paged_again(world: World) -
     await world.actions.press(PagePress("take", 1), ADE)
     assert world.about(record.id) is None
     path.write_bytes(whole)
-    world.escalations.record_changed(summarize(await world.ledger.find(record.id, 42)))
+    world.escalations.record_changed(await world.ledger.find(record.id, 42))
     await until(lambda: world.about(record.id))
     await world.pass_by(61)
     assert len(world.slack.pages()) >= 2
@@ -74,7 +73,7 @@ async def test_late_news_of_an_escalation_that_is_over_pages_nobody(world: World
     await world.paged(1)
     await world.router.abandon(record.id, DECIDER)
     await until(lambda: world.about(record.id) is None)
-    world.escalations.record_changed(summarize(record))
+    world.escalations.record_changed(record)
     await world.pass_by(61)
     await world.paged(1)
 
@@ -83,8 +82,8 @@ async def test_odd_words_of_other_implementations_stop_nobodys_pages(world: Worl
     words = "half \ud800 a character"
     odd = await world.escalated(43, "rpl_odd")
     await world.quiet()
-    summary = replace(summarize(odd), id="CLR-44-001", issue=44, topic=words, from_=words, agent_id=None)
-    world.escalations.record_changed(summary)
+    named = {"topic": words, "from_": words, "agent_id": None}
+    world.escalations.record_changed(changed(odd, id="CLR-44-001", issue_number=44, **named))
     await until(lambda: world.about("CLR-44-001"))
     assert not any(task.done() for task in world.tasks)
 
@@ -101,7 +100,7 @@ async def test_unreadable_ledger_keeps_its_page(world: World) -> None:
 
 
 async def test_fault_of_ours_with_one_record_stops_nobodys_pages(world: World) -> None:
-    broken = replace(summarize(await world.escalated()), id="CLR-45-001", issue=45)
+    broken = changed(await world.escalated(), id="CLR-45-001", issue_number=45)
     object.__setattr__(broken, "topic", object())
     world.escalations.record_changed(broken)
     await world.quiet()

@@ -120,9 +120,11 @@ async def test_what_is_due_comes_once_by_its_latest_time(incidents: Incidents) -
     for n in range(2):
         await raised(incidents, f"errored:{n}")
     one, other = incidents
-    incidents.schedule(other, START + timedelta(seconds=9))
+    other.due = START + timedelta(seconds=9)
     assert incidents.take_due(START) == [one]
     assert incidents.take_due(START) == []
+    assert incidents.next_due() == START + timedelta(seconds=1), "unless it is scheduled anew"
+    one.due = None
     assert incidents.next_due() == START + timedelta(seconds=9)
     await incidents.close([other])
     assert incidents.next_due() is None
@@ -132,5 +134,5 @@ async def test_what_is_due_comes_once_by_its_latest_time(incidents: Incidents) -
 async def test_set_back_clock_has_everything_looked_at(incidents: Incidents) -> None:
     await raised(incidents)
     (each,) = incidents.take_due(START)
-    incidents.schedule(each, START + timedelta(hours=1))
+    each.due = START + timedelta(hours=1)
     assert incidents.take_due(START - timedelta(minutes=5)) == [each]

@@ -20,10 +20,10 @@ from bot.oncall.roster import OnDuty, Policies, Roster
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FALLBACK
-from core.index import Summary
+from core.clarification import Clarification
 from tests.kit.clocks import START, ManualClock
 from tests.unit.bot.oncall.crew_parties import BASE, Directory, settings
-from tests.unit.bot.summaries import summary
+from tests.unit.bot.records import asked
 
 LIST = '[[on_call]]\nname = "platform"\nusers = ["U1", "U2"]\n'
 GROUP = '[[on_call]]\nname = "platform"\ngroup = "S1"\n'
@@ -248,14 +248,14 @@ ABOUT, OTHER, NONE = (
 TO_ROLE, TO_LEAD = incident("planner-1", "CLR-42-002"), incident("planner-1", "CLR-42-003")
 
 
-def known(clarification: str) -> Summary | None:
+def known(clarification: str) -> Clarification | None:
     put_to: dict[str, dict[str, Any]] = {
         "CLR-42-001": {},
         "CLR-42-002": {"to": "Architect"},
         "CLR-42-003": {"to": "lead", "producer": None},
     }
     more = put_to.get(clarification)
-    return summary(int(clarification[-3:]), agent_id="planner-1", **more) if more is not None else None
+    return asked(int(clarification[-3:]), agent_id="planner-1", **more) if more is not None else None
 
 
 def slack(target: str, thread: tuple[str, str] | None = None, mentions: str = "") -> Destination:

@@ -15,7 +15,7 @@ from bot import home
 from bot.retention.upkeep import Upkeep, sweep_all
 from bot.storage.store import Store
 from core.clarification import Clarification, abandoned
-from core.index import Index, summarize
+from core.index import Index
 from core.ledger import FileLedger
 from core.records import Subject
 from tests.kit.builders import NOW as START
@@ -285,7 +285,7 @@ async def test_tidy_keeps_what_is_open_and_everything_without_keep(
     ledger: FileLedger, store: Store, keep: timedelta | None, left: int
 ) -> None:
     index, waiting = Index(), record(1)
-    index.put(summarize(waiting))
+    index.put(waiting)
     for number, about in enumerate([waiting.id, "CLR-2-001"]):
         await message(store, f"card:{about}:1", ts(START.timestamp() + number), clarification=about)
     clock = ManualClock(START + MONTH + timedelta(days=1))

@@ -31,7 +31,6 @@ from bot.workspace.seed import AGENTS, APP_TOKEN, BOT_TOKEN, BOT_USER, FALLBACK,
 from core.aaep import Choice
 from core.clarification import Ask, Clarification
 from core.clock import SystemClock
-from core.index import summarize
 from core.ledger import FileLedger
 from tests.kit import builders
 from tests.kit.until import impatient
@@ -84,7 +83,7 @@ class _Whole(app.Bot):
     """A bot whose records nobody follows."""
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
-        self.base.index.put(summarize(record))
+        self.base.index.put(record)
 
 
 class Bot:

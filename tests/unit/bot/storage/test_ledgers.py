@@ -215,7 +215,7 @@ async def test_archived_ledgers_are_read_and_come_back(ledger: Ledger, another: 
     assert not await ledger.shelve(9, over)
     other = await another()
     found = await scan(other)
-    assert ([each.id for each in found.summaries], found.highest_issue) == (["CLR-8-001"], 8)
+    assert ([each.id for each in found.records], found.highest_issue) == (["CLR-8-001"], 8)
     assert [await other.live(), len(await other.read(7))] == [[8], 1]
     assert (await other.transact(7, add)).id == "CLR-7-002"
     assert await ledger.live() == [7, 8]
@@ -308,4 +308,4 @@ async def test_a_row_that_is_no_ledger_is_told(postgres_server: Server) -> None:
             await ledger.transact(7, add)
         found = await scan(ledger)
         assert [str(each)[:29] for each in found.troubles] == ["The ledger issue-7.json of is"]
-        assert [each.id for each in found.summaries] == ["CLR-8-001"]
+        assert [each.id for each in found.records] == ["CLR-8-001"]

@@ -15,7 +15,7 @@ from bot.views.render import Renderer
 from bot.workspace.rules import check_view
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
-from tests.unit.bot.summaries import ADE, BEA, ready, summary, words
+from tests.unit.bot.records import ADE, BEA, asked, ready, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
 HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000
@@ -52,7 +52,7 @@ def full(text: str) -> Snapshot:
     """More of everything than fits on a page, each with words as long and as bad as they come."""
     until = START + timedelta(hours=1)
     questions = [
-        summary(seq, topic=text, expires_at=until, taken_by=ADE, round=3, status="escalated")
+        asked(seq, topic=text, expires_at=until, taken_by=ADE, round=3, status="escalated")
         for seq in range(1, 40)
     ]
     agents = tuple(
@@ -105,7 +105,7 @@ def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
 
 
 def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
-    made = view(renderer, Snapshot(1, [summary()]))
+    made = view(renderer, Snapshot(1, [asked()]))
 
     headings = [block["text"]["text"] for block in made["blocks"] if block["type"] == "header"]
     assert headings == [
@@ -119,7 +119,7 @@ def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
 
 
 def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer: Renderer) -> None:
-    question = summary(7, expires_at=START + timedelta(hours=1), round=2, status="escalated", taken_by=BEA)
+    question = asked(7, expires_at=START + timedelta(hours=1), round=2, status="escalated", taken_by=BEA)
     made = view(renderer, Snapshot(1, [question]), said="Deploy to production?")
 
     row, buttons = made["blocks"][1:3]
@@ -144,13 +144,13 @@ def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer
     ],
 )
 def test_row_of_a_question_says_who_has_it(renderer: Renderer, more: dict[str, Any], state: str) -> None:
-    made = view(renderer, Snapshot(1, [summary(**more)]))
+    made = view(renderer, Snapshot(1, [asked(**more)]))
 
     assert made["blocks"][1]["fields"][-1]["text"] == state
 
 
 def test_pages_are_turned_where_there_are_more(renderer: Renderer) -> None:
-    made = view(renderer, Snapshot(1, [summary(seq) for seq in range(1, 26)]))
+    made = view(renderer, Snapshot(1, [asked(seq) for seq in range(1, 26)]))
 
     assert "My inbox (25), page 2 of 3" in words(made)
     turns = [item for item in walk(made) if item.get("action_id", "").startswith("home.page")]
@@ -207,7 +207,7 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     [(Admitted(frozenset(), unsure=True), UNSURE), (Admitted(frozenset()), STRANGER)],
 )
 def test_note_says_why_little_is_shown(renderer: Renderer, admitted: Admitted, note: str) -> None:
-    made = view(renderer, Snapshot(1, [summary()]), admitted=admitted)
+    made = view(renderer, Snapshot(1, [asked()]), admitted=admitted)
 
     judge(made)
     assert words(made["blocks"][0]) == note

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +26,8 @@ from bot.web.callers import Callers
 from bot.web.health import Sources, health_routes, metrics_routes, producer_checks
 from bot.web.server import build_app
 from core.clarification import Status
-from core.index import Index, summarize
+from core.index import Index
+from tests.kit.builders import changed
 from tests.kit.clocks import START, ManualClock
 from tests.kit.events import incoming
 from tests.unit.bot.strategies import record_of
@@ -232,9 +232,7 @@ async def test_metrics_are_what_prometheus_reads(world: World) -> None:
 async def test_open_ones_are_counted_by_status(world: World) -> None:
     statuses: list[Status] = ["pending", "pending", "escalated", "answered"]
     for number, status in enumerate(statuses, 1):
-        world.index.put(
-            replace(summarize(record_of()), id=f"CLR-42-{number:03d}", status=status, reply="sending")
-        )
+        world.index.put(changed(record_of(), id=f"CLR-42-{number:03d}", status=status, reply="sending"))
     figures = await world.figures()
     assert {status: figures[of("clarify_open", status=status)] for status in ("pending", "stale", "escalated")} == {
         "pending": 2, "stale": 0, "escalated": 1,
@@ -243,37 +241,35 @@ async def test_open_ones_are_counted_by_status(world: World) -> None:
 
 
 async def test_oldest_question_that_waits_for_people_is_told_by_route(world: World) -> None:
-    asked = replace(summarize(record_of()), from_="r-1", agent_id="r-1", asked_last=START, created=START)
+    asked = changed(record_of(), from_="r-1", agent_id="r-1", asked_last=START, created=START)
     again = {"asked_last": START + timedelta(seconds=40), "round": 2}
-    for number, more in enumerate(
-        (
-            {},
-            {"asked_last": START + timedelta(seconds=10)},
-            {"from_": "other", "agent_id": "other", **again},
-            {
-                "agent_id": "else",
-                "producer": None,
-                "to": "Reviewer",
-                "asked_last": START - timedelta(hours=1),
-            },
-            {
-                "agent_id": "else",
-                "status": "answered",
-                "reply": "sending",
-                "asked_last": START - timedelta(hours=1),
-            },
-        ),
-        1,
-    ):
-        world.index.put(replace(asked, id=f"CLR-42-{number:03d}", **more))  # type: ignore[arg-type]
+    others: tuple[dict[str, Any], ...] = (
+        {},
+        {"asked_last": START + timedelta(seconds=10)},
+        {"from_": "other", "agent_id": "other", **again},
+        {
+            "agent_id": "else",
+            "producer": None,
+            "to": "Reviewer",
+            "asked_last": START - timedelta(hours=1),
+        },
+        {
+            "agent_id": "else",
+            "status": "answered",
+            "reply": "sending",
+            "asked_last": START - timedelta(hours=1),
+        },
+    )
+    for number, more in enumerate(others, 1):
+        world.index.put(changed(asked, id=f"CLR-42-{number:03d}", **more))
     await world.clock.advance(60)
     figures = await world.figures()
     assert figures[of("clarify_oldest_question_seconds", route="r-*")] == 60
     assert figures[of("clarify_oldest_question_seconds", route="*")] == 20, (
         "from its latest round; no agent's"
     )
-    world.index.put(replace(asked, id="CLR-42-001", status="resolved"))
-    world.index.put(replace(asked, id="CLR-42-002", status="resolved"))
+    world.index.put(changed(asked, id="CLR-42-001", status="resolved"))
+    world.index.put(changed(asked, id="CLR-42-002", status="resolved"))
     assert (await world.figures())[of("clarify_oldest_question_seconds", route="r-*")] == 0
 
 
@@ -293,9 +289,9 @@ async def test_requests_are_counted_by_their_route(world: World) -> None:
 
 
 async def test_what_happened_is_counted(world: World) -> None:
-    asked = replace(summarize(record_of()), asked_last=START - timedelta(seconds=20))
+    asked = changed(record_of(), asked_last=START - timedelta(seconds=20))
     world.telemetry.record_changed(None, asked, "r-*")
-    world.telemetry.record_changed(asked, replace(asked, status="answered"), "r-*")
+    world.telemetry.record_changed(asked, changed(asked, status="answered"), "r-*")
     world.telemetry.webhook("hooks.example.com", "later")
     world.telemetry.rate_limited["users.info"] += 1
     world.telemetry.tools["ask_human", "refused"] += 1

@@ -7,33 +7,25 @@ from datetime import timedelta
 from typing import Any
 
 from core.agents import ReadyItem
-from core.index import Summary
+from core.clarification import Clarification
+from tests.kit.builders import changed, record
 from tests.kit.clocks import START
 
 ADE, BEA = "U0ADE", "U0BEA"
 
 
-def summary(seq: int = 1, **more: Any) -> Summary:
-    """An open question of the planner that never expires; `more` replaces fields."""
+def asked(seq: int = 1, **more: Any) -> Clarification:
+    """An open question of the planner that never expires; `more` replaces fields, as in `changed`."""
     fields: dict[str, Any] = {
-        "id": f"CLR-42-{seq:03d}",
-        "issue": 42,
-        "status": "pending",
-        "round": 1,
-        "digest": f"d{seq}",
         "created": START + timedelta(seconds=seq),
         "expires_at": None,
-        "producer": "planner",
         "agent_id": "planner",
-        "session_id": "sess_1",
-        "reply": None,
-        "adoptable": False,
         "from_": "planner",
-        "to": "human",
         "topic": f"Topic {seq}",
     }
     fields = {"asked_last": more.get("created", fields["created"])} | fields
-    return Summary(**(fields | more))
+    fields |= more
+    return changed(record(42, seq, question=fields["topic"]), **fields)
 
 
 def ready(
