@@ -311,14 +311,13 @@ class Policies:
     """
 
     settings: Settings
+    audiences: Audiences
     roster: Roster
     known: Callable[[str], Clarification | None]
     clock: Clock
-    _audiences: Audiences = field(init=False)
     _policies: Mapping[str, Policy] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._audiences = Audiences(self.settings)
         self._policies = {each.name: _policy(each) for each in self.settings.on_call}
 
     def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
@@ -396,7 +395,7 @@ class Policies:
     def _thread(self, incident: Incident, people: tuple[str, ...]) -> Sequence[Destination]:
         about = self._about(incident)
         route = self._route(incident, about)
-        session = None if about is None else self._audiences.thread(about)
+        session = None if about is None else self.audiences.thread(about)
         return [] if route is None else [Destination("slack", route.channel, session, people)]
 
     def _last_resort(
@@ -411,7 +410,7 @@ class Policies:
         """Where the question is shown; without an agent (an unreadable ledger, the bot's own trouble) the default one."""
         try:
             if about is not None:
-                return self._audiences.route(about)
+                return self.audiences.route(about)
             return self.settings.route_for(incident.agent_id or "")
         except LookupError:
             return None

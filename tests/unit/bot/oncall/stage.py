@@ -260,7 +260,7 @@ class World:
         board = build_board(base, lambda: None)
         self.messages, self.incidents, self.pages = board.messages, board.incidents, board.pages
         self.roster = board.roster
-        policies = StagedPolicies(self.settings, self.roster, self.index.get, self.clock)
+        policies = StagedPolicies(self.settings, base.audiences, self.roster, self.index.get, self.clock)
         policies.places = self.places
         permalinks = Permalinks(self.messages, self.slack.permalink)
         self.view = replace(board.page_view, policies=policies, permalinks=permalinks)

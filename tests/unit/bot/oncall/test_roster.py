@@ -17,6 +17,7 @@ from bot.oncall.feeds import Copy, origin
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
+from bot.routing import Audiences
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FALLBACK
@@ -270,7 +271,9 @@ def policies(tmp_path: Path, directory: Directory, store: Store) -> Any:
     def built(on_call: str, base: str) -> Policies:
         people: Any = directory
         found = settings(tmp_path, on_call, base=base, PAGER_URL="json://127.0.0.1:1")
-        return Policies(found, Roster(found, people, store, ManualClock()), known, ManualClock())
+        return Policies(
+            found, Audiences(found), Roster(found, people, store, ManualClock()), known, ManualClock()
+        )
 
     return built
 
