@@ -81,13 +81,15 @@ class StagedPolicies(Policies):
     places: Places
 
     async def _destinations_of(
-        self, notify: str, incident: Incident, holder: str | None
+        self, notify: str, incident: Incident, people: tuple[str, ...], *, is_held: bool
     ) -> Sequence[Destination]:
         if incident.key in self.places.broken:
             raise RuntimeError("poisoned")
         if notify.partition(":")[0] in self.places.nobody:
             return ()
-        return self.places.to.get(notify) or await super()._destinations_of(notify, incident, holder)
+        return self.places.to.get(notify) or await super()._destinations_of(
+            notify, incident, people, is_held=is_held
+        )
 
 
 @dataclass
