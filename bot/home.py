@@ -21,7 +21,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, TypeVar
 
@@ -38,27 +38,26 @@ from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
 from bot.telemetry import Telemetry
 from bot.views import home as views
-from bot.views.blockkit import nearest, pages_of
 from bot.views.codec import HomePress, HomeSection
-from bot.views.home import AgentLine, Answered, Chosen, DutyLine, Page
+from bot.views.home import Answered, Chosen, DutyLine
 from bot.views.render import Renderer
 from bot.views.wording import round_of
-from core.agents import ReadyItem, SessionFact, ready_queue, tree, walk
+from core.agents import AgentNode, ReadyItem, SessionFact, ready_queue, tree
 from core.clarification import Clarification
 from core.clock import Clock, Pace, backoff, event_or_time
 from core.errors import ClarifyError, LedgersAway
-from core.index import urgency, whole
+from core.index import as_read
 from core.ledger import Ledger
+from core.lists import Page, is_held_by, order, page_of
 from core.records import parse
 
 _log = structlog.get_logger("clarify.home")
 _T = TypeVar("_T")
-_Line = TypeVar("_Line", AgentLine, ReadyItem)
+_Line = TypeVar("_Line", AgentNode, ReadyItem)
 View = dict[str, Any]
 
 _SLICE = 500  # items: well below a millisecond
 _MOST_ANSWERS = 80
-_MOST_WORDS = 2000
 _KEPT_WORDS = 600  # characters: more than is shown
 _RESTORED_FILES = 100
 
@@ -97,12 +96,13 @@ class Snapshot:
     questions: Sequence[Clarification] = ()
     audiences: frozenset[Audience] = frozenset()
     paged: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    agents: tuple[AgentLine, ...] = ()
+    agents: tuple[AgentNode, ...] = ()
     ready: tuple[ReadyItem, ...] = ()
     duties: tuple[DutyLine, ...] = ()
     answers: tuple[Answered, ...] = ()
 
 
+@dataclass(kw_only=True, eq=False)
 class Gathering:
     """Takes snapshots, in slices and partly in a thread, so that thousands of open questions do not block the event loop.
 
@@ -111,25 +111,16 @@ class Gathering:
     escalated. `shows`: whether a question is put to people.
     """
 
-    def __init__(
-        self,
-        *,
-        index: Iterable[Clarification],
-        ledger: Ledger,
-        sessions: Callable[[], Awaitable[Sequence[SessionFact]]],
-        roster: Roster,
-        policies: Sequence[str],
-        paged: Callable[[str], frozenset[str]],
-        shows: Callable[[Clarification], bool],
-    ) -> None:
-        self._index = index
-        self._ledger = ledger
-        self._sessions = sessions
-        self._roster = roster
-        self._policies = policies
-        self._paged = paged
-        self._shows = shows
-        self._fleet: tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
+    index: Iterable[Clarification]
+    ledger: Ledger
+    sessions: Callable[[], Awaitable[Sequence[SessionFact]]]
+    roster: Roster
+    policies: Sequence[str]
+    paged: Callable[[str], frozenset[str]]
+    shows: Callable[[Clarification], bool]
+
+    def __post_init__(self) -> None:
+        self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
         self._answers: dict[tuple[str, int], Answered] = {}  # the newest
 
     def record_changed(self, record: Clarification) -> None:
@@ -144,43 +135,41 @@ class Gathering:
     async def restore_answers(self) -> None:
         """Read what the hundred ledgers that were written last say. One that cannot be read is left out."""
         try:
-            for issue in await self._ledger.latest(_RESTORED_FILES):
+            for issue in await self.ledger.latest(_RESTORED_FILES):
                 try:
-                    items = await self._ledger.read(issue)
+                    items = await self.ledger.read(issue)
                 except ClarifyError as error:
                     _log.warning(
                         "a ledger's answers left out of the Home tab", issue=issue, reason=str(error)
                     )
                     continue
                 for record in map(parse, items):
-                    if record is not None and not await self._ledger.is_tampered(record):
+                    if record is not None and not await self.ledger.is_tampered(record):
                         self.record_changed(record)
         except LedgersAway as error:
             _log.warning("answers left out of the Home tab", reason=str(error))
 
-    async def words(self, records: Iterable[Clarification]) -> dict[str, str]:
-        """The question of each; one whose ledger cannot be read is left out."""
-        found = {}
-        for each in records:
-            try:
-                found[each.id] = (await whole(each, self._ledger)).question[:_KEPT_WORDS]
-            except ClarifyError as error:
-                _log.warning("cannot read a question for a Home tab", id=each.id, reason=str(error))
-        return found
+    async def whole(self, page: Page[Clarification]) -> Page[Clarification]:
+        """The page with the long texts of its questions, where they can be read."""
+        return page.of([await as_read(each, self.ledger) for each in page.items])
 
     async def snapshot(self, number: int) -> Snapshot:
         """All facts as they are now; `number` tells this snapshot from others."""
-        known = [each async for each in _in_slices(self._index)]
-        turns = await asyncio.gather(*(self._roster.who(policy) for policy in self._policies))
+        known = [each async for each in _in_slices(self.index)]
+        turns = await asyncio.gather(*(self.roster.who(policy) for policy in self.policies))
         try:
-            self._fleet = await to_thread(_fleet, known, await self._sessions())
+            sessions = await self.sessions()
+            self._fleet = (
+                await to_thread(tree, known, sessions),
+                await to_thread(ready_queue, known, sessions),
+            )
         except StorageUnavailable as error:  # the questions do not wait for it
             _log.warning("cannot read the agents' sessions", reason=str(error))
         agents, ready = self._fleet
         questions = await to_thread(self._for_people, known)
         paged = {}
         async for each in _in_slices(questions):
-            if each.status == "escalated" and (users := self._paged(each.id)):
+            if each.status == "escalated" and (users := self.paged(each.id)):
                 paged[each.id] = users
         answers = sorted(self._answers.values(), key=lambda each: (each.at, each.clarification), reverse=True)
         audiences = {*map(audience_of, known), *(each.audience for each in answers)}
@@ -194,13 +183,13 @@ class Gathering:
             ready=ready,
             duties=tuple(
                 DutyLine(policy, turn.users, turn.source, turn.until)
-                for policy, turn in zip(self._policies, turns, strict=True)
+                for policy, turn in zip(self.policies, turns, strict=True)
             ),
             answers=tuple(answers),
         )
 
     def _for_people(self, known: Sequence[Clarification]) -> list[Clarification]:
-        return sorted((each for each in known if each.is_open and self._shows(each)), key=urgency)
+        return sorted((each for each in known if each.is_open and self.shows(each)), key=order)
 
 
 async def _in_slices(items: Iterable[Clarification]) -> AsyncIterator[Clarification]:
@@ -232,20 +221,6 @@ def _answered(record: Clarification) -> Answered | None:
     )
 
 
-def _fleet(
-    known: Sequence[Clarification], sessions: Sequence[SessionFact]
-) -> tuple[tuple[AgentLine, ...], tuple[ReadyItem, ...]]:
-    # In the order that the views will ask for: sorting what is sorted takes no time, and sorting thousands of moments
-    # would hold up the whole process, since nothing else runs meanwhile. Numbers sort many times faster.
-    known = sorted(known, key=lambda each: each.asked_last.timestamp())
-    lines = []
-    for depth, node in walk(tree(known, sessions)):
-        on = tuple(dict.fromkeys(wait.on for wait in node.waits))
-        about = tuple(wait.clarification for wait in node.waits) or node.asked
-        lines.append(AgentLine(node.agent, node.name, node.status, depth, on, node.since, about))
-    return tuple(lines), ready_queue(known, sessions)
-
-
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """The audiences whose questions a person may answer. `unsure`: Slack did not tell for all of them."""
@@ -254,39 +229,41 @@ class Admitted:
     unsure: bool = False
 
 
+@dataclass(eq=False)
 class KeptAccess:
     """Caches for some minutes which questions a person may answer: one decision per person and route.
 
     Good enough for a list, since a click is checked again.
     """
 
-    def __init__(self, access: AccessControl, audiences: Audiences, clock: Clock) -> None:
-        self._access = access
-        self._audiences = audiences
-        self._clock = clock
+    access: AccessControl
+    audiences: Audiences
+    clock: Clock
+
+    def __post_init__(self) -> None:
         # Until when a decision holds; None: Slack did not tell.
         self._kept: dict[tuple[Person, RouteSettings], tuple[bool | None, float]] = {}
 
     async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
         """Of `audiences` those whose questions `person` may answer. Never raises."""
-        by_route = self._audiences.by_route(audiences)
+        by_route = self.audiences.by_route(audiences)
         decided = [(await self._may(person, route), named) for route, named in by_route.items()]
         allowed = frozenset(audience for may, named in decided for audience in named if may)
         return Admitted(allowed, unsure=any(may is None for may, _ in decided))
 
     async def _may(self, person: Person, route: RouteSettings) -> bool | None:
         may, until = self._kept.get((person, route), (None, -inf))
-        if self._clock.steady() < until:
+        if self.clock.steady() < until:
             return may
         keep = _ACCESS_KEPT
         try:
-            may = await self._access.refusal_on(person, route) is None
+            may = await self.access.refusal_on(person, route) is None
         except SlackError as error:
             _log.warning("Slack did not say who may answer", user=person.user, reason=str(error))
             keep = _ACCESS_AGAIN
         if len(self._kept) >= _MOST_DECISIONS:
             self._kept.clear()
-        self._kept[person, route] = may, self._clock.steady() + keep
+        self._kept[person, route] = may, self.clock.steady() + keep
         return may
 
 
@@ -296,9 +273,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     inbox = [
         each
         for each in snapshot.questions
-        if audience_of(each) in allowed
-        or user in (each.claimed_by, each.offered_to)
-        or user in snapshot.paged.get(each.id, ())
+        if audience_of(each) in allowed or is_held_by(user, each, snapshot.paged.get(each.id, ()))
     ]
     # Who is on call or paged has to know how all agents stand: to decide at night what blocks what.
     on_call = [each.users for each in snapshot.duties]
@@ -306,10 +281,7 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
     stranger = not (allowed or admitted.unsure or inbox or everything)
 
     def page(section: HomeSection, items: Sequence[_T]) -> Page[_T]:
-        size = views.PAGE_SIZES[section]
-        count = pages_of(len(items), size)
-        number = nearest(pages.get(section, 1), count)
-        return Page(tuple(items[(number - 1) * size : number * size]), number, count, len(items))
+        return page_of(items, pages.get(section, 1), views.PAGE_SIZES[section])
 
     def known(lines: Sequence[_Line]) -> list[_Line]:
         return [each for each in lines if everything or Audience(each.agent) in allowed]
@@ -342,25 +314,25 @@ class Viewer:
     opened_at: float
 
 
+@dataclass(eq=False)
 class Viewers:
     """The people who have their Home tab open: the homes table. Every method raises StorageUnavailable."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     async def all(self) -> list[Viewer]:
         """Everybody who is not forgotten."""
-        return [_viewer(row) for row in await self._store.read("select * from homes order by user_id")]
+        return [_viewer(row) for row in await self.store.read("select * from homes order by user_id")]
 
     async def looking(self, user: str) -> tuple[Viewer, dict[str, int]] | None:
         """Somebody, and the page of each section that they turned to; None: they are forgotten."""
-        row = await self._store.read_one("select * from homes where user_id = :user", user=user)
+        row = await self.store.read_one("select * from homes where user_id = :user", user=user)
         return None if row is None else (_viewer(row), json.loads(row["pages"]))
 
     @property
     def are_ours(self) -> bool:
         """Whether it is this bot that publishes to them."""
-        return self._store.leads
+        return self.store.leads
 
     async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
         """Remember somebody as they are now."""
@@ -379,11 +351,11 @@ class Viewers:
             )
             tx.tell("home", viewer.user, leader_only=True)
 
-        await self._store.write(work)
+        await self.store.write(work)
 
     async def forget(self, users: Collection[str]) -> None:
         """Nothing is published to them any more, until they open their Home tab again."""
-        await self._store.write(
+        await self.store.write(
             lambda tx: tx.many("delete from homes where user_id = :user", [{"user": each} for each in users])
         )
 
@@ -449,28 +421,21 @@ class _Seat:
         return max(wanted, self.not_before)
 
 
+@dataclass(kw_only=True, eq=False)
 class HomeTabs:
     """Keeps open Home tabs up to date.
 
     `restore` once, then `run` until cancelled. `send` publishes a person's view, once.
     """
 
-    def __init__(
-        self,
-        *,
-        gathering: Gathering,
-        access: KeptAccess,
-        renderer: Renderer,
-        send: Callable[[str, View], Awaitable[Outcome]],
-        viewers: Viewers,
-        clock: Clock,
-    ) -> None:
-        self._gathering = gathering
-        self._access = access
-        self._renderer = renderer
-        self._send = send
-        self._viewers = viewers
-        self._clock = clock
+    gathering: Gathering
+    access: KeptAccess
+    renderer: Renderer
+    send: Callable[[str, View], Awaitable[Outcome]]
+    viewers: Viewers
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._seats: dict[str, _Seat] = {}
         self._pace = Pace(_PUBLISHES_PER_SECOND)
         self._snapshot = Snapshot(0)
@@ -485,7 +450,7 @@ class HomeTabs:
 
     async def restore(self) -> None:
         """Read who looked at their tab before the restart."""
-        for viewer in await self._viewers.all():
+        for viewer in await self.viewers.all():
             self._seats.setdefault(viewer.user, _Seat(viewer))
 
     def touch(self) -> None:
@@ -493,17 +458,17 @@ class HomeTabs:
         self._number += 1
         if not self._stale:
             self._stale = True
-            self._changed_at = self._clock.steady()
+            self._changed_at = self.clock.steady()
             self._wake.set()
 
     def record_changed(self, record: Clarification) -> None:
         """Show a record as it is now."""
-        self._gathering.record_changed(record)
+        self.gathering.record_changed(record)
         self.touch()
 
     async def restore_answers(self) -> None:
         """Read the newest answers from the ledgers: at the start, and after words were taken out of them."""
-        await self._gathering.restore_answers()
+        await self.gathering.restore_answers()
         self.touch()
 
     async def opened(self, user: str, team: str = "", channel: str = "", *, shown: bool = True) -> None:
@@ -512,7 +477,7 @@ class HomeTabs:
         Raises:
             StorageUnavailable: they are not remembered over a restart.
         """
-        now = self._clock.now().timestamp()
+        now = self.clock.now().timestamp()
         seat = self._seats.setdefault(user, _Seat(Viewer(user, team, channel, now)))
         before = seat.viewer
         seat.viewer = Viewer(user, team or before.team, channel or before.channel, now)
@@ -522,7 +487,7 @@ class HomeTabs:
             seat.digest = None
         seat.urgent = True
         self._wake.set()
-        await self._viewers.keep(seat.viewer, seat.pages)
+        await self.viewers.keep(seat.viewer, seat.pages)
 
     async def press(self, press: HomePress, person: Person) -> None:
         """A page of a section was turned.
@@ -536,12 +501,12 @@ class HomeTabs:
         seat.pages = {**seat.pages, press.subject: press.number}
         seat.urgent = True
         self._wake.set()
-        if not self._viewers.are_ours:
-            await self._viewers.keep(seat.viewer, seat.pages)
+        if not self.viewers.are_ours:
+            await self.viewers.keep(seat.viewer, seat.pages)
 
     async def looked_elsewhere(self, user: str) -> None:
         """Somebody opened their tab, or turned a page of it, and another bot heard of it. No name: on call has changed."""
-        found = await self._viewers.looking(user) if user else None
+        found = await self.viewers.looking(user) if user else None
         if found is not None:
             seat = self._seats.setdefault(user, _Seat(found[0]))
             seat.viewer, seat.pages = found
@@ -560,7 +525,7 @@ class HomeTabs:
             while True:
                 self._wake.clear()
                 await self._sweep()
-                now = self._clock.steady()
+                now = self.clock.steady()
                 due_at = [seat.due_at(self._number, self._changed_at) for seat in self._seats.values()]
                 due = max(min(due_at, default=inf), self._next_look, now + self._pace.wait(now, post=True))
                 waiting = [seat for seat, at in zip(self._seats.values(), due_at, strict=True) if at <= now]
@@ -568,7 +533,7 @@ class HomeTabs:
                     # The one that waited longest; one who looks on counts as having waited longer.
                     await self._look(min(waiting, key=lambda s: s.last - (_HEAD_START if s.urgent else 0.0)))
                 else:
-                    await event_or_time(self._clock, self._wake, min(due, self._sweep_at) - now)
+                    await event_or_time(self.clock, self._wake, min(due, self._sweep_at) - now)
         finally:
             for task in self._publishing:
                 task.cancel()
@@ -577,12 +542,12 @@ class HomeTabs:
     async def _sweep(self) -> None:
         """Now and then: forget who has not looked for a week, and look again at the others."""
         if self._seats and self._sweep_at == inf:
-            self._sweep_at = self._clock.steady() + _SWEEP
-        if self._clock.steady() < self._sweep_at:
+            self._sweep_at = self.clock.steady() + _SWEEP
+        if self.clock.steady() < self._sweep_at:
             return
-        self._sweep_at = self._clock.steady() + _SWEEP if self._seats else inf
+        self._sweep_at = self.clock.steady() + _SWEEP if self._seats else inf
         self.touch()
-        since = self._clock.now().timestamp() - _REMEMBERED
+        since = self.clock.now().timestamp() - _REMEMBERED
         await self._forget([user for user, seat in self._seats.items() if seat.viewer.opened_at < since])
 
     async def _look(self, seat: _Seat) -> None:
@@ -591,13 +556,13 @@ class HomeTabs:
             snapshot = await self._facts()
             # From here on, whatever is pressed or changed makes it due again.
             seat.seen, seat.urgent, seat.again_at = snapshot.number, False, inf
-            seat.last = self._clock.steady()
+            seat.last = self.clock.steady()
             view, digest, unsure = await self._tab(seat, snapshot)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
-            seat.not_before, seat.seen = self._clock.steady() + _APART, -1
+            seat.not_before, seat.seen = self.clock.steady() + _APART, -1
             _log.exception("cannot build a Home tab", user=seat.viewer.user, error=type(error).__name__)
             return
-        now = self._clock.steady()
+        now = self.clock.steady()
         if unsure:
             seat.again_at = now + _UNSURE
         self._next_look = now + _LOOK
@@ -613,18 +578,18 @@ class HomeTabs:
 
     async def _facts(self) -> Snapshot:
         """The newest snapshot, or one that is young enough; a tab with an older one stays due."""
-        began = self._clock.steady()
+        began = self.clock.steady()
         if self._snapshot.number < self._number and began >= self._good_until:
             self._stale = False
-            self._snapshot = await self._gathering.snapshot(self._number)
-            now = self._clock.steady()
+            self._snapshot = await self.gathering.snapshot(self._number)
+            now = self.clock.steady()
             self._good_until = now + max(_REUSE, _REUSE_TIMES * (now - began))
             self._sweep_at = min(self._sweep_at, began + self._until_handover())
         return self._snapshot
 
     def _until_handover(self) -> float:
         """Seconds until somebody else is on call."""
-        now = self._clock.now()
+        now = self.clock.now()
         left = [(each.until - now).total_seconds() for each in self._snapshot.duties if each.until]
         return max(1.0, min((each for each in left if each > 0), default=_SWEEP))
 
@@ -636,12 +601,12 @@ class HomeTabs:
             RenderError: it breaks a limit of Slack's: a fault of ours.
         """
         viewer = seat.viewer
-        admitted = await self._access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
+        admitted = await self.access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
         shown = await to_thread(chosen, snapshot, viewer.user, admitted, seat.pages)
-        words = await self._gathering.words(shown.questions)
+        inbox, taken = await self.gathering.whole(shown.inbox), await self.gathering.whole(shown.taken)
 
         def rendered() -> tuple[View, str, bool]:
-            view = self._renderer.view(views.home(shown, words))
+            view = self.renderer.view(views.home(replace(shown, inbox=inbox, taken=taken)))
             said = json.dumps(view, sort_keys=True).encode()
             return view, hashlib.blake2b(said, digest_size=12).hexdigest(), shown.unsure
 
@@ -650,12 +615,12 @@ class HomeTabs:
     async def _publish(self, seat: _Seat, view: View, digest: str) -> None:
         user = seat.viewer.user
         try:
-            outcome = await self._send(user, view)
+            outcome = await self.send(user, view)
             # Counted from here: Slack has it by now, however long the way was.
-            seat.not_before = max(seat.not_before, self._clock.steady() + _EACH)
+            seat.not_before = max(seat.not_before, self.clock.steady() + _EACH)
             await self._settle(seat, outcome, digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
-            seat.not_before, seat.seen = self._clock.steady() + _APART, -1
+            seat.not_before, seat.seen = self.clock.steady() + _APART, -1
             _log.exception("cannot publish a Home tab", user=user, error=type(error).__name__)
         finally:
             seat.busy = False
@@ -685,7 +650,7 @@ class HomeTabs:
 
     def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
         """Publish again after `seconds` (None: as the pace's backoff says); `everybody` waits so long."""
-        now = self._clock.steady()
+        now = self.clock.steady()
         _log.warning("Home tab delayed", user=seat.viewer.user, seconds=seconds)
         seat.seen, seat.failures = -1, failures
         if everybody:
@@ -698,6 +663,6 @@ class HomeTabs:
             self._seats.pop(user, None)
         try:
             if users:
-                await self._viewers.forget(users)
+                await self.viewers.forget(users)
         except StorageUnavailable as error:
             _log.warning("cannot forget viewers of Home tabs", count=len(users), reason=str(error))

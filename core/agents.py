@@ -69,7 +69,8 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """An agent, and below it the agents that wait for it (each once, below the one it has waited for longest).
+    """An agent in the tree: `depth` levels (from 0) below the agents that wait for no other one, right under `under`, which
+    it has waited for longest.
 
     `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to
     answer. `issues`: of its sessions that have not ended, and of what it waits for.
@@ -82,12 +83,23 @@ class AgentNode:
     asked: tuple[str, ...]
     issues: tuple[int, ...]
     last_event_at: datetime | None
-    waiters: tuple[AgentNode, ...] = ()
+    depth: int = 0
+    under: str | None = None
 
     @property
     def since(self) -> datetime | None:
         """Since when it is blocked."""
         return self.waits[0].since if self.waits else None
+
+    @property
+    def on(self) -> tuple[str, ...]:
+        """The roles that it waits for, each once; `human` stands for people."""
+        return tuple(dict.fromkeys(wait.on for wait in self.waits))
+
+    @property
+    def blocked_by(self) -> tuple[str, ...]:
+        """The ids of the clarifications that it waits for."""
+        return tuple(wait.clarification for wait in self.waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +142,24 @@ def going_on(
     return [fact for fact in sessions if not is_finished(fact)]
 
 
-def walk(roots: Sequence[AgentNode]) -> Iterator[tuple[int, AgentNode]]:
-    """The agents of a tree, each followed by those that wait for it, with its depth (from 0)."""
-    left = [(0, node) for node in reversed(roots)]
-    while left:
-        depth, node = left.pop()
-        yield depth, node
-        left += [(depth + 1, waiter) for waiter in reversed(node.waiters)]
-
-
 def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
-    """Every agent that is known of; at the top those that wait for no other agent.
+    """Every agent that is known of, each followed by those that wait for it; at the top those that wait for no other one.
 
     Of a circle, the first by name stands at the top. Order: blocked (the longest first), clarifying, working, idle.
     """
     nodes = _nodes([record for record in records if record.is_open], sessions)
     above = _parents(nodes)
-    below: defaultdict[str | None, list[str]] = defaultdict(list)
-    for key in nodes:
-        below[above.get(key)].append(key)
-    built: dict[str, AgentNode] = {}
-    for key in reversed(_from_the_top(below)):
-        waiters = sorted((built[waiter] for waiter in below[key]), key=_order)
-        built[key] = replace(nodes[key], waiters=tuple(waiters))
-    return tuple(sorted((built[key] for key in below[None]), key=_order))
+    below: defaultdict[str | None, list[AgentNode]] = defaultdict(list)
+    for key, node in nodes.items():
+        below[above.get(key)].append(node)
+    found: list[AgentNode] = []
+    left = sorted(below[None], key=_order, reverse=True)
+    while left:
+        node = left.pop()
+        found.append(node)
+        waiters = sorted(below[agent_key(node.agent)], key=_order, reverse=True)
+        left += [replace(each, depth=node.depth + 1, under=node.agent) for each in waiters]
+    return tuple(found)
 
 
 def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
@@ -255,14 +261,6 @@ def _parents(nodes: dict[str, AgentNode]) -> dict[str, str]:
             del above[min(walked[walked.index(key) :])]
         settled.update(path)
     return above
-
-
-def _from_the_top(below: defaultdict[str | None, list[str]]) -> list[str]:
-    """All agents, each after its parent."""
-    ordered = list(below[None])
-    for key in ordered:  # grows while it is walked
-        ordered += below[key]
-    return ordered
 
 
 def _order(node: AgentNode) -> tuple[int, float, str]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
-from math import inf
 from typing import TypeVar
 
 from core.clarification import Clarification, parse_id
@@ -29,21 +27,6 @@ def session_of(record: Clarification) -> Session:
     if record.producer is None or record.session_id is None:
         return OWN_THREAD, record.id
     return record.producer, record.session_id
-
-
-def is_late(record: Clarification, now: datetime) -> bool:
-    """Whether an open one waits for too long: it is overdue, was reminded of, or is escalated."""
-    overdue = record.stale_after is not None and record.stale_after <= now
-    return overdue or record.nudges > 0 or record.status in {"stale", "escalated"}
-
-
-def urgency(record: Clarification) -> tuple[float, float]:
-    """The sort key of open clarifications: least time left first, those that never expire last; older ones first.
-
-    Numbers, since thousands of them sort many times faster than moments.
-    """
-    ends = record.expires_at
-    return inf if ends is None else ends.timestamp(), record.created.timestamp()
 
 
 def _is_long(record: Clarification) -> bool:
@@ -67,6 +50,14 @@ async def whole(record: Clarification, ledger: Ledger) -> Clarification:
         NotFound, LedgerUnreadable, LockTimeout: it cannot be read.
     """
     return await ledger.find(record.id, record.issue_number) if isinstance(record, Outline) else record
+
+
+async def as_read(record: Clarification, ledger: Ledger) -> Clarification:
+    """The record with its long texts, or as it is known where its ledger cannot be read now."""
+    try:
+        return await whole(record, ledger)
+    except ClarifyError:
+        return record
 
 
 class Index:

@@ -82,7 +82,7 @@ class StatusName(StrEnum):
     ABANDONED = "abandoned"
 
 
-class Commands(TyperGroup):
+class ShellCommands(TyperGroup):
     """Also accepts what `/clarify` accepts in Slack: an id or an issue number alone shows it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # its types move with typer's releases
@@ -108,7 +108,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     name="clarify",
-    cls=Commands,
+    cls=ShellCommands,
     help="Brings AI agents' questions to people in Slack, and their answers back to the agents.",
     no_args_is_help=True,
     add_completion=True,

@@ -5,7 +5,7 @@ bot heard of.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -33,15 +33,6 @@ _HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot ke
 
 
 @dataclass(frozen=True, slots=True)
-class AgentRow:
-    """One agent: `under` is the one it waits for longest, `depth` how many stand above it."""
-
-    node: AgentNode
-    under: str | None
-    depth: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Fleet:
     """`problems`: in words, the ledgers that could not be read."""
 
@@ -53,7 +44,7 @@ class _Fleet:
 async def agents(shell: Shell) -> None:
     """Show who is blocked, on whom, since when, and who is asked."""
     fleet = await _fleet_of(shell)
-    rows = agent_rows(fleet.records, fleet.sessions)
+    rows = tree(fleet.records, fleet.sessions)
     shell.out.show(_agents_json(rows), _agents_table(rows, shell.clock.now()))
     shell.tell_problems(fleet.problems)
 
@@ -67,12 +58,7 @@ async def ready(shell: Shell) -> None:
     shell.tell_problems(fleet.problems)
 
 
-def agent_rows(records: Sequence[Clarification], sessions: Sequence[SessionFact]) -> list[AgentRow]:
-    """Every agent once, each above those that wait for it."""
-    return [row for node in tree(records, sessions) for row in _walk(node, None, 0)]
-
-
-def _agents_table(rows: Sequence[AgentRow], now: datetime) -> Table:
+def _agents_table(rows: Sequence[AgentNode], now: datetime) -> Table:
     """The rows as people read them: who waits stands below the one it waits for."""
     columns = (
         Column("Agent"),
@@ -117,19 +103,13 @@ async def _sessions(shell: Shell) -> list[SessionFact]:
         return []
 
 
-def _walk(node: AgentNode, under: str | None, depth: int) -> Iterator[AgentRow]:
-    yield AgentRow(node, under, depth)
-    for waiter in node.waiters:
-        yield from _walk(waiter, node.agent, depth + 1)
-
-
-def _agents_json(rows: Sequence[AgentRow]) -> list[dict[str, object]]:
+def _agents_json(rows: Sequence[AgentNode]) -> list[dict[str, object]]:
     """The rows as programs read them, in the same order."""
     return [
         {
-            "agent": row.node.agent,
-            "name": row.node.name,
-            "status": row.node.status,
+            "agent": row.agent,
+            "name": row.name,
+            "status": row.status,
             "under": row.under,
             "waitsFor": [
                 {
@@ -138,29 +118,27 @@ def _agents_json(rows: Sequence[AgentRow]) -> list[dict[str, object]]:
                     "since": iso(w.since),
                     "escalated": w.escalated,
                 }
-                for w in row.node.waits
+                for w in row.waits
             ],
-            "toAnswer": list(row.node.asked),
-            "issues": list(row.node.issues),
-            "lastActivity": iso(row.node.last_event_at) if row.node.last_event_at else None,
+            "toAnswer": list(row.asked),
+            "issues": list(row.issues),
+            "lastActivity": iso(row.last_event_at) if row.last_event_at else None,
         }
         for row in rows
     ]
 
 
-def _agent_cells(row: AgentRow, now: datetime) -> list[str | Cell]:
-    node = row.node
-    on = list(dict.fromkeys(_whom(wait.on) for wait in node.waits))
-    marked = [f"{wait.clarification}{' (escalated)' if wait.escalated else ''}" for wait in node.waits]
+def _agent_cells(row: AgentNode, now: datetime) -> list[str | Cell]:
+    marked = [f"{wait.clarification}{' (escalated)' if wait.escalated else ''}" for wait in row.waits]
     branch = f"{'   ' * (min(row.depth, _DEEPEST) - 1)}└─ " if row.depth else ""
     return [
-        Cell(f"{branch}{_short(node.name or node.agent)}", node.agent, "bold"),
-        Cell(node.status, style=_STYLES[node.status]),
-        _several(on),
-        _since(node.since, now),
+        Cell(f"{branch}{_short(row.name or row.agent)}", row.agent, "bold"),
+        Cell(row.status, style=_STYLES[row.status]),
+        _several(list(map(_whom, row.on))),
+        _since(row.since, now),
         _several(marked),
-        _several(node.asked),
-        _several([str(issue) for issue in node.issues]),
+        _several(row.asked),
+        _several([str(issue) for issue in row.issues]),
     ]
 
 

@@ -24,7 +24,7 @@ _LONGEST = 1 << 20  # bytes of standard input; far more than any answer may have
 
 
 @dataclass(frozen=True, slots=True)
-class FollowUp:
+class FurtherQuestion:
     """A further question about what was answered; `from_`: who says that they asked it, if they say so."""
 
     id: str
@@ -33,7 +33,7 @@ class FollowUp:
     context: str | None
 
 
-Question = Request | FollowUp
+Question = Request | FurtherQuestion
 
 
 def text_of(words: list[str] | None, usage: str = "") -> str:
@@ -83,7 +83,7 @@ def question_of(
         )
     text = _given(question if question is not None else question_option or "")
     if follow_up is not None:
-        return FollowUp(follow_up, from_, text, context)
+        return FurtherQuestion(follow_up, from_, text, context)
     assert from_ is not None and to is not None and issue is not None  # noqa: S101, PT018 - `missing` is empty
     return Request(issue, from_, to, topic or "", text, blocking, context)
 

@@ -14,8 +14,8 @@ from bot.commands.grammar import id_of
 from bot.views.records import record_json
 from core.clarification import OPEN, TRANSITIONS, Clarification, agent_key, parse_id
 from core.errors import BadInput, NotFound
-from core.index import is_late, urgency
 from core.ledger import Ledger
+from core.lists import is_late, order
 from core.records import Raw, oddity, parse
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
@@ -106,17 +106,11 @@ def _as_json(records: Sequence[Clarification], tampered: Collection[str]) -> lis
 
 
 async def _tell(shell: Shell, records: list[Clarification], problems: list[str], empty: str) -> None:
-    records.sort(key=_order)
+    # Escalated ones first; closed ones come last.
+    records.sort(key=lambda each: (each.status != "escalated", order(each)))
     tampered = await tampered_of(shell.ledger, records)
     shell.out.show(_as_json(records, tampered), table(records, shell.clock.now(), empty, tampered))
     shell.tell_problems(problems)
-
-
-def _order(record: Clarification) -> tuple[bool, bool, tuple[float, float], str]:
-    """Open ones first, of these the escalated ones, then by the time left; closed ones: the latest first."""
-    if record.is_open:
-        return False, record.status != "escalated", urgency(record), record.id
-    return True, False, (-record.asked_last.timestamp(), 0.0), record.id
 
 
 def issue_of(name: str) -> int | None:

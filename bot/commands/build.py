@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.base import Base
-from bot.commands.commands import Changes, Commands, OnCallTurns
+from bot.commands.commands import ChangeCommands, Commands, OnCallTurns
 from bot.commands.digests import Digests, WeeklyDigest
 from bot.commands.lists import Access, Lists
 from bot.delivery.build import Shown
@@ -35,7 +35,7 @@ def build(
     later: Callable[[Coroutine[Any, Any, Any], str], object],
     refresh: Callable[[str], None],
 ) -> CommandParts:
-    """`hear`, `to_plain`, `refresh`: see `Changes` and `Commands`; `later` runs what follows an acknowledgement."""
+    """`hear`, `to_plain`, `refresh`: see `ChangeCommands` and `Commands`; `later` runs what follows an acknowledgement."""
     settings, ledger, clock = base.settings, base.ledger, base.clock
     access = Access(board.access, board.roster, board.incidents.paged, settings)
     digests = Digests(
@@ -57,7 +57,7 @@ def build(
     )
     commands = Commands(
         lists=lists,
-        changes=Changes(
+        changes=ChangeCommands(
             router=base.router,
             ledger=ledger,
             lists=lists,

@@ -9,13 +9,13 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from bot.commands import grammar
 from bot.commands.digests import Digests
-from bot.commands.grammar import Board, Change, Command, Digest, Help, Hint, List, OnCall, One
+from bot.commands.grammar import Board, Change, Command, Help, Hint, List, OnCall, One, Statistics
 from bot.commands.lists import Access, Lists
 from bot.delivery.delivery import Delivery
 from bot.errors import SlackError, StorageUnavailable
@@ -43,28 +43,19 @@ _MOST_SWAPS = 30  # a message has room for so many
 _TURN = timedelta(hours=8)  # of somebody who takes over, where nothing says how long
 
 
+@dataclass(kw_only=True, eq=False)
 class Commands:
     """Runs a command and answers it.
 
     `refresh`: somebody saw a clarification open that is not; its cards are to be shown again.
     """
 
-    def __init__(
-        self,
-        *,
-        lists: Lists,
-        changes: Changes,
-        turns: OnCallTurns,
-        digests: Digests,
-        renderer: Renderer,
-        refresh: Callable[[str], None],
-    ) -> None:
-        self._lists = lists
-        self._changes = changes
-        self._turns = turns
-        self._digests = digests
-        self._renderer = renderer
-        self._refresh = refresh
+    lists: Lists
+    changes: ChangeCommands
+    turns: OnCallTurns
+    digests: Digests
+    renderer: Renderer
+    refresh: Callable[[str], None]
 
     def understands(self, text: str) -> bool:
         """Whether a text is a command, or clearly meant as one: then it is no answer to anything."""
@@ -82,22 +73,22 @@ class Commands:
 
     async def take(self, clarification_id: str, person: Person) -> Told:
         """The person pressed Take in a list."""
-        return await self._answered(self._changes.take(clarification_id, person), clarification_id)
+        return await self._answered(self.changes.take(clarification_id, person), clarification_id)
 
     async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
         match command:
             case List():
-                answer = await self._lists.show(command, person, place, page)
+                answer = await self.lists.show(command, person, place, page)
             case One():
-                answer = await self._lists.one(command.id, person)
+                answer = await self.lists.one(command.id, person)
             case Board():
-                answer = await self._lists.board(command, person, page)
+                answer = await self.lists.board(command, person, page)
             case Change():
-                answer = await self._changes.apply(command, person)
+                answer = await self.changes.apply(command, person)
             case OnCall():
-                answer = await self._turns.run(command, person, place)
-            case Digest():
-                answer = await self._digests.show(command, person, place)
+                answer = await self.turns.run(command, person, place)
+            case Statistics():
+                answer = await self.digests.show(command, person, place)
             case Help():
                 answer = said(grammar.help_text(command.topic), heading="Help", live=False)
             case Hint():
@@ -115,14 +106,15 @@ class Commands:
             answer = said(f"{name} cannot be changed that way in its current state. Nothing was changed.")
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             if isinstance(error, NotOpen):
-                self._refresh(error.record.id)
+                self.refresh(error.record.id)
             told = explained(error, clarification_id)
             answer = said(told.text)
-        message = self._renderer.message(answer)
+        message = self.renderer.message(answer)
         return replace(told, text=message.text, blocks=message.blocks)
 
 
-class Changes:
+@dataclass(kw_only=True, eq=False)
+class ChangeCommands:
     """Commands that change a clarification: answer, resolve, escalate, abandon, take. The router decides.
 
     `to_plain`: what a person typed in Slack, as plain text. `hear`: returns when earlier replies to a question are known.
@@ -130,33 +122,22 @@ class Changes:
     earlier replies are still being read; nothing was changed then.
     """
 
-    def __init__(
-        self,
-        *,
-        router: Router,
-        ledger: Ledger,
-        lists: Lists,
-        access: Access,
-        clock: Clock,
-        hear: Callable[[str, float | None], Awaitable[None]],
-        to_plain: Callable[[str], str],
-    ) -> None:
-        self._router = router
-        self._ledger = ledger
-        self._lists = lists
-        self._access = access
-        self._clock = clock
-        self._hear = hear
-        self._to_plain = to_plain
+    router: Router
+    ledger: Ledger
+    lists: Lists
+    access: Access
+    clock: Clock
+    hear: Callable[[str, float | None], Awaitable[None]]
+    to_plain: Callable[[str], str]
 
     async def apply(self, command: Change, person: Person) -> Draft:
         """Make the change, if the person may; returns the reply."""
         if command.id is not None:
-            record = await self._ledger.find(command.id, parse_id(command.id)[0])
+            record = await self.ledger.find(command.id, parse_id(command.id)[0])
             return await self._apply(command, record, person)
         # #42 in place of an id: the only open one; where there are several they are listed.
         issue = command.issue
-        waiting = [each for each in (await self._lists.of_issue(issue, person))[0] if each.is_open]
+        waiting = [each for each in (await self.lists.of_issue(issue, person))[0] if each.is_open]
         if len(waiting) == 1:
             return await self._apply(command, waiting[0], person)
         if waiting:
@@ -166,19 +147,19 @@ class Changes:
 
     async def take(self, clarification_id: str, person: Person) -> Draft:
         """Assign it to the person."""
-        record = await self._ledger.find(clarification_id, parse_id(clarification_id)[0])
-        if (refusal := await self._access.refusal(person, record)) is not None:
+        record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        if (refusal := await self.access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
-        holder = Holder(user=person.user, team=person.team or None, at=self._clock.now())
-        name = _clean((await self._router.take_over(record.id, holder)).id, 40)
+        holder = Holder(user=person.user, team=person.team or None, at=self.clock.now())
+        name = _clean((await self.router.take_over(record.id, holder)).id, 40)
         return said(f"You claimed {name}. Its pages stop. Please answer it, or hand it over.")
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
-        if (refusal := await self._access.refusal(person, record)) is not None:
+        if (refusal := await self.access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
-        await self._hear(record.id, person.deadline)
-        by = await self._access.control.decider(person, several=record.asked.needed > 1)
-        text, name, now = self._to_plain(command.words), _clean(record.id, 40), self._clock.now()
+        await self.hear(record.id, person.deadline)
+        by = await self.access.control.decider(person, several=record.asked.needed > 1)
+        text, name, now = self.to_plain(command.words), _clean(record.id, 40), self.clock.now()
 
         def read(asked: Clarification) -> Answer:
             return answers.from_text(asked.asked, text)
@@ -186,9 +167,9 @@ class Changes:
         try:
             match command.verb:
                 case "answer":
-                    return said(phrases.accepted(await self._router.answer(record.id, read, by, now)))
+                    return said(phrases.accepted(await self.router.answer(record.id, read, by, now)))
                 case "resolve":
-                    after = await self._router.resolve(record.id, read, text, by, now)
+                    after = await self.router.resolve(record.id, read, text, by, now)
                     if after.status == "answered":  # an agent still has to take the answer
                         words = (
                             f"{phrases.accepted(after)} It is resolved once the agent picks up the answer."
@@ -197,13 +178,13 @@ class Changes:
                         words = f"{name} is resolved: “{_clean(text, 200)}”."
                 case "escalate":
                     reason = f"{text}\n{escalation_words(record, 'by hand')}" if text else None
-                    await self._router.escalate(record.id, "by hand", reason, by)
+                    await self.router.escalate(record.id, "by hand", reason, by)
                     words = f"{name} is escalated. On-call is being paged."
                     if record.status == "escalated":
                         words = f"{name} was already escalated. On-call knows."
                 case "abandon":
                     reason = inert.clip(inert.cleaned_line(text), _REASON)
-                    await self._router.abandon(record.id, by, reason)
+                    await self.router.abandon(record.id, by, reason)
                     words = f"{name} is closed without an answer."
         except AnswerRejected as error:
             hint = f"Not answered. {_clean(str(error), 600)}"
@@ -211,22 +192,23 @@ class Changes:
         return said(words)
 
 
+@dataclass(kw_only=True, eq=False)
 class OnCallTurns:
     """`oncall`: who is on call, taking it over for a while, handing it to somebody, now or later, and taking that back.
 
     All methods raise SlackError where Slack does not tell who somebody is, StorageUnavailable where it was not kept.
     """
 
-    def __init__(
-        self, *, roster: Roster, access: Access, delivery: Delivery, settings: Settings, clock: Clock
-    ) -> None:
-        self._roster = roster
-        self._access = access
-        self._delivery = delivery
-        self._routes = settings.routes
-        self._zones = {policy.name: ZoneInfo(policy.zone) for policy in settings.on_call}
+    roster: Roster
+    access: Access
+    delivery: Delivery
+    settings: Settings
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self._routes = self.settings.routes
+        self._zones = {policy.name: ZoneInfo(policy.zone) for policy in self.settings.on_call}
         self._names = list(self._zones)
-        self._clock = clock
 
     async def run(self, command: OnCall, person: Person, place: Place) -> Draft:
         """Run it; returns the reply."""
@@ -256,16 +238,14 @@ class OnCallTurns:
 
     async def _refused(self, person: Person, policy: str) -> str:
         """Why a person may not change who is on call; empty: they may."""
-        refusal = await self._access.duty_refusal(person, policy)
+        refusal = await self.access.duty_refusal(person, policy)
         if refusal is None:
             return ""
         return phrases.not_allowed(refusal.why, refusal.answerers).replace("answer", "change", 1)
 
     async def _swaps(self, policy: str | None) -> Draft:
         found = [
-            each
-            for each in await self._roster.swaps()
-            if each.policy in ([policy] if policy else self._names)
+            each for each in await self.roster.swaps() if each.policy in ([policy] if policy else self._names)
         ]
         lines = [
             f"{each.number}. {_clean(each.policy, 60)}: {inert.mention(each.user)} {_span(each)}"
@@ -279,13 +259,13 @@ class OnCallTurns:
         return said("\n".join([*lines[:_MOST_SWAPS], *more, take_back]), heading="On call: overrides")
 
     async def _cancel(self, number: int, person: Person) -> str:
-        swap = next((each for each in await self._roster.swaps() if each.number == number), None)
+        swap = next((each for each in await self.roster.swaps() if each.number == number), None)
         if swap is None or swap.policy not in self._names:
             return f"Override {number} doesn't exist or is over. “/clarify oncall swaps” lists the overrides."
         if refused := await self._refused(person, swap.policy):
             return refused
         what = f"{_clean(swap.policy, 60)} {_span(swap)}"
-        if not await self._roster.cancel(number):
+        if not await self.roster.cancel(number):
             return f"Override {number} was already cancelled."
         if swap.user == person.user:
             return f"Override cancelled: you are not on call for {what}."
@@ -296,8 +276,8 @@ class OnCallTurns:
     async def _tell(self, user: str, about: str, words: str) -> str:
         """Tell somebody what became of their turns; returns how the reply about it goes on."""
         try:
-            key = f"oncall:{about}:{user}:{self._clock.now().isoformat()}"
-            await self._delivery.say(Place(user), key, words)
+            key = f"oncall:{about}:{user}:{self.clock.now().isoformat()}"
+            await self.delivery.say(Place(user), key, words)
         except StorageUnavailable as error:
             _log.warning("cannot tell %s that they are on call: %s", user, error)
             return ", but could not be notified. Please tell them."
@@ -305,15 +285,15 @@ class OnCallTurns:
 
     async def _change(self, command: OnCall, policy: str, person: Person) -> str:
         user = command.user or person.user
-        if not await self._access.control.full_member(user, person.deadline):
+        if not await self.access.control.full_member(user, person.deadline):
             who = f"{inert.mention(user)} cannot be on call" if command.user else "You cannot be on call"
             return f"{who}: only active, full members of this workspace can be. Nothing was changed."
-        since, now = self._since(command, policy), self._clock.now()
+        since, now = self._since(command, policy), self.clock.now()
         if since is not None and not now < since <= now + _AHEAD:
             wrong = "is over" if since <= now else "is more than a year ahead"
             return f"{inert.date(since)} {wrong}. Nothing was changed."
         until = await self._until(command, policy, since or now, person.deadline)
-        await self._roster.hand(policy, user, until, person.user, since=since)
+        await self.roster.hand(policy, user, until, person.user, since=since)
         begins = "" if since is None else f" from {inert.date(since)}"
         told = f"on call for {_clean(policy, 60)}{begins} until {inert.date(until)}"
         if user == person.user:
@@ -327,14 +307,14 @@ class OnCallTurns:
 
     async def _until(self, command: OnCall, policy: str, since: datetime, deadline: float | None) -> datetime:
         """As asked for; else the end of the present turn, or eight hours from now."""
-        now = self._clock.now()
+        now = self.clock.now()
         if command.span is not None:
             return since + command.span
-        ends = (await in_time(deadline, self._roster.who(policy))).until
+        ends = (await in_time(deadline, self.roster.who(policy))).until
         return ends if ends is not None and ends > now else now + _TURN
 
     async def _line(self, policy: str) -> str:
-        turn = await self._roster.who(policy)
+        turn = await self.roster.who(policy)
         who = ", ".join(inert.mention(user) for user in turn.users)
         source = f" ({inert.escape(inert.line(turn.source))})" if turn.source else ""
         until = f", until {inert.date(turn.until)}" if turn.until else ""
@@ -347,7 +327,7 @@ class OnCallTurns:
         here = {route.on_call for route in self._routes if route.channel == place.channel} - {None}
         if len(here) == 1:
             return here.pop()
-        on_call = {name: await in_time(person.deadline, self._roster.on_call(name)) for name in self._names}
+        on_call = {name: await in_time(person.deadline, self.roster.on_call(name)) for name in self._names}
         theirs = [name for name, users in on_call.items() if person.user in users]
         return theirs[0] if len(theirs) == 1 else None
 

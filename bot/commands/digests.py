@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bot import charts
-from bot.commands.grammar import Digest
+from bot.commands.grammar import Statistics
 from bot.commands.lists import Access
 from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages
@@ -33,13 +33,10 @@ from bot.views.lists import said
 from bot.views.render import Renderer
 from core.clarification import Clarification
 from core.clock import Clock, recent
-from core.digest import Count, DigestBuilder
+from core.digest import Count, Digest, DigestBuilder
 from core.errors import ClarifyError
 from core.ledger import Ledger
 from core.records import parse
-
-if TYPE_CHECKING:
-    from core.digest import Digest as Figures
 
 _log = logging.getLogger("clarify.commands")
 _WEEK, _LATE = timedelta(days=7), timedelta(days=1)
@@ -55,59 +52,49 @@ _CANNOT = f"To get a picture, install the drawing library where the bot runs: `{
 class Drawing:
     """A picture to draw: figures of the `span` up to `until`; `unread` ledgers are not counted in them."""
 
-    figures: Figures
+    figures: Digest
     span: timedelta
     until: datetime
     unread: int = 0
 
 
+@dataclass(kw_only=True, eq=False)
 class Digests:
     """Counts what a person may see, and draws the figures on request.
 
     `later` runs work in the background.
     """
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        access: Access,
-        clock: Clock,
-        pictures: Pictures,
-        gateway: Gateway,
-        later: Callable[[Coroutine[Any, Any, None], str], object],
-        people: People,
-    ) -> None:
-        self._ledger = ledger
-        self._access = access
-        self._clock = clock
-        self._pictures = pictures
-        self._gateway = gateway
-        self._later = later
-        self._people = people
+    ledger: Ledger
+    access: Access
+    clock: Clock
+    pictures: Pictures
+    gateway: Gateway
+    later: Callable[[Coroutine[Any, Any, None], str], object]
+    people: People
+
+    def __post_init__(self) -> None:
         self._turn = asyncio.Lock()  # what is drawn with has settings that all threads share
 
-    async def show(self, command: Digest, person: Person, place: Place) -> Draft:
+    async def show(self, command: Statistics, person: Person, place: Place) -> Draft:
         """The figures of what was asked within the span.
 
         Raises:
             SlackError: Slack does not tell what the person may see.
         """
-        until = self._clock.now()
+        until = self.clock.now()
 
         async def sees(audience: Audience) -> bool:
-            return audience in (await self._access.rights(person, [audience])).sees
+            return audience in (await self.access.rights(person, [audience])).sees
 
         figures, unread = await self._count(DigestBuilder(until - command.span), sees)
-        lines = [f"*{name}*: {value}" for name, value in figures.words()]
-        *others, _ = figures.names()
-        lines += [f"*{title}*: {_counted(counts)}" for title, counts in others if counts]
-        lines += [*_shares(figures, _shown), *_not_counted(unread)]
+        topics_and_askers = figures.names()[:2]
+        lines = _lines(figures, topics_and_askers, unread, _shown)
         if command.png and not charts.can_draw():
             lines.append(_CANNOT)
         elif command.png:
             work = self._send(Drawing(figures, command.span, until, unread), person, place)
-            self._later(work, "send a digest as a picture")
+            self.later(work, "send a digest as a picture")
             lines.append(_COMES)
         return said("\n".join(lines), heading=recent(command.span))
 
@@ -118,7 +105,7 @@ class Digests:
             SlackError: Slack does not tell what they may see.
             ClarifyError: no ledger can be read.
         """
-        audiences, control = self._access.audiences, self._access.control
+        audiences, control = self.access.audiences, self.access.control
         seen = await control.seen_from(channel, audiences.channels)
 
         async def sees(audience: Audience) -> bool:
@@ -130,9 +117,7 @@ class Digests:
         def named(name: str) -> str:
             return names.get(name) or inert.escaped_line(name, _NAME)
 
-        lines = [f"*{name}*: {value}" for name, value in figures.words()]
-        lines += [f"*Top askers*: {_counted(figures.askers)}"] if figures.askers else []
-        lines += [*_shares(figures, named), *_not_counted(unread)]
+        lines = _lines(figures, figures.names()[1:2], unread, named)
         where = "in this channel" + (" and in public ones" if len(seen) > 1 else "")
         lines.append(f"_Questions asked {where}. `/clarify digest` counts the ones you may see._")
         return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
@@ -142,18 +127,18 @@ class Digests:
         user = _user(name)
         if inert.is_user(user):
             try:
-                name = (await self._people.profile(user)).name or user
+                name = (await self.people.profile(user)).name or user
             except SlackRefusedError:
                 name = user
         return inert.escaped_line(name, _NAME)
 
     async def _count(
         self, builder: DigestBuilder, sees: Callable[[Audience], Awaitable[bool]]
-    ) -> tuple[Figures, int]:
+    ) -> tuple[Digest, int]:
         """The figures over what is of audiences that one `sees`, and how many ledgers could not be read."""
         known: dict[Audience, bool] = {}
         unread = 0
-        issues = await self._ledger.live()
+        issues = await self.ledger.live()
         for start in range(0, len(issues), _AT_ONCE):
             for records in await asyncio.gather(*map(self._read, issues[start : start + _AT_ONCE])):
                 unread += records is None
@@ -162,25 +147,25 @@ class Digests:
                     if audience not in known:
                         known[audience] = await sees(audience)
                     if known[audience]:
-                        builder.add(record, self._access.audiences.route_of(audience).name)
+                        builder.add(record, self.access.audiences.route_of(audience).name)
         return builder.result(), unread
 
     async def _read(self, issue: int) -> list[Clarification] | None:
         try:
-            return [each for item in await self._ledger.read(issue) if (each := parse(item)) is not None]
+            return [each for item in await self.ledger.read(issue) if (each := parse(item)) is not None]
         except ClarifyError as error:
             _log.warning("digest leaves out a ledger: %s", error)
             return None
 
     async def _send(self, drawing: Drawing, person: Person, place: Place) -> None:
         """Draw and send; errors are told to the person where they asked."""
-        drawing = replace(drawing, figures=_named(drawing.figures, self._people.known_name))
+        drawing = replace(drawing, figures=_named(drawing.figures, self.people.known_name))
         comment, alt = described(drawing)
         try:
             async with self._turn:
                 content = await asyncio.to_thread(charts.draw, drawing.figures, drawing.span, drawing.until)
             picture = Picture("digest.png", recent(drawing.span), alt, comment, content)
-            trouble = await self._pictures.send(person.user, picture)
+            trouble = await self.pictures.send(person.user, picture)
         except Exception as error:
             await self._tell(person, place, f"something went wrong ({type(error).__name__})")
             raise
@@ -193,10 +178,11 @@ class Digests:
             f"The picture could not be sent: {inert.escape(trouble)}. "
             "`clarify digest --png FILE` draws it in a shell."
         )
-        if not await self._gateway.tell(person.user, place, text):
-            await self._gateway.tell(person.user, Place(person.user), text)
+        if not await self.gateway.tell(person.user, place, text):
+            await self.gateway.tell(person.user, Place(person.user), text)
 
 
+@dataclass(eq=False)
 class WeeklyDigest:
     """Posts a digest to a channel once a week: `run` by the bot that leads.
 
@@ -204,50 +190,41 @@ class WeeklyDigest:
     One that was due while no bot ran is posted for a day after that; older ones are left out.
     """
 
-    def __init__(
-        self,
-        settings: DigestSettings,
-        *,
-        digests: Digests,
-        messages: Messages,
-        delivery: Delivery,
-        renderer: Renderer,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._digests = digests
-        self._messages = messages
-        self._delivery = delivery
-        self._renderer = renderer
-        self._clock = clock
+    settings: DigestSettings
+    _: KW_ONLY
+    digests: Digests
+    messages: Messages
+    delivery: Delivery
+    renderer: Renderer
+    clock: Clock
 
     async def run(self) -> None:
         """Runs until cancelled."""
         while True:
             try:
                 await self._post_if_due()
-                due = self._settings.last_due(self._clock.now()) + _WEEK
-                wait = min((due - self._clock.now()).total_seconds(), _LONGEST_SLEEP)
+                due = self.settings.last_due(self.clock.now()) + _WEEK
+                wait = min((due - self.clock.now()).total_seconds(), _LONGEST_SLEEP)
             except (StorageUnavailable, SlackError, ClarifyError) as error:
                 _log.warning("weekly digest delayed: %s", error)
                 wait = _RETRY
-            await self._clock.sleep(wait)
+            await self.clock.sleep(wait)
 
     async def _post_if_due(self) -> None:
         """Have the latest that is due posted, unless it was, or is too old."""
-        now = self._clock.now()
-        due = self._settings.last_due(now)
+        now = self.clock.now()
+        due = self.settings.last_due(now)
         year, week, _ = due.isocalendar()
         key = f"digest:{year}-W{week:02}"
-        if now - due > _LATE or await self._messages.get(key) is not None:
+        if now - due > _LATE or await self.messages.get(key) is not None:
             return
-        draft = await self._digests.for_channel(self._settings.channel, due - _WEEK, due)
-        await self._delivery.notify(
+        draft = await self.digests.for_channel(self.settings.channel, due - _WEEK, due)
+        await self.delivery.notify(
             Fresh(
                 key=key,
                 kind="digest",
-                target=self._settings.channel,
-                body=content(self._renderer, draft),
+                target=self.settings.channel,
+                body=content(self.renderer, draft),
                 wanted="digest",
             )
         )
@@ -268,17 +245,20 @@ def _not_counted(unread: int) -> list[str]:
     return [f"{unread} ledgers could not be read and are not counted."] if unread else []
 
 
-def _counted(counts: Sequence[Count]) -> str:
-    """Topics and agents, as they name themselves."""
-    return ", ".join(f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts)
-
-
-def _shares(figures: Figures, shown: Callable[[str], str]) -> list[str]:
-    """Lines of what is due to each route and person. `shown`: one of their names, as mrkdwn."""
-    lines = []
+def _lines(
+    figures: Digest,
+    counted: Sequence[tuple[str, Sequence[Count]]],
+    unread: int,
+    shown: Callable[[str], str],
+) -> list[str]:
+    """The figures in mrkdwn. `counted`: topics and agents, as they name themselves; `shown`: a route or person's name."""
+    lines = [f"*{name}*: {value}" for name, value in figures.words()]
+    for title, counts in counted:
+        names = [f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts]
+        lines += [f"*{title}*: {', '.join(names)}"] if names else []
     for title, rows in figures.shares():
         lines += [f"*{title}*", *(f"• {shown(name)}: {words}" for name, words in rows)]
-    return lines
+    return [*lines, *_not_counted(unread)]
 
 
 def _shown(name: str) -> str:
@@ -291,7 +271,7 @@ def _drawn(counts: Sequence[Count]) -> str:
     return ", ".join(f"{inert.named(count.name, _DRAWN_NAME)} {count.times}" for count in counts)
 
 
-def _named(figures: Figures, name_of: Callable[[str], str | None]) -> Figures:
+def _named(figures: Digest, name_of: Callable[[str], str | None]) -> Digest:
     """People by their names: a picture knows no mentions."""
 
     def named(count: Count) -> Count:

@@ -160,7 +160,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class Statistics:
     """Figures about the last `span`; `png`: also as a picture."""
 
     span: timedelta = WEEK
@@ -172,7 +172,7 @@ class Help:
     topic: str | None = None
 
 
-Command = List | One | Change | OnCall | Board | Digest | Help
+Command = List | One | Change | OnCall | Board | Statistics | Help
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,13 +420,13 @@ def _digest(rest: str) -> Command | Hint:
         token for token in tokens if token.casefold() != "png" and _option(token) not in {"png", "since"}
     ]
     if not typed:
-        return Digest(png=png)
+        return Statistics(png=png)
     span = span_of("".join(typed))
     if span is None or span > LONGEST_DIGEST:
         wrong = _short(" ".join(typed) if png else rest)
         example = "/clarify digest 7d png" if png else "/clarify digest 7d"
         return Hint(f"“{wrong}” is not a time span of up to a year. For example: “{example}”.")
-    return Digest(span, png)
+    return Statistics(span, png)
 
 
 def _help(rest: str) -> Command | Hint:

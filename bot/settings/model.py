@@ -946,26 +946,26 @@ class Settings(Configuration):
 
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
         """The bearer token of a producer, or None where it has none."""
-        return None if producer.token_env is None else self.secrets.by_variable[producer.token_env]
+        return self._secret(producer.token_env)
 
     @property
     def database_url(self) -> str | None:
         """PostgreSQL's address, which may hold a password; None: SQLite and files."""
-        variable = self.storage.url_env
-        return None if variable is None else self.secrets.by_variable[variable].get_secret_value()
+        url = self._secret(self.storage.url_env)
+        return None if url is None else url.get_secret_value()
 
     @property
     def listen_url(self) -> str | None:
         """Where its notices are heard."""
-        variable = self.storage.listen_url_env
-        return (
-            self.database_url if variable is None else self.secrets.by_variable[variable].get_secret_value()
-        )
+        url = self._secret(self.storage.listen_url_env)
+        return self.database_url if url is None else url.get_secret_value()
 
     @property
     def heartbeat_url(self) -> SecretStr | None:
         """What is called while all is well (may hold a secret), or None where nobody watches."""
-        variable = self.monitor.heartbeat_env
+        return self._secret(self.monitor.heartbeat_env)
+
+    def _secret(self, variable: str | None) -> SecretStr | None:
         return None if variable is None else self.secrets.by_variable[variable]
 
     @property

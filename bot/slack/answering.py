@@ -34,7 +34,6 @@ from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
 from bot.slackapi import NETWORK_ERRORS, Gateway, Place, ask
 from bot.views import phrases
-from bot.views.blockkit import nearest, pages_of
 from bot.views.card import shows_whole
 from bot.views.codec import ListPress, Press
 from bot.views.forms import SubmissionErrors, full_view, message_modal, read_submission
@@ -46,8 +45,9 @@ from core.approvals import check_seen
 from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import BadInput, ClarifyError
-from core.index import Index, urgency, whole
+from core.index import Index, whole
 from core.ledger import Ledger
+from core.lists import page_of, urgency
 from core.router import Router
 
 _log = logging.getLogger("clarify.slack")
@@ -316,10 +316,10 @@ class Answering:
         group = self.audiences.group(await self.find(press.clarification))
         shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
-        page = nearest(press.number(), pages_of(len(mine), ROLLUP_PAGE))
-        turned_to = mine[(page - 1) * ROLLUP_PAGE : page * ROLLUP_PAGE]
-        records = [await whole(each, self.ledger) for each in turned_to]
-        return self.renderer.view(rollup_modal(records, page, len(mine)))
+        page = page_of(mine, press.number(), ROLLUP_PAGE)
+        return self.renderer.view(
+            rollup_modal(page.of([await whole(each, self.ledger) for each in page.items]))
+        )
 
     async def find(self, clarification_id: str) -> Clarification:
         """The clarification as last written.

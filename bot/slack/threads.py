@@ -16,8 +16,9 @@ from bot.routing import Audiences, Thread
 from bot.slack.payloads import MessageEvent
 from core.clarification import Clarification, parse_id
 from core.errors import NotFound
-from core.index import Index, Session, urgency
+from core.index import Index, Session
 from core.ledger import Ledger
+from core.lists import urgency
 from core.records import parse
 
 MOST_ASKED_ABOUT = 100

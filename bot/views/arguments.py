@@ -15,13 +15,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import Code, Input, Section, Words, json_size, pieces
+from bot.views.blockkit import (
+    NO_VALUE,
+    TYPE_A_NUMBER,
+    YES_OR_NO,
+    YES_VALUE,
+    Code,
+    Input,
+    Section,
+    Words,
+    chosen,
+    json_size,
+    pieces,
+)
 from core.aaep import whole_characters
 from core.clarification import Aaep
 from core.questions import REDACTED
 
 FIELD = "argument."
-YES_VALUE, NO_VALUE = "yes", "no"
 LONGEST = 3000  # characters of a value that can be changed: plain_text_input takes no more
 MOST_FIELDS = 40
 _FIELD_ROWS = 4
@@ -246,9 +257,8 @@ def overflows(field: Input) -> bool:
 def _field(place: int, name: str, value: object) -> Input | None:
     block, label = f"{FIELD}{place}", inert.name_words(name, 150)
     if isinstance(value, bool):
-        choice = (("Yes", YES_VALUE), ("No", NO_VALUE))
         initial = YES_VALUE if value else NO_VALUE
-        return Input(block, label, "radio_buttons", hint=_YES_OR_NO, options=choice, initial=initial)
+        return Input(block, label, "radio_buttons", hint=_YES_OR_NO, options=YES_OR_NO, initial=initial)
     if isinstance(value, (int, float)) and _PLAIN_NUMBER.fullmatch(json.dumps(value)):
         return Input(block, label, "number_input", initial=json.dumps(value))
     if isinstance(value, str):
@@ -272,10 +282,9 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
         ValueError: it is none, in words for the person.
     """
     if field.element == "radio_buttons":
-        chosen = (state.get("selected_option") or {}).get("value")
-        if chosen not in {YES_VALUE, NO_VALUE}:
+        if (picked := chosen(state)) not in ([YES_VALUE], [NO_VALUE]):
             raise ValueError("Choose Yes or No.")
-        return None if chosen == field.initial else (chosen == YES_VALUE,)
+        return None if picked == [field.initial] else (picked == [YES_VALUE],)
     text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
     initial = str(field.initial)
     # Slack may drop the blanks around what stood there; blanks that stand where there were none were typed.
@@ -297,7 +306,7 @@ def _number(text: str, value: object) -> tuple[int | float] | None:
     elif re.fullmatch(r"[+-]?(?:\d{1,15}\.\d{0,15}|\.\d{1,15})", text):
         read = float(text)
     else:
-        raise ValueError("Type a number, like 1200 or 12.5.")
+        raise ValueError(TYPE_A_NUMBER)
     return None if json.dumps(read) == json.dumps(value) else (read,)
 
 

@@ -8,7 +8,7 @@ mrkdwn, all of it the bot's own. Source: docs.slack.dev, "Blocks", "Block elemen
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -17,6 +17,7 @@ from bot.views import inert
 from bot.views.codec import LINK_ACTION, AnyPress, Press, action_id
 from bot.views.inert import TEXT_LIMIT, size
 from core.clarification import Clarification
+from core.lists import Page
 
 Block = dict[str, Any]
 Style = Literal["", "primary", "danger"]
@@ -198,6 +199,19 @@ class Input:
         return 500 + json_size((self.label, self.hint, self.initial, self.placeholder)) + offered
 
 
+YES_VALUE, NO_VALUE = "yes", "no"
+YES_OR_NO = (("Yes", YES_VALUE), ("No", NO_VALUE))
+FILL_IN, TYPE_A_NUMBER = "Fill this in to answer.", "Type a number, like 1200 or 12.5."
+
+
+def chosen(state: Mapping[str, Any]) -> list[str] | None:
+    """The values of the options that are chosen in a submitted input; None where it has none to choose from."""
+    if "selected_options" not in state and "selected_option" not in state:
+        return None
+    picked = state.get("selected_options") or [state.get("selected_option")]
+    return [option["value"] for option in picked if option]
+
+
 Part = Header | Section | Code | Context | Actions | Input
 
 
@@ -310,22 +324,12 @@ def link_button(label: str, url: str | None) -> tuple[Button, ...]:
     return (Button(label, LINK_ACTION, "", url=url),) if (url := inert.web_address(url)) else ()
 
 
-def pages_of(total: int, size: int) -> int:
-    """How many pages of `size` hold `total`; at least one."""
-    return max(1, -(-total // size))
-
-
-def nearest(page: int, pages: int) -> int:
-    """The page that there is, nearest to the one asked for (from 1)."""
-    return min(max(1, page), pages)
-
-
 def turning(
-    page: int, pages: int, press: Callable[[int], AnyPress], spoken: str = "", first: int = 1
+    page: Page[Any], press: Callable[[int], AnyPress], spoken: str = "", first: int = 1
 ) -> tuple[Button, ...]:
-    """The buttons from `page` of `pages` to those beside it; `press` goes to a page; `first` numbers the buttons."""
-    found = [(PREVIOUS, page - 1, first)] if page > 1 else []
-    found += [(NEXT, page + 1, first + 1)] if page < pages else []
+    """The buttons from a page to those beside it; `press` goes to a page; `first` numbers the buttons."""
+    found = [(PREVIOUS, page.number - 1, first)] if page.number > 1 else []
+    found += [(NEXT, page.number + 1, first + 1)] if page.number < page.pages else []
     return tuple(
         button(press(to), label, f"{label} {spoken}" if spoken else "", n=n) for label, to, n in found
     )

@@ -230,16 +230,13 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
     budget.spend(*(option for select in selects for option, _ in select.options))
     budget.spend(*(shown.labels if uses_buttons(shown) else ()))
     said = _consent(shown, wanted, budget, verbosity) if wanted else _question(shown, budget, verbosity)
-    cut = budget.cut or said.hides or _cuts_default(shown, _SMALL) or reason_hides(shown, _SMALL)
+    cut = budget.cut or not said.is_whole or _cuts_default(shown, _SMALL) or reason_hides(shown, _SMALL)
     if wanted and (cut := cut or not spoken.is_whole):
         hint = (Words(ACCEPT_SHOWS_ALL if terse else _hint(shown, is_whole=False)),)
-    return Card(
-        heading=_heading(shown),
+    return replace(
+        said,
         alert=alert,
-        question=said.question,
         topic=topic,
-        choices=sections(said.choices),
-        context=tuple(Words(piece) for aside in said.asides for piece in pieces(aside, _CONTEXT)),
         facts=facts,
         buttons=_buttons(shown, cut=cut),
         selects=selects,
@@ -248,17 +245,8 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """The agent's words as they fit; `hides`: some are left out on purpose."""
-
-    question: tuple[Section | Code | Context, ...]
-    choices: str
-    asides: tuple[str, ...]
-    hides: bool
-
-
-def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
+def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
+    """A question in its agent's words, as they fit."""
     terse = verbosity == "terse"
     listed = bool(shown.labels) and (not uses_buttons(shown) or bool(shown.described))
     form = shown.asked.form
@@ -271,17 +259,25 @@ def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> _Said:
     )
     if listed and (inert.size(choices) < inert.size(shown.numbered) or not _has_control(shown)):
         choices = _clipped_choices(shown, inert.size(choices))
-    return _Said(
-        question=sections(question),
-        choices=choices,
-        asides=(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
-        hides=(terse and bool(shown.asked.context or shown.asked.default_response))
+    hides = (
+        (terse and bool(shown.asked.context or shown.asked.default_response))
         or not _has_control(shown)
-        or (form is not None and form_words(form, brief=True) != form_words(form)),
+        or (form is not None and form_words(form, brief=True) != form_words(form))
+    )
+    return Card(
+        heading=_heading(shown),
+        question=sections(question),
+        choices=sections(choices),
+        context=_asides(f"Context: {context}" if context else "", f"Details: {detail}" if detail else ""),
+        is_whole=not hides,
     )
 
 
-def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> _Said:
+def _asides(*texts: str) -> tuple[Words, ...]:
+    return tuple(Words(piece) for text in texts for piece in pieces(text, _CONTEXT))
+
+
+def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
     """What is to be done and what follows from it; how grave that is stands there in full, whatever is cut."""
     terse, extra = verbosity == "terse", extra_words(wanted)
     stakes, again = (risk_words(wanted), warning_words(wanted)), _dialog(wanted)
@@ -302,7 +298,12 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     said: list[Section | Code | Context] = [*sections(action, consequence, *stakes), *argument_parts(shorter)]
     if heading:
         said += [Context((Words(heading, live=True),)), *sections(changes)]
-    return _Said(tuple(said), "", (aside, f"Summary: {detail}" if detail else ""), terse and bool(extra))
+    return Card(
+        heading=_heading(shown),
+        question=tuple(said),
+        context=_asides(aside, f"Summary: {detail}" if detail else ""),
+        is_whole=not (terse and extra),
+    )
 
 
 def _detail(shown: Round, verbosity: Verbosity) -> str:

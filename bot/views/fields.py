@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from bot.views import inert
-from bot.views.blockkit import OPTION, Input
+from bot.views.blockkit import FILL_IN, NO_VALUE, OPTION, YES_OR_NO, YES_VALUE, Input, chosen
 from core import answers
 from core.errors import AnswerRejected
 from core.forms import TYPED_LIMIT, Form, FormField
@@ -25,9 +25,7 @@ _FEW = 10  # radio buttons and checkboxes
 _ONE_LINE = 200  # a text of more characters gets several lines
 _DIGITS = 60  # of a bound that is told to Slack
 _FIRST_MOMENT, _LAST_MOMENT = 1_000_000_000, 9_999_999_999  # of Slack's datetimepicker: ten digits
-_YES, _NO = "yes", "no"
 _PLAIN = {"text", "a number", "an e-mail address"}  # goes without saying
-_MISSING = "Fill this in to answer."
 _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under View full."
 _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are listed under View full."
 
@@ -88,7 +86,7 @@ def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], 
             if value is not None:
                 given[field.name] = field.checked(value)
             elif not field.may_be_empty:
-                errors[block] = _MISSING
+                errors[block] = FILL_IN
             elif field.required:
                 given[field.name] = None if field.nullable else []
         except AnswerRejected as error:
@@ -135,10 +133,8 @@ def _input(n: int, field: FormField) -> Input:
                 initial=_digits(default),
             )
         case "boolean":
-            chosen = "" if default is None else _YES if default else _NO
-            return replace(
-                made, element="radio_buttons", options=(("Yes", _YES), ("No", _NO)), initial=chosen
-            )
+            held = "" if default is None else YES_VALUE if default else NO_VALUE
+            return replace(made, element="radio_buttons", options=YES_OR_NO, initial=held)
         case "choice" | "choices":
             return _choosing(made, field)
         case "date-time":
@@ -169,14 +165,14 @@ def _choosing(made: Input, field: FormField) -> Input:
     if not distinct or any(inert.size(label) > OPTION for label in labels):
         labels = [inert.clip(f"{n}. {label}", OPTION) for n, label in enumerate(labels, 1)]
     held = () if field.default is None else field.default if several else (field.default,)
-    chosen = tuple(str(n) for n, each in enumerate(field.options) if each.value in held)
+    initial = tuple(str(n) for n, each in enumerate(field.options) if each.value in held)
     element = "checkboxes" if several and few else "multi_static_select" if several else ""
     return replace(
         made,
         element=element or ("radio_buttons" if few else "static_select"),
         options=tuple((label, str(n)) for n, label in enumerate(labels)),
         chosen_most=int(field.most or 0) if element == "multi_static_select" else 0,
-        initial=chosen,
+        initial=initial,
     )
 
 
@@ -204,9 +200,8 @@ def _entered(field: FormField, state: Mapping[str, Any]) -> Any:
     Raises:
         AnswerRejected: nothing that the field could be.
     """
-    if "selected_option" in state or "selected_options" in state:
-        picked = state.get("selected_options") or [state.get("selected_option")]
-        found = [_chosen(field, option["value"]) for option in picked if option]
+    if (picked := chosen(state)) is not None:
+        found = [_value_at(field, place) for place in picked]
         return (found if field.type == "choices" else found[0]) if found else None
     if "selected_date" in state:
         return state["selected_date"]
@@ -219,10 +214,10 @@ def _entered(field: FormField, state: Mapping[str, Any]) -> Any:
     return answers.from_field_text(field, text)
 
 
-def _chosen(field: FormField, place: str) -> Any:
+def _value_at(field: FormField, place: str) -> Any:
     """The value of the choice that an option stands for."""
     if field.type == "boolean":
-        return place == _YES
+        return place == YES_VALUE
     if not place.isdecimal() or int(place) >= len(field.options):
         raise AnswerRejected("That choice is not part of the form.")
     return field.options[int(place)].value

@@ -7,7 +7,7 @@ A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,14 @@ from bot.views.arguments import (
     read_changes,
 )
 from bot.views.blockkit import (
+    FILL_IN,
     OPTION,
     SECTION,
     TITLE,
+    TYPE_A_NUMBER,
     VIEW_BLOCKS,
+    YES_OR_NO,
+    YES_VALUE,
     Actions,
     Code,
     Context,
@@ -34,8 +38,8 @@ from bot.views.blockkit import (
     Section,
     View,
     Words,
+    chosen,
     json_size,
-    nearest,
     plain_words,
     sections,
     turning,
@@ -75,6 +79,7 @@ from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import check_seen, version_of
 from core.clarification import Aaep, Answer, Clarification
 from core.errors import AnswerRejected
+from core.lists import Page, page_of
 from core.questions import REDACTED
 from core.router import BODY_LIMIT
 
@@ -87,7 +92,6 @@ DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _Shown = Section | Code | Context
 VALUE_ACTION = "value"
-YES_VALUE, NO_VALUE = "yes", "no"
 # Radio buttons cannot be cleared again: where several kinds are asked, this says "not this".
 NONE_VALUE = "none"
 _TEXT_LIMIT = 3000  # plain_text_input takes no more
@@ -106,11 +110,9 @@ _MORE_TO_ACCEPT = (
 )
 _LAST_ACCEPTS = "Accept is on the last page."
 _CHANGE = "You can edit what the agent sent before you accept. Fields you don't change are sent as they are."
-_NOTHING = "Fill this in to answer."
 _ONE_OF_SEVERAL = "Fill in one of these."
 _CHOICE_OR_OWN = "Pick a choice or write your own."
 _TOO_MANY = "Fill in only one of these, and clear the others."
-_NO_NUMBER = "Type a number, like 1200 or 12.5."
 
 
 class SubmissionErrors(Exception):
@@ -175,13 +177,12 @@ def full_view(
 ) -> View:
     """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
     shown = round_of(directed(record), round)
-    found = _laid_out((*_asked(shown), *_standing(shown)))
-    page = nearest(page, len(found))
+    on = page_of(_laid_out((*_asked(shown), *_standing(shown))), page, 1)
 
     def press(to: int) -> Press:
         return Press("view", record.id, shown.number, str(to))
 
-    return View(_page(found, page, press), VIEW_CALLBACK, press(page).pack(), title="Full text")
+    return View(_page(on, press), VIEW_CALLBACK, press(on.number).pack(), title="Full text")
 
 
 def accept_modal(record: Clarification, page: int = 1) -> View:
@@ -190,9 +191,8 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     """
     shown = round_of(directed(record))
     version = version_of(shown.asked) if shown.asked.direct is not None else ""
-    found = _laid_out(_asked(shown))
-    page = nearest(page, len(found))
-    is_last = page == len(found)
+    on = page_of(_laid_out(_asked(shown)), page, 1)
+    is_last = on.number == on.pages
 
     def press(to: int) -> Press:
         return Press("review", record.id, shown.number, f"{to}.{version}")
@@ -200,21 +200,19 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
     wanted = shown.asked.confirmation
     stakes = (risk_words(wanted) if wanted else "") if is_last else _LAST_ACCEPTS
     return View(
-        _page(found, page, press, stakes),
+        _page(on, press, stakes),
         ACCEPT_CALLBACK,
-        (Press("accept", record.id, shown.number, version) if is_last else press(page)).pack(),
+        (Press("accept", record.id, shown.number, version) if is_last else press(on.number)).pack(),
         title=ASK_AGAIN,
         submit=LABELS["accept"] if is_last else "",
         close=CANCEL,
     )
 
 
-def _page(
-    pages: Sequence[tuple[_Shown, ...]], page: int, press: Callable[[int], Press], said: str = ""
-) -> tuple[Part, ...]:
+def _page(on: Page[tuple[_Shown, ...]], press: Callable[[int], Press], said: str = "") -> tuple[Part, ...]:
     """One of several pages, with `said` below it, and the buttons to those beside it."""
-    note = f"Page {page} of {len(pages)}" if len(pages) > 1 else ""
-    return (*pages[page - 1], Context(plain_words(note, said)), Actions(turning(page, len(pages), press)))
+    note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""
+    return (*on.items[0], Context(plain_words(note, said)), Actions(turning(on, press)))
 
 
 def message_modal(title: str, text: str) -> View:
@@ -263,7 +261,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
     shown = _fields(asked)
     filled = {block: said for block in shown if (said := _said(values, block))}
     if not filled:
-        raise SubmissionErrors(dict.fromkeys(shown, _NOTHING if len(shown) == 1 else _one_of(asked)))
+        raise SubmissionErrors(dict.fromkeys(shown, FILL_IN if len(shown) == 1 else _one_of(asked)))
     if len(filled) > 1:
         raise SubmissionErrors(dict.fromkeys(filled, _TOO_MANY))
     ((block, said),) = filled.items()
@@ -284,7 +282,7 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
     decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
     found = next((each for each in DECISIONS if decided == [each]), None)
     if found is None:
-        raise SubmissionErrors({DECISION_BLOCK: _NOTHING})
+        raise SubmissionErrors({DECISION_BLOCK: FILL_IN})
     try:
         answer = answers.from_decision(asked, found, "".join(why))
     except AnswerRejected as error:
@@ -315,21 +313,17 @@ def _read(block: str, said: list[str], asked: Aaep) -> Answer:
         return answers.from_free_text(said[0])
     value = answers.number(said[0].strip())
     if value is None:
-        raise AnswerRejected(_NO_NUMBER)
+        raise AnswerRejected(TYPE_A_NUMBER)
     return Answer(value, answers.describe(value))
 
 
 def _said(values: Mapping[str, Any], block: str) -> list[str]:
     """What a field holds, as a list of strings; empty where it was left out."""
     state = values.get(block, {}).get(VALUE_ACTION) or {}
-    if "selected_options" in state:
-        picked = state["selected_options"] or []
-    elif "selected_option" in state:
-        picked = [state["selected_option"]] if state["selected_option"] else []
-    else:
-        text = state.get("value") or ""
-        return [text] if text.strip() else []
-    return [option["value"] for option in picked if option["value"] != NONE_VALUE]
+    if (picked := chosen(state)) is not None:
+        return [value for value in picked if value != NONE_VALUE]
+    text = state.get("value") or ""
+    return [text] if text.strip() else []
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
@@ -496,7 +490,7 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
         element, hint = "plain_text_input", f"Up to {_most(shown):,} characters"
         hint += "; for a longer answer, reply in the thread." if _is_events(shown) else "."
     elif block == YES_NO_BLOCK:
-        offered = (("Yes", YES_VALUE), ("No", NO_VALUE))
+        offered = YES_OR_NO
     elif _types_choices(shown.asked):
         element, hint = "plain_text_input", answers.hint_to_choose(shown.asked)
     else:

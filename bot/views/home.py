@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from bot.routing import Audience, audience_of
 from bot.views import inert, phrases
@@ -28,8 +28,9 @@ from bot.views.blockkit import (
 )
 from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
 from bot.views.wording import ID_LIMIT, NAME_LIMIT, name_of, until_words
-from core.agents import AgentStatus, ReadyItem
+from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
+from core.lists import Page
 
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
@@ -67,22 +68,6 @@ _DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class AgentLine:
-    """One agent, shown `depth` levels (from 0) below the agent that it waits for.
-
-    `on`: whom it is blocked on; `human` stands for people. `since`: since when it is as it is, where known.
-    """
-
-    agent: str
-    name: str | None
-    status: AgentStatus
-    depth: int = 0
-    on: tuple[str, ...] = ()
-    since: datetime | None = None
-    clarifications: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class DutyLine:
     """Who is on call by one policy: `users` are Slack ids, `source` says why."""
 
@@ -112,16 +97,6 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[_T]):
-    """The items of page `number` (from 1) of `pages`; `total` counts those of all pages."""
-
-    items: tuple[_T, ...]
-    number: int
-    pages: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
     """What one person sees. People who are on call or were paged see all agents and sessions; others see those whose
     questions they may answer. `stranger`: the person may answer nothing, so the agents are left out.
@@ -130,25 +105,20 @@ class Chosen:
     user: str
     inbox: Page[Clarification]
     taken: Page[Clarification]
-    agents: Page[AgentLine]
+    agents: Page[AgentNode]
     ready: Page[ReadyItem]
     duty: Page[DutyLine]
     answers: Page[Answered]
     unsure: bool = False
     stranger: bool = False
 
-    @property
-    def questions(self) -> tuple[Clarification, ...]:
-        """The questions that are shown, each once."""
-        return tuple({each.id: each for each in (*self.inbox.items, *self.taken.items)}.values())
 
-
-def home(shown: Chosen, words: Mapping[str, str]) -> View:
-    """The tab of one person: what they see, and the question of each clarification id (unknown: its topic)."""
+def home(shown: Chosen) -> View:
+    """The tab of one person."""
     several = Counter(each.name or each.agent for each in shown.ready.items)
     made: list[Part] = list(sections(UNSURE if shown.unsure else "", STRANGER if shown.stranger else ""))
-    made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user, words))
-    made += _part("taken", shown.taken, _questions("taken", shown.taken, shown.user, words))
+    made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user))
+    made += _part("taken", shown.taken, _questions("taken", shown.taken, shown.user))
     if not shown.stranger:
         made += _part("agents", shown.agents, [Context(tuple(_agent(each))) for each in shown.agents.items])
         ready = [_ready(each, told_apart=several[each.name or each.agent] > 1) for each in shown.ready.items]
@@ -164,8 +134,7 @@ def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterato
     if page.pages > 1:
         heading += f", page {page.number} of {page.pages}"
     turns = turning(
-        page.number,
-        page.pages,
+        page,
         lambda to: HomePress("page", section, to),
         f"page of {HEADINGS[section]}",
         2 * SECTIONS.index(section) + 1,
@@ -175,18 +144,12 @@ def _part(section: HomeSection, page: Page[_T], rows: Sequence[Part]) -> Iterato
     yield Actions(turns)
 
 
-def _questions(
-    section: HomeSection, page: Page[Clarification], user: str, words: Mapping[str, str]
-) -> list[Part]:
+def _questions(section: HomeSection, page: Page[Clarification], user: str) -> list[Part]:
     first = 100 * SECTIONS.index(section)
-    return [
-        part
-        for n, each in enumerate(page.items, first)
-        for part in _question(each, n, user, words.get(each.id) or each.short_topic)
-    ]
+    return [part for n, each in enumerate(page.items, first) for part in _question(each, n, user)]
 
 
-def _question(question: Clarification, n: int, user: str, asked: str) -> tuple[Part, Part]:
+def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     again = f", round {question.round}" if question.round > 1 else ""
     state = _state(question, user)
     facts = (
@@ -196,7 +159,9 @@ def _question(question: Clarification, n: int, user: str, asked: str) -> tuple[P
         *((Words(state, live=True),) if state else ()),
     )
     buttons = _press("answer", question, ANSWER, n), _press("view", question, VIEW_FULL, n)
-    return Section(Words(inert.named(asked, _QUESTION)), fields=facts), Actions(buttons)
+    return Section(Words(inert.named(question.question or question.topic, _QUESTION)), fields=facts), Actions(
+        buttons
+    )
 
 
 def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Button:
@@ -217,10 +182,11 @@ def _state(question: Clarification, user: str) -> str:
     return " · ".join(filter(None, (escalated, holder)))
 
 
-def _agent(line: AgentLine) -> Iterator[Words]:
+def _agent(line: AgentNode) -> Iterator[Words]:
     nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
     state = phrases.waiting(line.status, line.on, lambda names: _listed(list(map(name_of, names))))
-    about = f" ({_listed(list(map(_id, line.clarifications)))})" if line.clarifications else ""
+    ids = line.blocked_by or line.asked
+    about = f" ({_listed(list(map(_id, ids)))})" if ids else ""
     yield Words(f"{nested}{name_of(line.name or line.agent)}: {state}{about}")
     if line.since is not None:
         yield Words(f"since {inert.date(line.since)}", live=True)

@@ -5,11 +5,12 @@ question did you mean?”. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
-from bot.views import inert
+from bot.views import inert, phrases
 from bot.views.blockkit import (
     OPTION,
     SHOW_ALL,
@@ -28,8 +29,6 @@ from bot.views.blockkit import (
     Words,
     answer_button,
     button,
-    nearest,
-    pages_of,
     plain_words,
     sections,
     turning,
@@ -48,14 +47,19 @@ from bot.views.wording import (
     round_of,
     until_words,
 )
+from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
+from core.lists import Page, page_of
 
+_T = TypeVar("_T")
 PAGE_SIZE = 8  # of a command's list
 LINES = 10
 ROLLUP_PAGE = 20
 WHICH = "Which question is this an answer to?"
 _HEADING, _READ_ALOUD, _PIECE = 150, 4000, 2900
 _QUESTION, _LABEL, _NAME = 200, 120, 100
+_SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
+_INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _LINK = re.compile(r"https?://[^\s<>|]{1,300}")
 _ROLLUP_ROWS = 5
 _ROW, _LISTED = 300, 200
@@ -93,39 +97,50 @@ def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[But
     return _listing(f"{heading}\n{text}" if heading else text, heading, (*above, Actions(buttons)))
 
 
-def listing(
-    heading: str, rows: Sequence[ListRow], *, page: int, total: int, query: str, notes: Iterable[str] = ()
-) -> Draft:
-    """Page `page` (from 1) of `total` clarifications; `query` asks for the list again; `notes` are plain text."""
-    pages = pages_of(total, PAGE_SIZE)
-    where = f"Page {page} of {pages}" if pages > 1 else ""
+def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
+    """A page of clarifications; `query` asks for the list again; `notes` are plain text."""
+    where = f"Page {page.number} of {page.pages}" if page.pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
-    aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in rows)]
-    shown = [part for row in rows for part in row.parts]
+    aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in page.items)]
+    shown = [part for row in page.items for part in row.parts]
     top = (Section(Words(above)),) if above else ()
     return _listing(
-        "\n".join(aloud), inert.clip(heading, _HEADING), (*top, *shown, Actions(_turning(page, pages, query)))
+        "\n".join(aloud), inert.clip(heading, _HEADING), (*top, *shown, Actions(_turning(page, query)))
     )
 
 
 def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Draft:
     """Clarifications to choose from, at most a page: nothing can be done with them here."""
     rows = [row(each, Offer(), n) for n, each in enumerate(records[:PAGE_SIZE])]
-    return listing(heading, rows, page=1, total=len(rows), query=query)
+    return listing(heading, page_of(rows, 1, PAGE_SIZE), query=query)
 
 
-def board(heading: str, lines: Sequence[str], *, page: int, query: str) -> Draft:
-    """Page `page` (from 1) of `lines`, which are mrkdwn of ours; `query` asks for it again."""
-    pages = pages_of(len(lines), LINES)
-    page = nearest(page, pages)
-    heading = f"{heading} · page {page} of {pages}" if pages > 1 else heading
-    shown = "\n".join(lines[(page - 1) * LINES : page * LINES])
-    return said(shown, heading=heading, buttons=_turning(page, pages, query))
+def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str, empty: str) -> Draft:
+    """A page of agents or sessions, each in its `line` (mrkdwn of ours); `query` asks for it again; `empty`: without any."""
+    if not page.items:
+        return said(empty, live=False)
+    heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
+    return said("\n".join(map(line, page.items)), heading=heading, buttons=_turning(page, query))
 
 
-def page_of(page: int, total: int) -> int:
-    """The page of a list of `total` that there is, nearest to the one asked for."""
-    return nearest(page, pages_of(total, PAGE_SIZE))
+def agent_line(agent: AgentNode) -> str:
+    """An agent, and whom it waits for."""
+    parts = [f"{_INDENT * min(agent.depth, _DEEPEST)}*{_short(agent.name or agent.agent)}*:"]
+    parts.append(phrases.waiting(agent.status, agent.on, _several))
+    if agent.since is not None:
+        parts.append(f"since {inert.date(agent.since)}")
+    if agent.waits:
+        parts.append(f"({_several(agent.blocked_by)})")
+    return " ".join(parts)
+
+
+def session_line(item: ReadyItem) -> str:
+    """A session, and what blocks it."""
+    name = f"*{_short(item.name or item.agent)}*, issue {item.issue}"
+    if not item.blocked_by:
+        return f"{name}: ready"
+    since = f" since {inert.date(item.since)}" if item.since else ""
+    return f"{name}: blocked by {_several(item.blocked_by)}{since}"
 
 
 def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = False) -> ListRow:
@@ -192,21 +207,19 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
     )
 
 
-def rollup_modal(records: Sequence[Clarification], page: int, total: int) -> View:
-    """Page `page` (from 1) of `total` open questions of a roll-up card; `records` are those of this page, at most 20."""
-    if not records:
+def rollup_modal(page: Page[Clarification]) -> View:
+    """A page of the open questions of a roll-up card."""
+    if not page.items:
         return View(sections("No open questions left here."), LIST_CALLBACK, title="Open questions")
-    pages = pages_of(total, ROLLUP_PAGE)
-    page = nearest(page, pages)
-    anchor, shown = records[0], [round_of(directed(record)) for record in records[:ROLLUP_PAGE]]
+    anchor, shown = page.items[0], [round_of(directed(record)) for record in page.items]
     return View(
         (
-            *sections(f"{total} open questions · page {page} of {pages}"),
+            *sections(f"{page.total} open questions · page {page.number} of {page.pages}"),
             *_answerable(shown),
-            Actions(turning(page, pages, lambda to: Press("page", anchor.id, anchor.round, str(to)))),
+            Actions(turning(page, lambda to: Press("page", anchor.id, anchor.round, str(to)))),
         ),
         LIST_CALLBACK,
-        Press("list", anchor.id, anchor.round, str(page)).pack(),
+        Press("list", anchor.id, anchor.round, str(page.number)).pack(),
         title="Open questions",
     )
 
@@ -255,8 +268,17 @@ def _listing(text: str, heading: str, parts: Iterable[Part]) -> Draft:
     return Draft("listing", inert.clip_escaped(text, _READ_ALOUD), (*header, *parts))
 
 
-def _turning(page: int, pages: int, query: str) -> tuple[Button, ...]:
-    return turning(page, pages, lambda to: ListPress("page", query, to))
+def _turning(page: Page[Any], query: str) -> tuple[Button, ...]:
+    return turning(page, lambda to: ListPress("page", query, to))
+
+
+def _several(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(map(_short, names[:_NAMED])) + more
+
+
+def _short(text: str) -> str:
+    return inert.escaped_line(text, _SHORT)
 
 
 def _state(shown: Round) -> str:

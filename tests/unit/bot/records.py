@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from core.agents import ReadyItem
+from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
 from tests.kit.builders import changed, record
 from tests.kit.clocks import START
@@ -26,6 +26,12 @@ def asked(seq: int = 1, **more: Any) -> Clarification:
     fields = {"asked_last": more.get("created", fields["created"])} | fields
     fields |= more
     return changed(record(42, seq, question=fields["topic"]), **fields)
+
+
+def agent(name_: str, **more: Any) -> AgentNode:
+    """An agent of the tree, at work."""
+    known: dict[str, Any] = {"name": None, "status": "working", "waits": (), "asked": ()}
+    return AgentNode(agent=name_, issues=(), last_event_at=None, **(known | more))
 
 
 def ready(

@@ -35,7 +35,7 @@ from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
-from bot.views.home import AgentLine, Answered, Chosen, DutyLine, home
+from bot.views.home import Answered, Chosen, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace import Options, Workspace, seed
 from core.agents import SessionFact
@@ -43,14 +43,14 @@ from core.clarification import Answer, Clarification
 from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
-from core.index import kept
 from core.ledger import FileLedger
+from core.lists import page_of
 from core.records import outline
 from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
 from tests.kit.builders import NOW, ask, record
 from tests.kit.clocks import START, ManualClock
-from tests.unit.bot.records import ADE, BEA, asked, ready, words
+from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 
 async def inline(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -429,24 +429,6 @@ async def test_home_forgets_who_has_not_looked_for_a_week(world: World) -> None:
     assert "My inbox (1)" not in world.slack.last(ADE)
 
 
-async def test_home_after_a_restart_is_published_to_those_who_looked_before(world: World) -> None:
-    world.open.append(asked(1))
-    world.access.refused.add(BEA)
-    await world.home.opened(ADE)
-    await world.home.opened(BEA)
-    await world.clock.advance(5)
-    world.open.append(asked(2))
-    again = world.tabs()
-    await again.restore()
-    running = asyncio.create_task(again.run())
-    await world.clock.advance(5)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-
-    assert sorted(world.slack.users()) == [ADE, ADE, BEA, BEA]
-    assert "My inbox (2)" in world.slack.last(ADE)
-
-
 async def test_home_woken_less_than_a_clock_tick_before_its_turn_goes_on(world: World) -> None:
     world.clock.drift = 1e-9  # after each sleep, less is left than can be slept
     await world.home.opened(ADE)
@@ -509,32 +491,16 @@ async def test_answers_are_restored_from_the_ledgers_written_last(tmp_path: Path
     ]
 
 
-class Counted(FileLedger):
-    """Notes what is looked up."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.asked: list[str] = []
-
-    async def find(self, clarification_id: str, issue: int) -> Clarification:
-        self.asked.append(clarification_id)
-        return await super().find(clarification_id, issue)
-
-
-async def test_long_questions_are_read_and_left_out_where_they_cannot_be(tmp_path: Path) -> None:
-    ledger, text = Counted(tmp_path), "Deploy? " * 1000
-    router = Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None)
-    short = (await router.open(42, ask())).record
-    long = (await router.open(42, ask(question=text, event_id="evt_2", reply_token="rpl_2"))).record
-    ledger.asked.clear()
-
-    found = await gathering(ledger=ledger).words([short, kept(long), outline(asked(9))])
-
+async def test_long_questions_are_read_and_known_by_their_topics_where_they_cannot_be(tmp_path: Path) -> None:
+    ledger = FileLedger(tmp_path)
+    long = "Deploy? " * 1000
+    opened = await Router(ledger, SystemClock(), timedelta(minutes=30), lambda _: None).open(
+        42, ask(question=long)
+    )
+    known = outline(opened.record), outline(asked(9))
+    found = await gathering(ledger=ledger).whole(page_of(known, 1, 10))
     ledger.close()
-    assert found.keys() == {short.id, long.id}
-    assert found[short.id] == "Deploy to production?"
-    assert text.startswith(found[long.id])
-    assert ledger.asked == [long.id, "CLR-42-009"]
+    assert [each.question or each.topic for each in found.items] == [long, "Topic 9"]
 
 
 async def test_snapshot_holds_what_people_can_answer_by_time_left_and_whom_it_was_paged_to() -> None:
@@ -580,7 +546,7 @@ def ids(shown: Chosen) -> list[str]:
         ({"to": "architect", "held_back": True}, True),
         ({"agent_id": "reviewer", "taken_by": ADE}, True),
         ({"agent_id": "reviewer", "handed_to": ADE}, True),
-        ({"agent_id": "reviewer", "id": "CLR-42-007"}, True),  # paged
+        ({"agent_id": "reviewer", "id": "CLR-42-007", "status": "escalated"}, True),  # paged
     ],
 )
 def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
@@ -603,7 +569,7 @@ def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
 
 
 def test_stranger_sees_neither_agents_nor_answers() -> None:
-    agents = (AgentLine("planner", None, "blocked"),)
+    agents = (agent("planner", status="blocked"),)
     shown = seen(admitted=NOBODYS, questions=[asked()], agents=agents, duties=(DutyLine("ops", (BEA,)),))
 
     assert shown.stranger
@@ -612,7 +578,7 @@ def test_stranger_sees_neither_agents_nor_answers() -> None:
 
 
 def test_who_is_paged_is_no_stranger() -> None:
-    agents = (AgentLine("planner", None, "blocked"),)
+    agents = (agent("planner", status="blocked"),)
     shown = seen(admitted=NOBODYS, questions=[asked()], agents=agents, paged={"CLR-42-001": frozenset({ADE})})
 
     assert not shown.stranger
@@ -621,30 +587,13 @@ def test_who_is_paged_is_no_stranger() -> None:
 
 @pytest.mark.parametrize(("user", "whole"), [(ADE, False), (BEA, True)])
 def test_agents_of_others_are_shown_to_who_is_on_call_only(user: str, whole: bool) -> None:
-    agents = (AgentLine("planner", "Planning", "working"), AgentLine("secret", None, "working"))
+    agents = (agent("planner", name="Planning"), agent("secret"))
     sessions = (ready("planner", "s1", name="Planning"), ready("secret", "s2"))
 
     shown = seen(user, agents=agents, ready=sessions, duties=(DutyLine("ops", (BEA,)),))
 
     assert [each.agent for each in shown.agents.items] == ["planner", "secret"][: 1 + whole]
     assert [each.session_id for each in shown.ready.items] == ["s1", "s2"][: 1 + whole]
-
-
-@pytest.mark.parametrize(
-    ("total", "wanted", "page", "shown"),
-    [
-        (11, 1, (1, 2), range(1, 11)),
-        (11, 2, (2, 2), [11]),
-        (11, 9, (2, 2), [11]),  # a page that is gone
-    ],
-)
-def test_page_of_the_inbox(total: int, wanted: int, page: tuple[int, int], shown: Sequence[int]) -> None:
-    questions = [asked(seq) for seq in range(1, total + 1)]
-    inbox = chosen(Snapshot(1, questions), ADE, PLANNER, {"inbox": wanted}).inbox
-
-    assert (inbox.number, inbox.pages) == page
-    assert inbox.total == total
-    assert [each.id for each in inbox.items] == [f"CLR-42-{seq:03d}" for seq in shown]
 
 
 PLANNERS = RouteSettings(agent="plan-*", channel="C1", answerers=("U0ADE",))
@@ -729,15 +678,6 @@ async def viewers(tmp_path: Path) -> AsyncIterator[Viewers]:
     await store.close()
 
 
-async def test_viewers_are_kept_as_they_looked_last_until_they_are_forgotten(viewers: Viewers) -> None:
-    again = Viewer("U0ADE", "T1", "D0ADE", 200.0)
-    for each in (VIEWER, again):
-        await viewers.keep(each)
-    assert await viewers.all() == [again]
-    await viewers.forget([VIEWER.user])
-    assert await viewers.all() == []
-
-
 @pytest.fixture
 async def ws() -> AsyncIterator[Workspace]:
     async with Workspace(options=Options()) as workspace:
@@ -767,7 +707,7 @@ async def test_publish_calls_once_and_its_outcome_is_returned_and_counted(
     telemetry = Telemetry(ManualClock())
     shown = chosen(Snapshot(1, [asked()]), seed.ADE, Admitted(frozenset({Audience("planner")})), {})
 
-    outcome = await publish(web, telemetry, seed.ADE, Renderer().view(home(shown, {})))
+    outcome = await publish(web, telemetry, seed.ADE, Renderer().view(home(shown)))
 
     if isinstance(expected, Later | Unknown):
         assert type(outcome) is type(expected)

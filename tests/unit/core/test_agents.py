@@ -49,9 +49,9 @@ def wait(seq: int, asker: str, target: str, minutes: int = 0, **more: Any) -> Cl
     return changed(found, asked_last=NOW + minutes * MINUTE, **more)
 
 
-def shape(nodes: Sequence[AgentNode]) -> list[Any]:
-    """Names, with what stands under them."""
-    return [(node.agent, shape(node.waiters)) if node.waiters else node.agent for node in nodes]
+def shape(nodes: Sequence[AgentNode]) -> str:
+    """The agents in their order, each as deep as it stands."""
+    return " ".join(f"{'>' * node.depth}{node.agent}" for node in nodes)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,7 @@ def shape(nodes: Sequence[AgentNode]) -> list[Any]:
 def test_tree_statuses(
     summaries: list[Clarification], sessions: list[SessionFact], expected: dict[str, str]
 ) -> None:
-    found: dict[str, str] = {}
-
-    def collect(nodes: Sequence[AgentNode]) -> None:
-        for node in nodes:
-            found[node.agent] = node.status
-            collect(node.waiters)
-
-    collect(tree(summaries, sessions))
+    found = {node.agent: node.status for node in tree(summaries, sessions)}
     assert found == expected
 
 
@@ -95,8 +88,8 @@ def test_tree_says_on_whom_since_when() -> None:
         wait(2, "engineer", "human", 9, issue_number=43, status="escalated"),
         wait(1, "engineer", "architect", 3),
     ]
-    (architect,) = tree(summaries, [session("engineer", agent_name="Edna", minutes=4)])
-    (engineer,) = architect.waiters
+    architect, engineer = tree(summaries, [session("engineer", agent_name="Edna", minutes=4)])
+    assert (engineer.under, engineer.depth, architect.under) == ("architect", 1, None)
     assert architect.asked == ("CLR-42-001",)
     assert engineer.name == "Edna"
     assert engineer.since == NOW + 3 * MINUTE
@@ -111,15 +104,15 @@ def test_tree_says_on_whom_since_when() -> None:
 @pytest.mark.parametrize(
     ("waits", "expected"),
     [
-        ([("c", "b"), ("b", "a"), ("d", "a")], [("a", [("b", ["c"]), "d"])]),
-        ([("c", "a"), ("c", "b")], [("a", ["c"]), "b"]),  # under the one it waits for longest
-        ([("a", "b"), ("b", "a")], [("a", ["b"])]),
-        ([("b", "c"), ("c", "a"), ("a", "b"), ("d", "c")], [("a", [("c", ["b", "d"])])]),
-        ([("a", "a")], ["a"]),
-        ([("a", "human"), ("b", "human")], ["a", "b"]),
+        ([("c", "b"), ("b", "a"), ("d", "a")], "a >b >>c >d"),
+        ([("c", "a"), ("c", "b")], "a >c b"),  # under the one it waits for longest
+        ([("a", "b"), ("b", "a")], "a >b"),
+        ([("b", "c"), ("c", "a"), ("a", "b"), ("d", "c")], "a >c >>b >>d"),
+        ([("a", "a")], "a"),
+        ([("a", "human"), ("b", "human")], "a b"),
     ],
 )
-def test_tree_nests_who_waits_for_whom(waits: list[tuple[str, str]], expected: list[Any]) -> None:
+def test_tree_nests_who_waits_for_whom(waits: list[tuple[str, str]], expected: str) -> None:
     summaries = [wait(seq, asker, target, seq) for seq, (asker, target) in enumerate(waits, 1)]
     assert shape(tree(summaries, [])) == expected
 
@@ -131,7 +124,7 @@ def test_tree_order_is_by_urgency() -> None:
         wait(3, "x", "asked", blocking=False),
     ]
     sessions = [session("gone", ended=True), session("busy")]
-    assert shape(tree(summaries, sessions)) == ["early", "late", "asked", "busy", "gone", "x"]
+    assert shape(tree(summaries, sessions)) == "early late asked busy gone x"
 
 
 _AGENT = st.sampled_from("abcdefg")
@@ -140,14 +133,8 @@ _AGENT = st.sampled_from("abcdefg")
 @settings(deadline=None)
 @given(st.lists(st.tuples(_AGENT, _AGENT), max_size=20))
 def test_tree_shows_each_agent_once(waits: list[tuple[str, str]]) -> None:
-    seen: list[str] = []
-
-    def walk(nodes: Sequence[AgentNode]) -> None:
-        for node in nodes:
-            seen.append(node.agent)
-            walk(node.waiters)
-
-    walk(tree([wait(seq, asker, target, seq) for seq, (asker, target) in enumerate(waits, 1)], []))
+    rows = tree([wait(seq, asker, target, seq) for seq, (asker, target) in enumerate(waits, 1)], [])
+    seen = [node.agent for node in rows]
     assert sorted(seen) == sorted({agent for edge in waits for agent in edge})
 
 

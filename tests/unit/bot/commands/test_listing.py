@@ -4,11 +4,10 @@ import pytest
 from hypothesis import example, given, settings
 
 from bot.commands import grammar
-from bot.commands.grammar import Board
-from bot.commands.lists import board_lines
-from bot.views.lists import board, said
+from bot.views.lists import LINES, agent_line, board, said, session_line
 from bot.views.render import Renderer
-from core.agents import SessionFact
+from core.agents import SessionFact, ready_queue, tree
+from core.lists import page_of
 from tests.kit.builders import changed, record
 from tests.unit.bot.judges import judge_message
 from tests.unit.bot.strategies import NOW, words
@@ -46,8 +45,11 @@ def test_page_of_a_board_fits_and_is_read_aloud_to_its_end(name: str) -> None:
         SessionFact("p", f"s{n}", f"{n % 4}{name}", f"{n % 4}{name}", 10**8, False, NOW) for n in range(60)
     ]
 
-    for kind in ("agents", "ready"):
-        lines = board_lines(Board(kind), waits, facts)
-        message = RENDERER.message(board("Agents", lines, page=1, query=kind))
+    agents, queue = page_of(tree(waits, facts), 1, LINES), page_of(ready_queue(waits, facts), 1, LINES)
+    for made in (
+        board("Agents", agents, agent_line, query="agents", empty=""),
+        board("Ready queue", queue, session_line, query="ready", empty=""),
+    ):
+        message = RENDERER.message(made)
         judge_message(message)
         assert not message.text.endswith("…")

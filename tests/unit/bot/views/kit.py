@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from bot.views.blockkit import Draft
 from bot.views.page import PageContent, PageItem
 from bot.views.render import Message, Renderer
 from core.aaep import Event, parse_event
 from core.clarification import Clarification, Entry
-from tests.unit.bot.judges import judge_message
+from tests.unit.bot.judges import judge_message, labels, shown, walk
 from tests.unit.bot.strategies import NOW
 
 RENDERER = Renderer()
@@ -19,6 +23,50 @@ def judged(draft: Draft) -> Message:
     message = RENDERER.message(draft)
     judge_message(message)
     return message
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a message of a record says: `both` in its blocks and aloud, `blocks` and `aloud` in one of these, `hidden` in
+    neither; its buttons, where they are named, and its menu.
+    """
+
+    record: Clarification
+    both: tuple[str, ...]
+    blocks: Sequence[str]
+    aloud: Sequence[str]
+    hidden: Sequence[str]
+    buttons: list[str] | None
+    menu: list[str]
+    options: dict[str, Any]
+
+    def judge(self, message: Message) -> None:
+        seen = shown(message.blocks)
+        assert [each for each in (*self.both, *self.blocks) if each not in seen] == []
+        assert [each for each in (*self.both, *self.aloud) if each not in message.text] == []
+        assert [each for each in self.hidden if each in seen] == []
+        assert self.buttons is None or labels(message.blocks) == self.buttons
+        assert menu(message) == self.menu
+
+
+def row(
+    record: Clarification,
+    *both: str,
+    blocks: Sequence[str] = (),
+    aloud: Sequence[str] = (),
+    hidden: Sequence[str] = (),
+    buttons: list[str] | None = None,
+    menu: Sequence[str] = (),
+    **options: Any,
+) -> Any:
+    """A row of a table, by what is said first."""
+    case = Said(record, both, blocks, aloud, hidden, buttons, [*menu], options)
+    return pytest.param(case, id=(*both, *blocks, " ".join(buttons or ()))[0] or "-")
+
+
+def menu(message: Message) -> list[str]:
+    selects = [item for item in walk(message.blocks) if item.get("type") == "static_select"]
+    return [option["text"]["text"] for each in selects for option in each["options"]]
 
 
 def event(kind: str, **fields: Any) -> Event:

@@ -14,7 +14,6 @@ from bot.views import inert, phrases
 from bot.views.codec import Press
 from bot.views.forms import full_view
 from bot.views.page import page_card
-from bot.views.render import Message
 from bot.views.wording import Verbosity, round_of
 from core.clarification import (
     Answer,
@@ -46,7 +45,7 @@ from tests.unit.bot.strategies import (
     record_of,
     settled_records,
 )
-from tests.unit.bot.views.kit import RENDERER, about, content
+from tests.unit.bot.views.kit import RENDERER, Said, about, content, menu, row
 
 LATER = NOW + timedelta(minutes=1)
 TOO = "architect (an agent) was asked too; the first answer counts."
@@ -65,18 +64,6 @@ GOOD = Holder(user="U0GOOD", team="T1", at=LATER)
 CHOICES_ONLY: dict[str, Any] = {"accepted_response_kinds": ["multiple_choice"]}
 ALL_KINDS: dict[str, Any] = {"accepted_response_kinds": ["multiple_choice", "yes_no", "numeric", "freetext"]}
 SOMEBODY = Holder(user="<!channel>", at=LATER)
-
-
-def card(record: Clarification, **options: Any) -> Message:
-    message = RENDERER.card(record, **options)
-    judge_message(message)
-    return message
-
-
-def both(record: Clarification, **options: Any) -> tuple[str, str]:
-    """What a card says aloud, and what its blocks say."""
-    message = card(record, **options)
-    return message.text, shown(message.blocks)
 
 
 def kinds(*names: str, **more: Any) -> Clarification:
@@ -114,85 +101,125 @@ def passed_on(why: Why, words: str | None = None, **fields: Any) -> Clarificatio
     return escalated(record, why, escalation_words(record, why) if words is None else words, LATER)
 
 
-def menu(message: Message) -> list[str]:
-    selects = [item for item in walk(message.blocks) if item.get("type") == "static_select"]
-    return [option["text"]["text"] for each in selects for option in each["options"]]
+def needing_two(record: Clarification) -> Clarification:
+    return record.model_copy(update={"aaep": record.asked.model_copy(update={"approvals_needed": 2})})
+
+
+def closed_elsewhere(record: Clarification) -> Clarification:
+    """Another implementation closed what we had an answer to."""
+    asked = record.asked.model_copy(update={"closed": "session ended"})
+    return record.model_copy(update={"status": "abandoned", "resolved_at": NOW, "aaep": asked})
+
+
+def ended_by(status: str) -> Clarification:
+    """Closed by another implementation."""
+    entry = Entry(round=1, from_="<!channel> lead", type="resolution", body="Not needed.", timestamp=LATER)
+    record = put_to("architect")
+    return record.model_copy(update={"status": status, "aaep": None, "thread": (*record.thread, entry)})
 
 
 def choices(count: int, length: int) -> list[dict[str, str]]:
     return [{"value": f"v{n}", "label": f"Nr {n} " + "𝔏" * length} for n in range(1, count + 1)]
 
 
-@pytest.mark.parametrize(
-    ("record", "buttons", "options"),
-    [
-        (kinds("yes_no"), ["Yes", "No"], []),
-        (kinds("freetext"), ["Answer…"], []),
-        (kinds("yes_no", "freetext"), ["Yes", "No", "Answer…"], []),
-        (kinds("multiple_choice", "numeric", choices=SHORT), ["Age 60", "Age 65 (standard)", "Answer…"], []),
-        (
-            kinds("multiple_choice", "yes_no", choices=SHORT),
-            ["Age 60", "Age 65 (standard)", "Yes", "No"],
-            [],
-        ),
-        (kinds("multiple_choice", choices=MANY), [], [f"{n + 1}. Choice {n}" for n in range(6)]),
-        (kinds("multiple_choice", choices=TWINS), [], ["1. Same", "2. same"]),
-        (kinds("multiple_choice", choices=SHORT, multi_select=True), ["Answer…"], []),
-        (record_of(options=["Staging", "Production"]), ["Staging", "Production"], []),
-        (record_of(), ["Answer…"], []),
-    ],
+WHICH = kinds("multiple_choice", choices=SHORT)
+ANSWERED = answer(WHICH)
+REPLIED: tuple[tuple[ReplyState, str | None, str], ...] = (
+    ("sending", None, "Sending to the agent…"),
+    ("delivered", None, "Delivered"),
+    ("confirmed", None, "Delivered; the agent has resumed"),
+    ("unconfirmed", None, "Sent, but not confirmed"),
+    ("refused", "unknown token", "The agent refused the answer: unknown token"),
+    ("refused", None, "The agent refused the answer"),
+    ("too_late", None, "Too late: the agent was no longer waiting for this answer"),
 )
-def test_card_controls_by_kinds(record: Clarification, buttons: list[str], options: list[str]) -> None:
-    message = card(record)
-    assert labels(message.blocks) == [*buttons, "Take"]
-    assert menu(message) == options
-
-
-@pytest.mark.parametrize(
-    ("verbosity", "seen", "unseen"),
-    [
-        (
-            "terse",
-            ["Which retirement age", "Answer by"],
-            ["Context:", "Details:", "assumes", "thread", "Topic"],
-        ),
-        (
-            "normal",
-            ["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: t"],
-            ["Details:"],
-        ),
-        ("detailed", ["Context: Savings.", "Details: All of it.", "uses its default: “65”"], []),
-    ],
+CLOSED: tuple[tuple[CloseReason, str | None, str], ...] = (
+    ("expired", "65", "Expired. The agent used its default: “65”"),
+    ("expired", None, "Expired. The agent had no default"),
+    ("cancelled", None, "Cancelled: the agent no longer needs an answer"),
+    ("session ended", None, "Closed: the agent's session ended"),
+    ("requester moved on", None, "Closed: the agent moved on without an answer"),
 )
-def test_card_verbosity(verbosity: Any, seen: list[str], unseen: list[str]) -> None:
-    record = record_of("t", context="Savings.", default_response="65", summary_detailed="All of it.")
-    words = shown(card(record, verbosity=verbosity).blocks)
-    assert [part for part in seen if part not in words] == []
-    assert [part for part in unseen if part in words] == []
+DETAILS = record_of("t", context="Savings.", default_response="65", summary_detailed="All of it.")
+STUCK = "It says the same again.\nCLR-7-001: b asks a: “No, you.”"
+BY_HAND = escalated(record_of(), "by hand", "", NOW)
+CARDS = (
+    # By the kinds of answers.
+    row(kinds("yes_no"), buttons=["Yes", "No", "Take"]),
+    row(kinds("freetext"), buttons=["Answer…", "Take"]),
+    row(kinds("yes_no", "freetext"), buttons=["Yes", "No", "Answer…", "Take"]),
+    row(kinds("multiple_choice", "numeric", choices=SHORT), buttons=["Age 60", "Age 65 (standard)", "Answer…", "Take"]),
+    row(kinds("multiple_choice", "yes_no", choices=SHORT), buttons=["Age 60", "Age 65 (standard)", "Yes", "No", "Take"]),
+    row(kinds("multiple_choice", choices=MANY), buttons=["Take"], menu=[f"{n + 1}. Choice {n}" for n in range(6)]),
+    row(kinds("multiple_choice", choices=TWINS), buttons=["Take"], menu=["1. Same", "2. same"]),
+    row(kinds("multiple_choice", choices=SHORT, multi_select=True), buttons=["Answer…", "Take"]),
+    row(record_of(options=["Staging", "Production"]), buttons=["Staging", "Production", "Take"]),
+    row(record_of(), buttons=["Answer…", "Take"]),
+    # By how much it is to say.
+    row(DETAILS, blocks=["Which retirement age", "Answer by"], verbosity="terse",
+         hidden=["Context:", "Details:", "assumes", "thread", "Topic"]),
+    row(DETAILS, blocks=["Context: Savings.", "uses its default: “65”", "Or in this thread: reply with", "Topic: t"],
+         hidden=["Details:"]),
+    row(DETAILS, blocks=["Context: Savings.", "Details: All of it.", "uses its default: “65”"], verbosity="detailed"),
+    # What happens without an answer.
+    row(record_of(default_response="65"), "If no one answers, the agent uses its default: “65”"),
+    row(record_of(default_response=False), "If no one answers, the agent uses its default: “no”"),
+    row(record_of(), "If no one answers, the agent decides on its own"),
+    row(record_of(timeout_seconds=None), blocks=["No time limit"]),
+    # Where it stands, and whom it is put to.
+    row(record_of(), blocks=["Posted here because <#C0GOOD> could not be used."], posted_to_fallback="C0GOOD"),
+    row(record_of(), blocks=["Posted here instead of #general <!here>."], posted_to_fallback="#general <!here>"),
+    row(put_to("human"), blocks=["engineer asks · CLR-42-001"], aloud=["engineer asks (CLR-42-001):"]),
+    row(put_to("architect"), blocks=["engineer asks architect · CLR-42-001"], aloud=["engineer asks architect (CLR-42-001):"],
+         hidden=[TOO]),
+    row(put_to(" the\narchitect "), blocks=["asks the architect · CLR-42-001"], aloud=["asks the architect (CLR-42-001):"]),
+    row(put_to("architect", HELD.partition(": ")[2]), HELD),
+    *(row(put_to("architect"), TOO, asks_an_agent=True, verbosity=each) for each in ("terse", "normal", "detailed")),
+    row(put_to("human"), hidden=["was asked too"], asks_an_agent=True),
+    # Escalated: why, and the rest under View full.
+    row(passed_on("stale"), "Escalated. No answer, even after a reminder.", buttons=["Yes", "No", "Take"]),
+    row(passed_on("stuck", STUCK), "Escalated. It says the same again.", buttons=["Yes", "No", "View full", "Take"]),
+    row(passed_on("deadlocked"), "Escalated. Agents are waiting for each other in a loop.",
+         buttons=["Yes", "No", "View full", "Take"]),
+    row(passed_on("by hand", "Legal has to see this."), "Escalated. Legal has to see this.", buttons=["Yes", "No", "Take"]),
+    row(passed_on("rounds exhausted", " "), "Escalated. All rounds are used up.", buttons=["Yes", "No", "Take"]),
+    row(kinds("yes_no").model_copy(update={"status": "escalated"}), "Escalated: this needs a person now.",
+         buttons=["Yes", "No", "Take"]),
+    # Who has it, and who may take it.
+    row(taken(passed_on("stale"), GOOD), "Claimed by <@U0GOOD>", aloud=["Claimed by <@U0GOOD>."]),
+    row(handed(passed_on("stale"), GOOD), "Handed to <@U0GOOD>, not claimed yet"),
+    row(taken(passed_on("stale"), SOMEBODY), "Claimed by &lt;!channel&gt;"),
+    row(taken(record_of(), GOOD), buttons=["Answer…", "Take over", "Release"]),
+    row(taken(record_of(), SOMEBODY), buttons=["Answer…", "Take over", "Release"]),
+    row(handed(BY_HAND, GOOD), buttons=["Answer…", "Take"]),
+    row(taken(BY_HAND, GOOD), buttons=["Answer…", "Take over"]),
+    row(needing_two(kinds("yes_no")), buttons=["Yes", "No"]),
+    # Answered: who, what, when, and where the reply stands.
+    row(ANSWERED, blocks=["Answered by <@U0GOOD>", "Answer: Age 65 (standard)", "24 May 2026, 14:23 UTC"],
+         aloud=["Answered by <@U0GOOD> on 24 May 2026, 14:23 UTC: Age 65 (standard)"], buttons=[]),
+    *(
+        row(settled, words, buttons=[])
+        for state, note, words in REPLIED
+        for settled in (reply_settled(ANSWERED, state, note), resolved(reply_settled(ANSWERED, state, note), NOW))
+    ),
+    *(
+        row(answer(record_of(), by=Decider("user:os/<!channel>@host", *more)), blocks=["user:os/<!channel>@host"],
+             aloud=["user:os/&lt;!channel&gt;@host"])
+        for more in (("shell",), ("slack", "T1", "<@U0EVIL>"))
+    ),
+    # Closed: why, and by whom.
+    *(row(abandoned(kinds("yes_no", default_response=given), why, NOW), words, buttons=[]) for why, given, words in CLOSED),
+    row(closed_elsewhere(answer(record_of())), "Answered by <@U0GOOD>", "Closed: the agent's session ended"),
+    row(ended_by("resolved"), "Closed: Not needed.", "lead"),
+    row(ended_by("abandoned"), "Closed: Not needed.", "lead"),
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"default_response": "65"}, "If no one answers, the agent uses its default: “65”"),
-        ({"default_response": False}, "If no one answers, the agent uses its default: “no”"),
-        ({}, "If no one answers, the agent decides on its own"),
-        ({"timeout_seconds": None}, "No time limit"),
-    ],
-)
-def test_card_says_what_happens_if_nobody_answers(fields: dict[str, Any], words: str) -> None:
-    assert words in shown(card(record_of(**fields)).blocks)
-
-
-@pytest.mark.parametrize(
-    ("instead_of", "words"),
-    [
-        ("C0GOOD", "Posted here because <#C0GOOD> could not be used."),
-        ("#general <!here>", "Posted here instead of #general <!here>."),
-    ],
-)
-def test_card_in_the_fallback_channel_says_so(instead_of: str, words: str) -> None:
-    assert words in shown(card(record_of(), posted_to_fallback=instead_of).blocks)
+@pytest.mark.parametrize("each", CARDS)
+def test_card(each: Said) -> None:
+    message = RENDERER.card(each.record, **each.options)
+    judge_message(message)
+    each.judge(message)
 
 
 def test_text_read_aloud_stands_alone() -> None:
@@ -200,7 +227,7 @@ def test_text_read_aloud_stands_alone() -> None:
         choices=SHORT, context="Savings.", default_response="65",
         accepted_response_kinds=["multiple_choice", "numeric"],
     )  # fmt: skip
-    message = card(record)
+    message = RENDERER.card(record)
     assert message.more == ()
     assert message.text == (
         "retirement-planner asks (CLR-42-001): Which retirement age should I plan for?\n"
@@ -214,7 +241,7 @@ def test_text_read_aloud_stands_alone() -> None:
 
 def test_text_too_long_begins_and_points_to_the_thread() -> None:
     question = " ".join(f"word{n}" for n in range(1500))
-    message = card(kinds("yes_no", question=question, default_response="no"))
+    message = RENDERER.card(kinds("yes_no", question=question, default_response="no"))
     assert message.text.startswith("retirement-planner asks (CLR-42-001): word0 word1")
     assert "…\nThis is only the beginning. The full text is in the thread.\nAnswer by" in message.text
     assert message.text.endswith("Reply with yes or no. Start with note: to comment without answering.")
@@ -225,156 +252,12 @@ def test_text_too_long_begins_and_points_to_the_thread() -> None:
 def test_long_default_is_whole_in_the_thread_and_in_full() -> None:
     default = " ".join(f"word{n}" for n in range(400))
     record = record_of(default_response=default)
-    message = card(record)
+    message = RENDERER.card(record)
     assert default in "".join(message.more)
     assert "View full" in labels(message.blocks)
     expired = abandoned(record, "expired", NOW)
-    assert labels(card(expired).blocks) == ["View full"]
+    assert labels(RENDERER.card(expired).blocks) == ["View full"]
     assert default in shown(RENDERER.view(full_view(expired))).replace("\n", "")
-
-
-@pytest.mark.parametrize(
-    ("to", "words"),
-    [
-        ("human", "engineer asks · CLR-42-001"),
-        ("architect", "engineer asks architect · CLR-42-001"),
-        (" the\narchitect ", "engineer asks the architect · CLR-42-001"),
-    ],
-)
-def test_heading_says_whom_it_is_put_to_where_that_is_not_just_people(to: str, words: str) -> None:
-    message = card(put_to(to))
-    assert words in shown(message.blocks)
-    assert words.replace(" · CLR-42-001", " (CLR-42-001):") in message.text
-
-
-def test_held_back_gives_its_reason_in_blocks_and_text() -> None:
-    for words in both(put_to("architect", HELD.partition(": ")[2])):
-        assert HELD in words
-
-
-@pytest.mark.parametrize("verbosity", ["terse", "normal", "detailed"])
-def test_agent_that_is_asked_too_is_named_in_blocks_and_text(verbosity: str) -> None:
-    for words in both(put_to("architect"), asks_an_agent=True, verbosity=verbosity):
-        assert TOO in words
-    assert TOO not in card(put_to("architect")).text
-    assert "was asked too" not in card(put_to("human"), asks_an_agent=True).text
-
-
-@pytest.mark.parametrize("status", ["resolved", "abandoned"])
-def test_closed_by_another_implementation_says_by_whom(status: str) -> None:
-    entry = Entry(round=1, from_="<!channel> lead", type="resolution", body="Not needed.", timestamp=LATER)
-    record = put_to("architect")
-    record = record.model_copy(update={"status": status, "aaep": None, "thread": (*record.thread, entry)})
-    for words in both(record):
-        assert "Closed: Not needed." in words
-        assert "lead" in words
-    assert "lead" in phrases.closed(record)
-
-
-@pytest.mark.parametrize(
-    ("record", "reason", "has_more"),
-    [
-        (passed_on("stale"), "Escalated. No answer, even after a reminder.", False),
-        (passed_on("stuck", "It says the same again.\nCLR-7-001: b asks a: “No, you.”"), "Escalated. It says the same again.", True),
-        (passed_on("deadlocked"), "Escalated. Agents are waiting for each other in a loop.", True),
-                (passed_on("by hand", "Legal has to see this."), "Escalated. Legal has to see this.", False),
-                (passed_on("rounds exhausted", " "), "Escalated. All rounds are used up.", False),
-                (record_of(accepted_response_kinds=["yes_no"]).model_copy(update={"status": "escalated"}), "Escalated: this needs a person now.", False),
-    ],
-)  # fmt: skip
-def test_card_escalated_gives_the_reason_and_offers_the_rest(
-    record: Clarification, reason: str, has_more: bool
-) -> None:
-    message = card(record)
-    assert reason in shown(message.blocks)
-    assert message.text.startswith("Escalated")
-    assert labels(message.blocks) == ["Yes", "No", *(["View full"] if has_more else []), "Take"]
-
-
-@pytest.mark.parametrize(
-    ("record", "words"),
-    [
-        (taken(passed_on("stale"), GOOD), "Claimed by <@U0GOOD>"),
-        (handed(passed_on("stale"), GOOD), "Handed to <@U0GOOD>, not claimed yet"),
-        (taken(passed_on("stale"), SOMEBODY), "Claimed by &lt;!channel&gt;"),
-    ],
-)
-def test_card_shows_who_has_it(record: Clarification, words: str) -> None:
-    message = card(record)
-    assert words in shown(message.blocks)
-    assert f"{words}." in message.text
-    assert labels(message.blocks) != []
-
-
-@pytest.mark.parametrize(
-    ("state", "note", "words"),
-    [
-        ("sending", None, "Sending to the agent…"),
-        ("delivered", None, "Delivered"),
-        ("confirmed", None, "Delivered; the agent has resumed"),
-        ("unconfirmed", None, "Sent, but not confirmed"),
-        ("refused", "unknown token", "The agent refused the answer: unknown token"),
-        ("refused", None, "The agent refused the answer"),
-        ("too_late", None, "Too late: the agent was no longer waiting for this answer"),
-    ],
-)
-def test_card_answered_shows_where_the_reply_stands(state: ReplyState, note: str | None, words: str) -> None:
-    record = reply_settled(answer(kinds("multiple_choice", choices=SHORT)), state, note)
-    for each in (record, resolved(record, NOW)):
-        message = card(each)
-        assert words in shown(message.blocks)
-        assert words in message.text
-        assert labels(message.blocks) == []
-
-
-def test_card_answered_names_who_what_and_when() -> None:
-    message = card(answer(kinds("multiple_choice", choices=SHORT)))
-    seen = shown(message.blocks)
-    assert "Answered by <@U0GOOD>" in seen
-    assert "Answer: Age 65 (standard)" in seen
-    assert "24 May 2026, 14:23 UTC" in seen
-    assert "Answered by <@U0GOOD> on 24 May 2026, 14:23 UTC: Age 65 (standard)" in message.text
-
-
-@pytest.mark.parametrize(
-    "decider",
-    [
-        Decider("user:os/<!channel>@host", "shell"),
-        Decider("user:os/<!channel>@host", "slack", "T1", "<@U0EVIL>"),
-    ],
-)
-def test_card_answered_elsewhere_names_the_decider_inert(decider: Decider) -> None:
-    message = card(answer(record_of(), by=decider))
-    assert "user:os/<!channel>@host" in shown(message.blocks)
-    assert "user:os/&lt;!channel&gt;@host" in message.text
-
-
-@pytest.mark.parametrize(
-    ("reason", "default", "words"),
-    [
-        ("expired", "65", "Expired. The agent used its default: “65”"),
-        ("expired", None, "Expired. The agent had no default"),
-        ("cancelled", None, "Cancelled: the agent no longer needs an answer"),
-        ("session ended", None, "Closed: the agent's session ended"),
-        ("requester moved on", None, "Closed: the agent moved on without an answer"),
-    ],
-)
-def test_card_abandoned_says_why_and_has_no_controls(
-    reason: CloseReason, default: str | None, words: str
-) -> None:
-    message = card(abandoned(kinds("yes_no", default_response=default), reason, NOW))
-    assert words in shown(message.blocks)
-    assert words in message.text
-    assert labels(message.blocks) == []
-
-
-def test_card_abandoned_after_an_answer_shows_both() -> None:
-    answered_first = answer(record_of())  # by us; then another implementation closed it
-    asked = answered_first.asked.model_copy(update={"closed": "session ended"})
-    record = answered_first.model_copy(update={"status": "abandoned", "resolved_at": NOW, "aaep": asked})
-    seen = shown(card(record).blocks)
-    assert "Answered by <@U0GOOD>" in seen
-    assert "Closed: the agent's session ended" in seen
 
 
 @pytest.mark.parametrize(
@@ -387,7 +270,7 @@ def test_card_abandoned_after_an_answer_shows_both() -> None:
 )
 def test_card_closed_by_hand_says_by_whom(by: str, who: str) -> None:
     record = abandoned(record_of(), "by hand", LATER, by)
-    message = card(record)
+    message = RENDERER.card(record)
     seen = shown(message.blocks)
     assert "Closed without an answer" in seen
     assert "By <@U0GOOD>" in seen if who.startswith("<@") else f"By {by}" in seen
@@ -403,7 +286,7 @@ def test_card_closed_by_hand_says_by_whom(by: str, who: str) -> None:
 def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
     first = answer(kinds("multiple_choice", question="First?", choices=SHORT))
     record = again(first, "Second?")
-    past, now = card(record, round=1), card(record)
+    past, now = RENDERER.card(record, round=1), RENDERER.card(record)
     assert "First?" in shown(past.blocks)
     assert "Answer: Age 65 (standard)" in shown(past.blocks)
     assert "Answered by <@U0GOOD>" in shown(past.blocks)
@@ -411,40 +294,19 @@ def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
     assert "Second?" in shown(now.blocks)
     assert labels(now.blocks) == ["Answer…", "Take"]
     assert "CLR-42-001 · round 2" in shown(now.blocks)
-    assert card(record, round=2) == now
-
-
-@pytest.mark.parametrize(
-    ("record", "buttons"),
-    [
-        (record_of(), ["Take"]),
-        (taken(record_of(), GOOD), ["Take over", "Release"]),
-        (taken(record_of(), SOMEBODY), ["Take over", "Release"]),
-        (escalated(record_of(), "by hand", "", NOW), ["Take"]),
-        (handed(escalated(record_of(), "by hand", "", NOW), GOOD), ["Take"]),
-        (taken(escalated(record_of(), "by hand", "", NOW), GOOD), ["Take over"]),
-    ],
-)
-def test_card_offers_to_take_it_and_to_give_it_back(record: Clarification, buttons: list[str]) -> None:
-    message = card(record)
-    assert [each for each in labels(message.blocks) if each not in {"Answer…", "View full"}] == buttons
-
-
-def test_card_that_several_have_to_accept_is_nobodys_own() -> None:
-    asked = kinds("yes_no").asked.model_copy(update={"approvals_needed": 2})
-    assert "Take" not in labels(card(kinds("yes_no").model_copy(update={"aaep": asked})).blocks)
+    assert RENDERER.card(record, round=2) == now
 
 
 def test_card_asked_once_more_than_allowed_is_open_again() -> None:
     record = record_of(question="Round 1?")
     for number in range(2, 7):
         record = again(answer(record), f"Round {number}?")
-    message = card(record)
+    message = RENDERER.card(record)
     assert record.status == "escalated"
     assert labels(message.blocks) == ["Answer…", "View full", "Take"]
     assert "Round 6?" in shown(message.blocks)
     assert "Rounds exhausted" in message.text
-    assert "Round 4?" in shown(card(record, round=4).blocks)
+    assert "Round 4?" in shown(RENDERER.card(record, round=4).blocks)
 
 
 def test_card_blocks_are_new_with_every_change() -> None:
@@ -452,7 +314,8 @@ def test_card_blocks_are_new_with_every_change() -> None:
     revised = record.model_copy(update={"revision": 2})
     same_revision = record.model_copy(update={"status": "stale"})
     ids = [
-        {block["block_id"] for block in card(each).blocks[:1]} for each in (record, revised, same_revision)
+        {block["block_id"] for block in RENDERER.card(each).blocks[:1]}
+        for each in (record, revised, same_revision)
     ]
     assert len(set.union(*ids)) == 3
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bot.views import inert, phrases
+from bot.views import inert
 from bot.views import wording as consent
 from bot.views.card import shows_whole
 from bot.views.codec import Press
@@ -25,7 +25,7 @@ from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, record_of, words
-from tests.unit.bot.views.kit import RENDERER, about, content, told_why
+from tests.unit.bot.views.kit import RENDERER, Said, about, content, row, told_why
 
 TEXT = 16_384
 VERBOSITY = st.sampled_from(["terse", "normal", "detailed"])
@@ -111,19 +111,11 @@ def squeezed(text: str) -> str:
 
 @many
 @given(consents(), VERBOSITY)
-def test_card_says_the_stakes_whole_whatever_is_cut(record: Clarification, verbosity: Verbosity) -> None:
+def test_card_page_and_pager_say_the_stakes_whole_whatever_is_cut(
+    record: Clarification, verbosity: Verbosity
+) -> None:
     judged(record, RENDERER.card(record, verbosity=verbosity, posted_to_fallback="C0GOOD"))
-
-
-@many
-@given(consents())
-def test_page_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
     judged(record, RENDERER.message(page_card(content(about(record)))))
-
-
-@many
-@given(consents())
-def test_pager_outside_says_the_stakes_whole_whatever_is_cut(record: Clarification) -> None:
     title, text = outside_words(content(about(record)))
     assert inert.size(title) <= 120
     assert inert.size(text) <= 3100
@@ -199,26 +191,36 @@ def test_largest_confirmation_shows_a_part_of_each_part(verbosity: Verbosity) ->
     judged(record, RENDERER.message(page_card(content(about(record)))))
 
 
-@pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({}, "Risk: high. Irreversible: it cannot be undone."),
-        ({"risk_level": None}, "Risk: the agent did not say. Irreversible: it cannot be undone."),
-        ({"irreversible": False}, "Risk: high. Reversible."),
-        ({"irreversible": False, "reversibility": "irreversible"}, "Irreversible: it cannot be undone."),
-        (
-            {"reversibility": "reversible_with_effort"},
-            "Irreversible: it cannot be undone (the agent also calls it reversible with effort).",
-        ),
-        ({"consequence": None}, "Consequence: (the agent did not say)"),
-        ({"default_decision": None}, "If no one answers, the agent has not said what it will do"),
-        ({"default_decision": "accept"}, "Warning: if no one answers, the agent does this"),
-    ],
+def stakes(words: str, **fields: Any) -> Any:
+    return row(consent_of(**fields), words)
+
+
+DONE = answered(
+    consent_of(), Answer("reject", "Reject", "Too *early*"), Decider("u", "slack", "T1", "U0GOOD"), NOW
 )
-def test_card_says_in_words_what_is_at_stake(fields: dict[str, Any], said: str) -> None:
-    message = RENDERER.card(consent_of(**fields))
-    assert said in shown(message.blocks)
-    assert said in message.text
+
+
+@pytest.mark.parametrize("each", [
+    stakes("Risk: high. Irreversible: it cannot be undone."),
+    stakes("Risk: the agent did not say. Irreversible: it cannot be undone.", risk_level=None),
+    stakes("Risk: high. Reversible.", irreversible=False),
+    stakes("Irreversible: it cannot be undone.", irreversible=False, reversibility="irreversible"),
+    stakes("Irreversible: it cannot be undone (the agent also calls it reversible with effort).",
+           reversibility="reversible_with_effort"),
+    stakes("Consequence: (the agent did not say)", consequence=None),
+    stakes("If no one answers, the agent has not said what it will do", default_decision=None),
+    stakes("Warning: if no one answers, the agent does this", default_decision="accept"),
+    *(
+        row(abandoned(consent_of(default_decision=default), "expired", NOW), f"Expired. The agent {words}", buttons=[])
+        for default, words in (
+            ("reject", "used its default: do not go ahead"), ("accept", "used its default: go ahead"), (None, "had no default")
+        )
+    ),
+    row(DONE, "asked for approval", "Transfer $500.", "Reason: Too *early*", blocks=["Answer: Reject"],
+        aloud=["Answered by <@U0GOOD>", "Reject\nReason: Too *early*"], buttons=[]),
+])  # fmt: skip
+def test_card_says_in_words_what_is_at_stake_and_what_came_of_it(each: Said) -> None:
+    each.judge(RENDERER.card(each.record))
 
 
 def test_dialog_names_the_action_or_its_beginning_and_the_stakes() -> None:
@@ -232,33 +234,6 @@ def test_dialog_names_the_action_or_its_beginning_and_the_stakes() -> None:
     assert again["text"]["text"].endswith("…\nRisk: high. Irreversible: it cannot be undone.")
     assert (again["confirm"]["text"], again["deny"]["text"]) == ("Accept", "Cancel")
     assert len(again["text"]["text"]) <= 300
-
-
-@pytest.mark.parametrize(
-    ("default", "said"),
-    [
-        ("reject", "Expired. The agent used its default: do not go ahead"),
-        ("accept", "Expired. The agent used its default: go ahead"),
-        (None, "Expired. The agent had no default"),
-    ],
-)
-def test_expired_card_says_what_the_agent_was_told(default: str | None, said: str) -> None:
-    message = RENDERER.card(abandoned(consent_of(default_decision=default), "expired", NOW))
-    assert said in shown(message.blocks)
-    assert said in message.text
-
-
-def test_settled_card_says_who_decided_what_and_why() -> None:
-    done = answered(
-        consent_of(), Answer("reject", "Reject", "Too *early*"), Decider("u", "slack", "T1", "U0GOOD"), NOW
-    )
-    message = RENDERER.card(done)
-    for part in ("asked for approval", "Transfer $500.", "Answer: Reject", "Reason: Too *early*"):
-        assert part in shown(message.blocks)
-    assert "Answered by <@U0GOOD>" in message.text
-    assert "Reject\nReason: Too *early*" in message.text
-    assert "“Reject”" in phrases.already_answered(done)
-    assert labels(message.blocks) == []
 
 
 def test_nudge_says_what_waits_and_how_to_decide() -> None:

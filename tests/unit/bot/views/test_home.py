@@ -10,12 +10,13 @@ import pytest
 from bot.home import Admitted, Snapshot, chosen
 from bot.routing import Audience
 from bot.views.codec import HomePress
-from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, AgentLine, Answered, DutyLine, home
+from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
+from core.agents import Waiting
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
-from tests.unit.bot.records import ADE, BEA, asked, ready, words
+from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
 
 PLANNER = Admitted(frozenset({Audience("planner")}))
 HOSTILE = "<!channel> *now* <@U0GOOD> <https://evil.example|x> \u202e`code`\x00" + "𝔔" * 5000
@@ -27,11 +28,9 @@ def renderer() -> Renderer:
     return Renderer()
 
 
-def view(
-    renderer: Renderer, snapshot: Snapshot, said: str | None = None, admitted: Admitted = PLANNER
-) -> dict[str, Any]:
+def view(renderer: Renderer, snapshot: Snapshot, admitted: Admitted = PLANNER) -> dict[str, Any]:
     shown = chosen(snapshot, ADE, admitted, {"inbox": 2, "taken": 2, "agents": 2})
-    return renderer.view(home(shown, {} if said is None else {each.id: said for each in shown.questions}))
+    return renderer.view(home(shown))
 
 
 def judge(made: dict[str, Any]) -> None:
@@ -56,7 +55,13 @@ def full(text: str) -> Snapshot:
         for seq in range(1, 40)
     ]
     agents = tuple(
-        AgentLine("planner", text, "blocked", depth, (text,) * 20, START, ("CLR-42-001",) * 20)
+        agent(
+            "planner",
+            name=text,
+            status="blocked",
+            depth=depth,
+            waits=tuple(Waiting("CLR-42-001", f"{text}{n}", START, escalated=False) for n in range(20)),
+        )
         for depth in range(40)
     )
     return Snapshot(
@@ -74,9 +79,7 @@ def full(text: str) -> Snapshot:
 
 @pytest.mark.parametrize("text", ["Deploy?", HOSTILE, "", " \n "], ids=["plain", "hostile", "empty", "blank"])
 def test_tab_with_more_than_fits_is_taken_by_slack(renderer: Renderer, text: str) -> None:
-    made = view(
-        renderer, full(text), said=text, admitted=Admitted(frozenset({Audience("planner")}), unsure=True)
-    )
+    made = view(renderer, full(text), admitted=Admitted(frozenset({Audience("planner")}), unsure=True))
 
     judge(made)
     assert len(made["blocks"]) <= 100
@@ -119,8 +122,15 @@ def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
 
 
 def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer: Renderer) -> None:
-    question = asked(7, expires_at=START + timedelta(hours=1), round=2, status="escalated", taken_by=BEA)
-    made = view(renderer, Snapshot(1, [question]), said="Deploy to production?")
+    question = asked(
+        7,
+        topic="Deploy to production?",
+        expires_at=START + timedelta(hours=1),
+        round=2,
+        status="escalated",
+        taken_by=BEA,
+    )
+    made = view(renderer, Snapshot(1, [question]))
 
     row, buttons = made["blocks"][1:3]
     assert row["text"]["text"] == "Deploy to production?"
@@ -164,8 +174,13 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     snapshot = Snapshot(
         1,
         agents=(
-            AgentLine("architect", None, "clarifying", clarifications=("CLR-1-001",)),
-            AgentLine("engineer", None, "blocked", 1, ("architect",), START, ("CLR-1-001",)),
+            agent("architect", status="clarifying", asked=("CLR-1-001",)),
+            agent(
+                "engineer",
+                status="blocked",
+                depth=1,
+                waits=(Waiting("CLR-1-001", "architect", START, escalated=False),),
+            ),
         ),
         ready=(
             ready("reviewer", "s2"),

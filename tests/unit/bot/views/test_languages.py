@@ -34,6 +34,7 @@ from bot.views.page import PageItem, outside_words, page_card
 from bot.views.render import Message
 from core.aaep import parse_event
 from core.clarification import Answer, Clarification, Decider, abandoned, answered
+from core.lists import page_of
 from core.matching import followed_up
 from tests.unit.bot.judges import walk
 from tests.unit.bot.strategies import NOW, SLA, ask_of, record_of
@@ -85,6 +86,11 @@ def consent() -> Clarification:
 
 def done(record: Clarification) -> Clarification:
     return answered(record, Answer(SAID, SAID), Decider("user:slack/T1/U0GOOD", "slack", "T1", "U0GOOD"), NOW)
+
+
+def right_to_left(record: Clarification) -> Clarification:
+    """As its event says."""
+    return record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
 
 
 def asking(**fields: Any) -> PageItem:
@@ -148,7 +154,7 @@ VIEWS: dict[str, Callable[[], dict[str, Any]]] = {
     "full view": lambda: RENDERER.view(full_view(told_why(done(asks()), SAID))),
     "text modal": lambda: RENDERER.view(message_modal(SAID, SAID)),
     "hand modal": lambda: RENDERER.view(hand_modal(PagePress("hand", 1), inert.line(SAID))),
-    "roll-up modal": lambda: RENDERER.view(rollup_modal([asks(), asks("yes_no")], 1, 2)),
+    "roll-up modal": lambda: RENDERER.view(rollup_modal(page_of([asks(), asks("yes_no")], 1, 20))),
 }
 
 
@@ -169,20 +175,43 @@ def judge_sides(text: str) -> None:
     assert not re.search("[\u2066-\u2069]", bare), repr(text)
 
 
+def judge_blocks(payload: Any) -> None:
+    """Nothing is told by a picture alone. Where Slack formats dates everybody sees their own time; elsewhere the zone is
+    named.
+    """
+    for text in texts(payload):
+        judge_sides(text)
+        assert not PICTURES.search(text), text
+    for item in walk(payload):
+        if isinstance(said := item.get("text"), str):
+            bare = re.sub(r"<!date\^[^>]*>", "", said) if item.get("type") == "mrkdwn" else said
+            assert all(found.endswith(" UTC") for found in CLOCK.findall(bare)), said
+            assert item.get("type") != "mrkdwn" or not CLOCK.search(bare), said
+        if item.get("type") == "button":  # a colour only ever says again what the words say
+            assert re.search(r"\w", item["text"]["text"])
+
+
 @pytest.mark.parametrize("kind", sorted(MESSAGES))
 def test_p8_right_to_left_words_reorder_none_of_ours_in_messages(kind: str) -> None:
+    """What a screen reader says makes sense alone: complete sentences, dates spelled out, nothing that only an eye can tell."""
     message = MESSAGES[kind]()
-    assert HEBREW.search(message.text)
-    for text in (message.text, *texts(message.blocks), *message.more):
-        judge_sides(text)
+    judge_blocks(message.blocks)
+    for said in (message.text, *message.more):
+        judge_sides(said)
+    text = message.text
+    assert HEBREW.search(text)
+    assert all(found.endswith(" UTC") for found in CLOCK.findall(text))
+    assert "<!date" not in text
+    assert not PICTURES.search(text)
+    assert not re.search(r"\.\s*\.(?!\.)|\.\u2069\.|\?\u2069\.|!\u2069\.", text), "doubled ends"
+    assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)", repr(text[-60:])
 
 
 @pytest.mark.parametrize("kind", sorted(VIEWS))
 def test_p8_right_to_left_words_reorder_none_of_ours_in_modals(kind: str) -> None:
-    found = texts(VIEWS[kind]())
-    assert any(map(HEBREW.search, found))
-    for text in found:
-        judge_sides(text)
+    view = VIEWS[kind]()
+    assert any(map(HEBREW.search, texts(view)))
+    judge_blocks(view)
 
 
 @pytest.mark.parametrize("made", [asking, item])
@@ -191,67 +220,19 @@ def test_p8_right_to_left_words_reorder_none_of_ours_outside_slack(made: Callabl
         judge_sides(text)
 
 
-@pytest.mark.parametrize("kind", sorted({**MESSAGES, **VIEWS}))
-def test_moments_are_the_readers_or_say_that_they_are_utc(kind: str) -> None:
-    """Where Slack formats dates everybody sees their own time; elsewhere the zone is named."""
-    made = {**MESSAGES, **VIEWS}[kind]()
-    blocks = made.blocks if isinstance(made, Message) else made
-    for item in walk(blocks):
-        if isinstance(said := item.get("text"), str):
-            bare = re.sub(r"<!date\^[^>]*>", "", said) if item.get("type") == "mrkdwn" else said
-            assert all(found.endswith(" UTC") for found in CLOCK.findall(bare)), said
-            assert item.get("type") != "mrkdwn" or not CLOCK.search(bare), said
-    if isinstance(made, Message):
-        assert all(found.endswith(" UTC") for found in CLOCK.findall(made.text))
-
-
-@pytest.mark.parametrize("kind", sorted({**MESSAGES, **VIEWS}))
-def test_nothing_is_told_by_a_picture_alone(kind: str) -> None:
-    made = {**MESSAGES, **VIEWS}[kind]()
-    for text in texts(made.blocks if isinstance(made, Message) else made):
-        assert not PICTURES.search(text), text
-    for item in walk(made.blocks if isinstance(made, Message) else made):
-        if item.get("type") == "button":  # a colour only ever says again what the words say
-            assert re.search(r"\w", item["text"]["text"])
-
-
-@pytest.mark.parametrize("kind", sorted(MESSAGES))
-def test_text_alone_makes_sense(kind: str) -> None:
-    """What a screen reader says: complete sentences, dates spelled out, nothing that only an eye can tell."""
-    text = MESSAGES[kind]().text
-    assert "<!date" not in text
-    assert not PICTURES.search(text)
-    assert not re.search(r"\.\s*\.(?!\.)|\.\u2069\.|\?\u2069\.|!\u2069\.", text), "doubled ends"
-    assert text.replace("\u2069", "").rstrip()[-1] in ".!?…)", repr(text[-60:])
-
-
-def test_words_of_a_question_read_the_way_its_event_says() -> None:
-    """A beginning in another script would tell the wrong direction."""
-    record = record_of(
-        question="API של הלקוח?",
-        choices=[{"value": str(n), "label": label} for n, label in enumerate(LABELS)],
-    )
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
+def test_words_of_a_question_read_the_way_its_event_says_in_earlier_rounds_too() -> None:
+    """A beginning in another script would tell the wrong direction. What is kept of earlier rounds has the ledger's names."""
+    choices = [{"value": str(n), "label": label} for n, label in enumerate(LABELS)]
+    fields: dict[str, Any] = {"default_response": "API של הלקוח", "summary_detailed": "URL של הלקוח"}
+    record = right_to_left(record_of(question="API של הלקוח?", choices=choices, **fields))
     expected = "\u2067API של הלקוח?\u2069"
     assert expected in RENDERER.card(record).text
     assert "\u2067אדום\u2069" in texts(RENDERER.card(record).blocks)
     assert expected in texts(RENDERER.answer_modal(record))
     assert expected in RENDERER.card(done(record)).text
     assert record.question == "API של הלקוח?"
-
-
-def test_earlier_rounds_too_read_the_way_their_event_says() -> None:
-    """What is kept of them has the ledger's names for its fields."""
-    fields: dict[str, Any] = {"default_response": "API של הלקוח", "summary_detailed": "URL של הלקוח"}
-    record = done(record_of(question="API של הלקוח?", **fields))
-    record = record.model_copy(update={"aaep": record.asked.model_copy(update={"rtl": True})})
-    again = followed_up(
-        record,
-        ask_of({**event("awaiting.clarification").raw, "question": SAID, "reply_token": "rpl_2"}),
-        NOW,
-        SLA,
-    )
-    again = again.model_copy(update={"aaep": again.asked.model_copy(update={"rtl": True})})
+    asked = {**event("awaiting.clarification").raw, "question": SAID, "reply_token": "rpl_2"}
+    again = right_to_left(followed_up(done(record), ask_of(asked), NOW, SLA))
     whole = "\n".join(texts(RENDERER.view(full_view(again, round=1))))
     for said in ("API של הלקוח?", *fields.values()):
         assert f"\u2067{said}\u2069" in whole

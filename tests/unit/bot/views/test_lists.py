@@ -11,6 +11,8 @@ from bot.views.codec import ListPress, Press
 from bot.views.lists import (
     LINES,
     PAGE_SIZE,
+    ROLLUP_PAGE,
+    ListRow,
     Offer,
     board,
     listing,
@@ -21,6 +23,7 @@ from bot.views.lists import (
     which_question,
 )
 from core.clarification import Clarification, Holder, escalated, taken
+from core.lists import Page, page_of
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, open_records, record_of, settled_records
 from tests.unit.bot.views.kit import RENDERER, judged
@@ -49,9 +52,10 @@ def test_rollup_counts_and_offers_the_first_five() -> None:
     ],
 )
 def test_rollup_modal_turns_pages(page: int, total: int, turns: list[str], note: str) -> None:
-    view = RENDERER.view(rollup_modal([record_of()], page, total))
+    records = [record_of(issue=n) for n in range(1, total + 1)]
+    view = RENDERER.view(rollup_modal(page_of(records, page, ROLLUP_PAGE)))
     judge_view(view)
-    assert labels(view) == ["Answer…", *turns]
+    assert [label for label in labels(view) if label != "Answer…"] == turns
     assert note in shown(view)
     assert view["callback_id"] == "clarify.list"
 
@@ -75,7 +79,7 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
     judge_message(
         RENDERER.message(rollup(records, len(records) + 7, records[0].asked.expires_at, records[0].from_))
     )
-    judge_view(RENDERER.view(rollup_modal(records[:20], 2, 61)))
+    judge_view(RENDERER.view(rollup_modal(Page(tuple(records[:20]), 2, 4, 61))))
     which = RENDERER.message(which_question(records, "1716561732.123456"))
     judge_message(which)
     values = [item["value"] for item in walk(which.blocks) if "value" in item]
@@ -87,7 +91,9 @@ def test_lists_are_taken_by_slack_and_inert(records: list[Clarification]) -> Non
 def test_any_page_of_any_questions_is_taken_and_inert(found: list[Clarification], may: bool) -> None:
     rows = [row(each, Offer(answer=may, take=may), n) for n, each in enumerate(found)]
 
-    judge_message(RENDERER.message(listing("Open", rows, page=1, total=99, query="", notes=["1 for you"])))
+    judge_message(
+        RENDERER.message(listing("Open", Page(tuple(rows), 1, 13, 99), query="", notes=["1 for you"]))
+    )
 
 
 def test_row_of_an_escalated_one_offers_take_and_names_its_holder() -> None:
@@ -112,17 +118,18 @@ def test_what_is_no_address_is_no_link(link: str) -> None:
 
 
 def test_unreadable_ledger_leaves_the_row_without_controls() -> None:
-    message = RENDERER.message(listing("Open", [unread("CLR-1-001", "")], page=1, total=1, query=""))
+    message = RENDERER.message(listing("Open", _page(unread("CLR-1-001", "")), query=""))
     assert labels(message.blocks) == []
     assert "cannot be read" in message.text
 
 
 @pytest.mark.parametrize(
-    ("page", "total", "turns"),
-    [(1, 8, []), (1, 9, ["Next"]), (2, 9, ["Previous"]), (2, 24, ["Previous", "Next"])],
+    ("page", "pages", "turns"),
+    [(1, 1, []), (1, 2, ["Next"]), (2, 2, ["Previous"]), (2, 3, ["Previous", "Next"])],
 )
-def test_pages_have_what_turns_them(page: int, total: int, turns: list[str]) -> None:
-    answer = listing("Open", [row(record_of(), Offer(), 0)], page=page, total=total, query="#42")
+def test_pages_have_what_turns_them(page: int, pages: int, turns: list[str]) -> None:
+    shown_here = Page((row(record_of(), Offer(), 0),), page, pages, 8 * pages)
+    answer = listing("Open", shown_here, query="#42")
     blocks = RENDERER.message(answer).blocks
     buttons = [each for each in walk(blocks) if each.get("action_id", "").startswith("list.page")]
     assert labels(buttons) == turns
@@ -132,14 +139,19 @@ def test_pages_have_what_turns_them(page: int, total: int, turns: list[str]) -> 
 
 
 def test_board_of_many_lines_is_paged() -> None:
-    answer = board("Agents", [f"agent {n}" for n in range(LINES + 1)], page=7, query="agents")
+    lines = [f"agent {n}" for n in range(LINES + 1)]
+    answer = board("Agents", page_of(lines, 7, LINES), str, query="agents", empty="")
     assert "page 2 of 2" in answer.text
     assert f"agent {LINES}" in answer.text
     judge_message(RENDERER.message(answer))
 
 
+def _page(*rows: ListRow) -> Page[ListRow]:
+    return page_of(rows, 1, PAGE_SIZE)
+
+
 def _one(record: Clarification, offer: Offer) -> Draft:
-    return listing(record.id, [row(record, offer, 0)], page=1, total=1, query=record.id)
+    return listing(record.id, _page(row(record, offer, 0)), query=record.id)
 
 
 @pytest.mark.parametrize("said_by_agents", ["x" * 4000, "&<>" * 1300, "é" * 4000], ids=["x", "&", "é"])
@@ -151,6 +163,6 @@ def test_list_of_the_longest_questions_fits(said_by_agents: str) -> None:
     ]  # fmt: skip
     rows = [row(each, Offer(answer=True, take=True), n) for n, each in enumerate(found)]
 
-    message = RENDERER.message(listing("Open", rows, page=1, total=99, query="", notes=["8"]))
+    message = RENDERER.message(listing("Open", Page(tuple(rows), 1, 13, 99), query="", notes=["8"]))
     judge_message(message)
     assert "&" in said_by_agents or message.text.count(found[0].id) == PAGE_SIZE  # read aloud to its end

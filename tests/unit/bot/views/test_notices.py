@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bot.views.blockkit import Draft
 from bot.views.notices import (
     CONTEXT_LIMIT,
     Handoff,
@@ -25,7 +26,6 @@ from bot.views.notices import (
 )
 from bot.views.page import ItemState, PageItem
 from bot.views.render import Message
-from core.aaep import Event
 from core.clarification import Clarification
 from tests.unit.bot.judges import labels, shown, walk
 from tests.unit.bot.strategies import NOW, open_records, record_of, words
@@ -43,30 +43,44 @@ def card(found: Handoff, state: ItemState = "live", **fields: Any) -> Message:
     return judged(handoff_card(found, PageItem(7, "handoff", "", "", state=state, **fields)))
 
 
-@pytest.mark.parametrize(
-    ("fields", "seen"),
-    [
-        (
-            {"error_category": "transient", "summary_normal": "No answer in time."},
-            ["Category: transient (retrying may help)", "No answer in time."],
-        ),
-        (
-            {"error_category": "requires_user", "summary_normal": "Sign in.", "recoverable": True},
-            ["Category: requires_user (a person has to act first)", "Recoverable"],
-        ),
-        (
-            {"summary_normal": "It broke.", "error_message": "E42", "error_code": "TOOL_TIMEOUT"},
-            ["It broke.", "Message: E42", "Code: TOOL_TIMEOUT"],
-        ),
-        ({}, ["The agent gave no description.", "planner stopped with an error"]),
-        ({"error_category": ["odd"], "error_code": 7, "recoverable": "yes"}, ["Category: unknown"]),
-    ],
-)
-def test_error_notice_shows(fields: dict[str, Any], seen: list[str]) -> None:
-    message = judged(error_notice(event("session.errored", **fields)))
+def failed(**fields: Any) -> Draft:
+    return error_notice(event("session.errored", **fields))
+
+
+@pytest.mark.parametrize(("draft", "seen"), [
+    (failed(error_category="transient", summary_normal="No answer in time."),
+     ["Category: transient (retrying may help)", "No answer in time."]),
+    (failed(error_category="requires_user", summary_normal="Sign in.", recoverable=True),
+     ["Category: requires_user (a person has to act first)", "Recoverable"]),
+    (failed(summary_normal="It broke.", error_message="E42", error_code="TOOL_TIMEOUT"),
+     ["It broke.", "Message: E42", "Code: TOOL_TIMEOUT"]),
+    (failed(), ["The agent gave no description.", "planner stopped with an error"]),
+    (failed(error_category=["odd"], error_code=7, recoverable="yes"), ["Category: unknown"]),
+    (
+        generic_notice(event(
+            "awaiting.confirmation", action="Transfer $500.", consequence="Funds move.", risk_level="high",
+            irreversible=True, default_decision="reject", timeout_seconds=300, extra_context={"account": 7},
+        )),
+        ["cannot be answered from Slack", "Transfer $500.", "Consequence: Funds move.", "Risk: high",
+         "Irreversible", "If no one decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
+    ),
+    (generic_notice(event("awaiting.clarification", question="Which?", choices=[{"value": "a", "label": "Apple"}])),
+     ["planner asks", "Which?", "value: a, label: Apple", "cannot be answered from Slack: reply_token missing"]),
+    (generic_notice(event("power.lost", summary_normal="On battery.")), ["planner reports agent.power.lost", "On battery."]),
+    (generic_notice(event("power.lost", level=3, note="Low.", nested={"x": 1}, reply_token="rpl_secret")),
+     ["level: 3", "note: Low."]),
+    (session_notice(event("session.completed", summary_normal="Plan ready.")), ["planner is done", "Plan ready."]),
+    (session_notice(event("session.cancelled", cancelled_by="user", cancellation_reason="user_pressed_escape")),
+     ["planner was cancelled", "Cancelled by: user", "Reason: user pressed escape"]),
+    (session_notice(event("session.completed", output_summary="5 sections")), ["Result: 5 sections"]),
+])  # fmt: skip
+def test_notice_says(draft: Draft, seen: list[str]) -> None:
+    message = judged(draft)
     for part in seen:
         assert part in shown(message.blocks)
         assert part in message.text
+    assert labels(message.blocks) == []
+    assert "rpl_secret" not in shown(message.blocks) + message.text
 
 
 @pytest.mark.parametrize(
@@ -85,65 +99,17 @@ def test_error_notice_shows(fields: dict[str, Any], seen: list[str]) -> None:
     ],
 )
 def test_error_notice_links_only_plain_web_addresses(uri: object, linked: bool) -> None:
-    message = judged(error_notice(event("session.errored", error_uri=uri, summary_normal="x")))
+    message = judged(failed(error_uri=uri, summary_normal="x"))
     urls = [item["url"] for item in walk(message.blocks) if "url" in item]
     assert urls == ([uri] if linked else [])
     assert labels(message.blocks) == (["Learn more"] if linked else [])
 
 
-@pytest.mark.parametrize(
-    ("found", "seen"),
-    [
-        (
-            event(
-                "awaiting.confirmation", action="Transfer $500.", consequence="Funds move.", risk_level="high",
-                irreversible=True, default_decision="reject", timeout_seconds=300, extra_context={"account": 7},
-            ),
-            ["cannot be answered from Slack", "Transfer $500.", "Consequence: Funds move.", "Risk: high",
-             "Irreversible", "If no one decides: reject", "24 May 2026, 14:27 UTC", "account: 7"],
-        ),
-                (
-            event("awaiting.clarification", question="Which?", choices=[{"value": "a", "label": "Apple"}]),
-            ["planner asks", "Which?", "value: a, label: Apple", "cannot be answered from Slack: reply_token missing"],
-        ),
-                (event("power.lost", summary_normal="On battery."), ["planner reports agent.power.lost", "On battery."]),
-        (
-            event("power.lost", level=3, note="Low.", nested={"x": 1}, reply_token="rpl_secret"),
-            ["level: 3", "note: Low."],
-        ),
-            ],
-)  # fmt: skip
-def test_generic_notice_shows_what_no_card_can(found: Event, seen: list[str]) -> None:
-    message = judged(generic_notice(found))
-    for part in seen:
-        assert part in shown(message.blocks)
-        assert part in message.text
-    assert labels(message.blocks) == []
-    assert "rpl_secret" not in shown(message.blocks) + message.text
-
-
 def test_notice_too_long_goes_whole_into_the_thread() -> None:
     summary = " ".join(f"word{n}" for n in range(2000))
-    message = judged(error_notice(event("session.errored", summary_normal=summary)))
+    message = judged(failed(summary_normal=summary))
     assert message.text.endswith("The full text is in the thread.")
     assert summary in "".join(message.more)
-
-
-@pytest.mark.parametrize(
-    ("found", "seen"),
-    [
-        (event("session.completed", summary_normal="Plan ready."), ["planner is done", "Plan ready."]),
-        (
-            event("session.cancelled", cancelled_by="user", cancellation_reason="user_pressed_escape"),
-            ["planner was cancelled", "Cancelled by: user", "Reason: user pressed escape"],
-        ),
-        (event("session.completed", output_summary="5 sections"), ["Result: 5 sections"]),
-    ],
-)
-def test_session_notice_shows_how_it_ended(found: Event, seen: list[str]) -> None:
-    message = judged(session_notice(found))
-    for part in seen:
-        assert part in shown(message.blocks)
 
 
 @pytest.mark.parametrize(
