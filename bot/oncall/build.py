@@ -23,7 +23,7 @@ from bot.people.access import AccessControl
 from bot.slackapi import Place, permalink
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Board:
     """What every part raises incidents with, how their pages look, and whom they let answer; and the messages in Slack."""
 
@@ -37,7 +37,7 @@ class Board:
     page_view: PageView
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OnCall:
     """What pages people, and what they do about pages."""
 
