@@ -35,7 +35,7 @@ from bot.storage.tx import Row, Tx
 from core.bus import LifecycleEvent, State, lifecycle
 from core.clarification import DONE, Clarification
 from core.clock import Clock, iso
-from core.errors import LedgersAway, LedgerUnreadable, LockTimeout
+from core.errors import LedgersAway, LedgerUnreadable
 from core.ledger import Ledger
 from core.records import parse
 
@@ -43,7 +43,8 @@ _log = structlog.get_logger("clarify.webhooks")
 _PATIENCE = timedelta(days=3)  # how long an event is tried
 _REMEMBERED = timedelta(days=30)  # what was sent of a clarification, after it is over
 _BACKOFF = Backoff(first=15.0, longest=3600.0, spread=1 / 3)
-_STORAGE_RETRY, _LEDGERS_RETRY = 1.0, 5.0  # seconds
+_COMPARING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
+_ALL = 0  # stands for every issue whose ledger is to be compared
 _BATCH = 64
 _GONE = 410  # HTTP: an endpoint wants no more events, ever
 
@@ -107,8 +108,8 @@ class Webhooks:
 
     def __post_init__(self) -> None:
         self._looks: deque[_Look] = deque()
-        # While the ledgers are compared: the clarifications that changed since they were read.
-        self._changed: set[str] | None = set()
+        self._comparing = Outbox("webhooks", self._compare, _COMPARING, clock=self.clock, rng=self.rng)
+        self._changed: set[str] = set()  # while they are compared: what changed since they were read
         self._wake = asyncio.Event()
         self._queueing = False
         self._senders = [
@@ -125,12 +126,12 @@ class Webhooks:
     @property
     def idle(self) -> bool:
         """Whether nothing can be done now: what is left waits for its time."""
-        busy = self._looks or self._queueing or self._changed is not None
+        busy = self._looks or self._queueing or self._comparing
         return not busy and all(each.outbox.idle for each in self._senders)
 
     def record_changed(self, record: Clarification) -> None:
         """Takes a clarification as it is now. Cheap; `run` does the rest."""
-        if self._changed is not None:
+        if self._comparing:
             self._changed.add(record.id)
         self._looks.append(_Look(record, self.clock.now()))
         self._wake.set()
@@ -152,6 +153,7 @@ class Webhooks:
             return _since(tx), retain(tx, "", {each.endpoint.id for each in self._senders})
 
         self._since, dropped = await self.store.write(work)
+        self._comparing.put(_ALL)
         if dropped:
             _log.warning("dropped events for endpoints no longer configured", events=dropped)
         for sender in self._senders:
@@ -163,7 +165,7 @@ class Webhooks:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue(), name="webhooks: queue")
-                group.create_task(self._compare(), name="webhooks: what was missed")
+                group.create_task(self._comparing.run(), name="webhooks: what was missed")
                 for each in self._senders:
                     group.create_task(each.outbox.run(), name="webhooks: outbox")
         finally:
@@ -202,9 +204,9 @@ class Webhooks:
     async def _add(self, looks: Sequence[_Look]) -> None:
         """Queue the events that these looks, in their order, give. Looking again gives none."""
 
-        def work(tx: Tx) -> None:
+        def work(tx: Tx) -> list[tuple[_Sender, str]]:
             _forget_old(tx, looks[-1].at)
-            since = _since(tx)
+            since, queued = _since(tx), []
             for look in looks:
                 for event in _taken(tx, look, since):
                     message = f"msg_{uuid.uuid4().hex}"  # receivers know by it what they have already
@@ -212,45 +214,32 @@ class Webhooks:
                     for each in self._senders:
                         if each.endpoint.wants(event):
                             each.mail.add(tx, [owed], look.at)
+                            queued.append((each, owed.clarification))
+            return queued
 
-        await self.store.write(work)
-        for sender in self._senders:
-            for look in looks:
-                sender.outbox.put(look.record.id)
+        for sender, clarification in await self.store.write(work):
+            sender.outbox.put(clarification)
 
-    async def _compare(self) -> None:
+    async def _compare(self, issue: int) -> Outcome | None:
         """Look at what we or others wrote while no bot ran. What changes meanwhile is newer than that."""
-        left = await self._all_issues()
-        while left:
-            left = [issue for issue in left if not await self._compared(issue)]
-            if left:
-                await self.clock.sleep(_STORAGE_RETRY)
-        self._changed = None
-
-    async def _all_issues(self) -> list[int]:
-        while True:
-            try:
-                return await self.ledger.live()
-            except LedgersAway as error:
-                _log.warning("comparing the ledgers for webhooks later", reason=str(error))
-                await self.clock.sleep(_LEDGERS_RETRY)
-
-    async def _compared(self, issue: int) -> bool:
-        """Whether the issue is done with, for now it may be locked."""
         try:
+            if issue == _ALL:
+                for each in await self.ledger.live():
+                    self._comparing.put(each)
+                return None
             items = await self.ledger.read(issue)
-        except LockTimeout:
-            return False
+        except LedgersAway as error:
+            return RetryLater(str(error), after=_LEDGERS_RETRY)
         except LedgerUnreadable as error:
             _log.error("cannot compare a ledger for webhooks", issue=issue, reason=str(error))
-            return True
-        now, newer = self.clock.now(), self._changed or set()
+            return None
+        now = self.clock.now()
         for record in [record for item in items if (record := parse(item)) is not None]:
             is_news = record.needs_something or record.last_change >= self._since
-            if record.id not in newer and is_news and not await self.ledger.is_tampered(record):
+            if record.id not in self._changed and is_news and not await self.ledger.is_tampered(record):
                 self._looks.append(_Look(record, now, record.last_change))
                 self._wake.set()
-        return True
+        return None
 
 
 # Which events a look at a clarification gives

@@ -17,7 +17,7 @@ from bot.oncall.build import Board
 from core.hub import Hub
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CommandParts:
     """What `/clarify` says, and the figures of each week, where those are wanted."""
 

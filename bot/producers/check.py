@@ -11,7 +11,7 @@ from bot.checks import CheckResult, clock, right, wrong
 from bot.http import NETWORK, HttpClient, json_body, words
 from bot.producers.dialects import (
     NoHandshake,
-    NoSubscription,
+    NotConnected,
     Subscription,
     address,
     handshake_answer,
@@ -93,7 +93,7 @@ async def _subscribe(
         return _subscribed(producer, url, outcome), response.headers.get("date")
 
 
-def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | NoSubscription) -> CheckResult:
+def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | NotConnected) -> CheckResult:
     if isinstance(outcome, Subscription):
         does = "accepts the subscription" if outcome.dialect == "standard" else "streams events"
         return right(_subject(producer), f"{url}: {does} ({outcome.dialect} dialect)")

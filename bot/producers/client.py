@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -21,12 +21,8 @@ from bot.http import (
     words,
 )
 from bot.producers.dialects import Spoken, Subscription, redirected
-from bot.producers.subscriber import Subscriber
 from bot.storage.store import Acting
 from core.aaep import Response, clarification_reply, confirmation_reply
-from core.clock import Clock
-
-_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,52 +74,6 @@ class TryAgain:
 
 
 ReplyOutcome = Accepted | Refused | TryAgain
-
-
-@dataclass(eq=False)
-class ReplyClient:
-    """Sends replies to one producer that we connect to, on its current subscription."""
-
-    http: HttpClient
-    subscriber: Subscriber
-    clock: Clock
-    acting: Acting
-    _gone_for: dict[str, str] = field(
-        default_factory=dict
-    )  # by reply token, the subscription that was unknown
-
-    async def send(self, reply: Reply) -> ReplyOutcome:
-        """One try. Never raises for what the network does."""
-        subscriber = self.subscriber
-        if (subscription := subscriber.subscription) is None or self.http.is_closed:
-            refused = subscriber.last_error if subscriber.unauthorized else None
-            return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
-        outcome, gone = await send_reply(
-            self.http,
-            subscription,
-            reply,
-            connected=subscriber.connected,
-            now=self.clock.now(),
-            acting=self.acting,
-        )
-        if not gone:
-            self._gone_for.pop(reply.reply_token, None)
-            return outcome
-        return self._gone(reply.reply_token, subscription.id, outcome)
-
-    def _gone(self, token: str, subscription_id: str, outcome: ReplyOutcome) -> ReplyOutcome:
-        """Asks for a new subscription and tries again. If that one is unknown too, the producer does not know the
-        question: refused.
-        """
-        if self._gone_for.setdefault(token, subscription_id) != subscription_id:
-            del self._gone_for[token]
-            return Refused("it does not know this question, even on a new subscription")
-        if len(self._gone_for) > _REMEMBERED:
-            self._gone_for.pop(next(iter(self._gone_for)))
-        current = self.subscriber.subscription
-        if current is not None and current.id == subscription_id:
-            self.subscriber.renew()
-        return outcome
 
 
 async def send_reply(

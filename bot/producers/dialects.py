@@ -62,12 +62,16 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class NoSubscription:
-    """Why there is no subscription. `retry_after` in seconds, if the producer said."""
+class NotConnected:
+    """Why there is no subscription, or a connection failed or ended.
+
+    `retry_after` in seconds, if the producer said. `useful`: it delivered or lasted, so the backoff starts again.
+    """
 
     reason: str
     unauthorized: bool = False
     retry_after: float | None = None
+    useful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,7 @@ def subscription_close(subscription_id: str) -> dict[str, Any]:
 
 def handshake_answer(
     answer: HttpAnswer, base: str, dialect: Dialect, now: datetime
-) -> Subscription | NoSubscription | NoHandshake:
+) -> Subscription | NotConnected | NoHandshake:
     """What the answer to a `subscription.request` means."""
     message = _object(answer.body)
     kind = message.get("type")
@@ -122,15 +126,15 @@ def handshake_answer(
     if kind == "subscription.rejected":
         return _rejected(message, wait)
     if answer.status in (401, 403):
-        return NoSubscription(f"refuses our token (HTTP {answer.status})", unauthorized=True)
+        return NotConnected(f"refuses our token (HTTP {answer.status})", unauthorized=True)
     if answer.status in (400, 404, 405, 501) or answer.status < 300:
         no_handshake = NoHandshake(
             f"does not support the handshake (HTTP {answer.status} to subscription.request)"
         )
-        return no_handshake if dialect == "auto" else NoSubscription(no_handshake.reason)
+        return no_handshake if dialect == "auto" else NotConnected(no_handshake.reason)
     if 300 <= answer.status < 400:
-        return NoSubscription(redirected(answer.status, answer.headers))
-    return NoSubscription(f"answers subscription.request with HTTP {answer.status}", retry_after=wait)
+        return NotConnected(redirected(answer.status, answer.headers))
+    return NotConnected(f"answers subscription.request with HTTP {answer.status}", retry_after=wait)
 
 
 def kept(answer: HttpAnswer) -> str:
@@ -148,7 +152,7 @@ def remembered(text: str, base: str) -> Subscription | None:
         return None
 
 
-def stream_answer(response: HttpStream, now: datetime) -> NoSubscription | None:
+def stream_answer(response: HttpStream, now: datetime) -> NotConnected | None:
     """None if the answer to a GET is an event stream; otherwise why it is not."""
     status = response.status
     kind = response.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
@@ -157,19 +161,19 @@ def stream_answer(response: HttpStream, now: datetime) -> NoSubscription | None:
         return (
             None
             if encoding == "identity"
-            else NoSubscription(
+            else NotConnected(
                 f"sends events with the encoding {clean(encoding, 20)}, which the bot did not request"
             )
         )
     if status == 200:
-        return NoSubscription(
+        return NotConnected(
             f"sends {clean(kind, 40)} instead of text/event-stream: check that `url` is its base address"
         )
     if status in (401, 403):
-        return NoSubscription(f"refuses our token (HTTP {status})", unauthorized=True)
+        return NotConnected(f"refuses our token (HTTP {status})", unauthorized=True)
     if 300 <= status < 400:
-        return NoSubscription(redirected(status, response.headers))
-    return NoSubscription(
+        return NotConnected(redirected(status, response.headers))
+    return NotConnected(
         f"answers with HTTP {status} instead of events", retry_after=retry_after(response.headers, now)
     )
 
@@ -213,13 +217,13 @@ def _origin(url: URL) -> tuple[str, str | None, int | None]:
     return url.scheme, url.host, url.port
 
 
-def _rejected(message: Mapping[str, Any], wait: float | None) -> NoSubscription:
+def _rejected(message: Mapping[str, Any], wait: float | None) -> NotConnected:
     code = clean(str(message.get("reason_code", "unknown")), 40)
     text = message.get("reason_message")
     seconds = message.get("retry_after_seconds")
     if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
         wait = min(86400.0, max(0.0, float(seconds)))
-    return NoSubscription(
+    return NotConnected(
         f"rejected the subscription: {code}" + (f" ({clean(text)})" if isinstance(text, str) else ""),
         unauthorized=code in ("authentication_required", "authorization_denied"),
         retry_after=wait,

@@ -279,28 +279,29 @@ def take(tx: Tx, incoming: Incoming) -> Arrived:
 
 
 def _insert(tx: Tx, incoming: Incoming) -> Arrived:
-    event, contents, words = incoming.event, _contents(incoming.event), _words(incoming.event)
-    event_id, arrived = _named(tx, incoming, contents)
+    event = incoming.event
+    payload_hash, question_hash = _payload_hash(event), _question_hash(event)
+    event_id, arrived = _named(tx, incoming, payload_hash)
     token = event.question.reply_token if event.question else None
     if arrived == "new" and token is not None:
-        arrived = _asked_with(tx, incoming, token, words, contents)
+        arrived = _asked_with(tx, incoming, token, question_hash, payload_hash)
     if arrived != "new":
         return arrived
     body = _body(event) if incoming.asked is None else incoming.asked.model_dump_json()
-    said = _Said(words, _topic(event), len(body))
+    said = _Said(question_hash, _topic(event), len(body))
     tx.run(
         """insert into inbox (producer, event_id, session_id, issue, token, words, topic, contents, received_at, at,
              expires_at, live, body, kind)
-           values (:producer, :event_id, :session_id, :issue, :token, :words, :topic, :contents, :received_at, :at,
+           values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :topic, :payload_hash, :received_at, :at,
              :expires_at, :live, :body, :kind)""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
         issue=_issue(tx, incoming, said),
         token=token,
-        words=words,
+        question_hash=question_hash,
         topic=said.topic,
-        contents=contents,
+        payload_hash=payload_hash,
         received_at=incoming.received_at.timestamp(),
         at=incoming.at.timestamp(),
         expires_at=incoming.expires_at.timestamp() if incoming.expires_at else None,
@@ -311,7 +312,7 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
     return "new"
 
 
-def _named(tx: Tx, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
+def _named(tx: Tx, incoming: Incoming, payload_hash: str) -> tuple[str, Arrived]:
     """The id under which an event is stored, and whether it is a known one.
 
     Agents that restart count from 1 again, so different content under a used id is another event. If the producer waits
@@ -322,45 +323,49 @@ def _named(tx: Tx, incoming: Incoming, contents: str) -> tuple[str, Arrived]:
     known = _known_as(tx, incoming.producer, named)
     if known is None:
         return named, "new"
-    if known["contents"] in {None, contents}:
+    if known["payload_hash"] in {None, payload_hash}:
         return named, "duplicate"
     if incoming.refusable:
         return named, "event_id used"
-    other = f"{named}#{contents}"
+    other = f"{named}#{payload_hash}"
     return other, "duplicate" if _known_as(tx, incoming.producer, other) else "new"
 
 
 def _known_as(tx: Tx, producer: str, event_id: str) -> Row | None:
     return tx.one(
-        "select contents from inbox where producer = :producer and event_id = :event_id",
+        "select contents as payload_hash from inbox where producer = :producer and event_id = :event_id",
         producer=producer,
         event_id=event_id,
     )
 
 
-def _asked_with(tx: Tx, incoming: Incoming, token: str, words: str | None, contents: str) -> Arrived:
+def _asked_with(
+    tx: Tx, incoming: Incoming, token: str, question_hash: str | None, payload_hash: str
+) -> Arrived:
     """Whether the same question came before with the same token, under another id.
 
     On a stream, one token may come with several questions: dropping one would leave it unseen.
     """
     known = tx.rows(
-        "select session_id, words, contents from inbox where producer = :producer and token = :token",
+        """select session_id, words as question_hash, contents as payload_hash from inbox
+           where producer = :producer and token = :token""",
         producer=incoming.producer,
         token=token,
     )
     session = incoming.event.session_id
     for row in known:
-        before = (row["session_id"], row["words"]) if row["contents"] is None else row["contents"]
-        if before == ((session, words) if row["contents"] is None else contents):
+        kept = row["payload_hash"]
+        before = (row["session_id"], row["question_hash"]) if kept is None else kept
+        if before == ((session, question_hash) if kept is None else payload_hash):
             return "duplicate"
-    used = any(row["words"] is not None for row in known)  # of what was forgotten nothing is known
+    used = any(row["question_hash"] is not None for row in known)  # of what was forgotten nothing is known
     return "reply_token used" if used and incoming.refusable else "new"
 
 
 class _Said(NamedTuple):
     """What is known of a question before its ledger: digests of its words and topic, how long it is."""
 
-    words: str | None
+    question_hash: str | None
     topic: str | None
     characters: int
 
@@ -432,14 +437,14 @@ def _is_further(tx: Tx, issue: int) -> bool:
 def _asked_before(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
     """Where a session asked last in the same words, or about the same topic."""
     row = tx.one(
-        """select id, issue from inbox where producer = :producer and session_id = :session and words = :words
+        """select id, issue from inbox where producer = :producer and session_id = :session and words = :question_hash
              and issue is not null
            union select id, issue from inbox where producer = :producer and session_id = :session and topic = :topic
              and issue is not null
            order by id desc limit 1""",
         producer=incoming.producer,
         session=incoming.event.session_id,
-        words=said.words,
+        question_hash=said.question_hash,
         topic=said.topic,
     )
     return None if row is None else int(row["issue"])
@@ -520,8 +525,8 @@ def _body(event: Event) -> str:
         )
 
 
-def _contents(event: Event) -> str:
-    """A digest of an event's contents, without its id and time."""
+def _payload_hash(event: Event) -> str:
+    """A digest of an event, without its id and time (column `contents`; `words` is the question's)."""
     said = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
     try:
         text = json.dumps(said, sort_keys=True)
@@ -532,7 +537,7 @@ def _contents(event: Event) -> str:
     return _digest(text)
 
 
-def _words(event: Event) -> str | None:
+def _question_hash(event: Event) -> str | None:
     return None if event.question is None else _digest(event.question.text)
 
 
@@ -680,14 +685,14 @@ def note_known(tx: Tx, events: Iterable[KnownEvent], highest: int) -> None:
         know_sessions(tx, [each.session])
         tx.run(
             """insert into inbox (producer, event_id, session_id, issue, token, words, received_at, at, live, state)
-               values (:producer, :event, :session, :issue, :token, :words, :at, :at, 0, 'done')
+               values (:producer, :event, :session, :issue, :token, :question_hash, :at, :at, 0, 'done')
                on conflict do nothing""",
             producer=each.session.producer,
             session=each.session.session_id,
             issue=each.session.issue,
             event=each.event_id,
             token=each.token,
-            words=None if each.question is None else _digest(each.question),
+            question_hash=None if each.question is None else _digest(each.question),
             at=each.at.timestamp(),
         )
     if highest >= FIRST_RESERVED_ISSUE:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from bot.errors import TaskDiedError
 from bot.http import HttpClient
-from bot.producers.client import Reply, ReplyClient, ReplyOutcome, TryAgain
+from bot.producers.client import Reply, ReplyOutcome, TryAgain
 from bot.producers.inbox import Inbox
 from bot.producers.push import Push
 from bot.producers.receiver import Receiver, ReportTrouble
@@ -44,7 +44,6 @@ class Producers:
         self._telemetry = telemetry
         self._store = store
         self._parties: dict[str, Subscriber | Push] = {}
-        self._clients: dict[str, ReplyClient | Push] = {}
         self._opened: dict[str, asyncio.Event] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: asyncio.Future[None] | None = None
@@ -59,7 +58,7 @@ class Producers:
                 waits=not each.pushes,
             )
             if each.url is None:
-                push = Push(
+                self._parties[each.name] = Push(
                     producer=each.name,
                     receiver=receiver,
                     store=store,
@@ -67,22 +66,21 @@ class Producers:
                     rng=rng,
                     on_connected=self.note_connected,
                 )
-                self._parties[each.name] = self._clients[each.name] = push
                 continue
             secret = token_of(each)
             token = secret.get_secret_value() if secret else None
-            subscriber = Subscriber(
+            self._parties[each.name] = Subscriber(
                 configured=each,
                 base=each.url,
                 http=HttpClient(token),
+                replies=HttpClient(token),
+                acting=store.acting,
                 receiver=receiver,
                 inbox=inbox,
                 clock=clock,
                 rng=rng,
                 on_connected=self.note_connected,
             )
-            self._parties[each.name] = subscriber
-            self._clients[each.name] = ReplyClient(HttpClient(token), subscriber, clock, store.acting)
 
     @property
     def _subscribers(self) -> dict[str, Subscriber]:
@@ -127,18 +125,15 @@ class Producers:
         self._stopping = True
         subscribers = self._subscribers.items()
         await asyncio.gather(*(each.stop(close=name not in open_on) for name, each in subscribers))
-        await asyncio.gather(
-            *(each.http.close() for each in self._clients.values() if isinstance(each, ReplyClient))
-        )
         if self._failure is not None and self._failure.done():
             self._failure.exception()  # seen: nobody is left to wait for it
 
     async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
         """One try to hand a reply to a producer. Never raises for what the network does."""
-        client = self._clients.get(producer)
+        party = self._parties.get(producer)
         outcome: ReplyOutcome = (
-            await client.send(reply)
-            if client is not None
+            await party.send(reply)
+            if party is not None
             else TryAgain("it is no longer in clarify.toml", may_have_arrived=False)
         )
         self._telemetry.delivered("reply", outcome.word)

@@ -17,12 +17,14 @@ import structlog
 from bot.errors import StorageError
 from bot.http import ANSWER_TIMEOUT, CONNECT_TIMEOUT, NETWORK, HttpClient, HttpStream, json_body, words
 from bot.producers import dialects
+from bot.producers.client import Refused, Reply, ReplyOutcome, TryAgain, send_reply
 from bot.producers.clocks import GAP, Burst
-from bot.producers.dialects import NoHandshake, NoSubscription, Subscription
+from bot.producers.dialects import NoHandshake, NotConnected, Subscription
 from bot.producers.inbox import Inbox
 from bot.producers.receiver import Arrival, Receiver
 from bot.producers.sse import Frame, FrameReader, Oversize
 from bot.settings.model import ProducerSettings
+from bot.storage.store import Acting
 from core.clock import Clock, backoff
 
 SILENCE = 45.0
@@ -34,6 +36,7 @@ _CLOSE = 2.0
 _AT_ONCE = 100  # arrivals stored in one transaction
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0
 _UNAUTHORIZED = 60.0
+_REMEMBERED = 1000  # replies whose subscription was unknown
 _LONGEST_ASKED = 86400.0
 _T = TypeVar("_T")
 log = structlog.get_logger(__name__)
@@ -96,27 +99,19 @@ class ReadBuffer:
                 event.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """Why a connection ended or failed. `useful`: it delivered or lasted, so the backoff starts again."""
-
-    reason: str
-    useful: bool = False
-    unauthorized: bool = False
-    retry_after: float | None = None
-
-
 @dataclass(kw_only=True, eq=False)
 class Subscriber:
     """One producer's stream: connects, reads, and has what was read stored, each by a task of its own.
 
     `on_connected(producer)` is called for every stream that opens. `subscription` is the current one, kept for its
-    replies while we reconnect. `http` is closed with it.
+    replies while we reconnect. `http` and `replies`, over which they go, are closed with it; `acting`: see `Store`.
     """
 
     configured: ProducerSettings
     base: str
     http: HttpClient
+    replies: HttpClient
+    acting: Acting
     receiver: Receiver
     inbox: Inbox
     clock: Clock
@@ -132,6 +127,7 @@ class Subscriber:
         self._buffer = ReadBuffer()
         self._asked_memory = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._gone_for: dict[str, str] = {}  # by reply token, the subscription that was unknown
         self._contacted = asyncio.Event()
         self._renew = asyncio.Event()
         self._last_frame = 0.0
@@ -175,6 +171,7 @@ class Subscriber:
         if close:
             await self._close()
         await self.http.close()
+        await self.replies.close()
 
     async def _close(self) -> None:
         subscription = self.subscription
@@ -206,10 +203,32 @@ class Subscriber:
     def connected(self) -> bool:
         return self.since is not None
 
-    def renew(self) -> None:
-        """The subscription is gone on the producer's side: ask for a new one."""
-        self.subscription = None
-        self._renew.set()
+    async def send(self, reply: Reply) -> ReplyOutcome:
+        """One try to send a reply on the current subscription. Never raises for what the network does."""
+        if (subscription := self.subscription) is None or self.replies.is_closed:
+            refused = self.last_error if self.unauthorized else None
+            return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
+        outcome, gone = await send_reply(
+            self.replies,
+            subscription,
+            reply,
+            connected=self.connected,
+            now=self.clock.now(),
+            acting=self.acting,
+        )
+        if not gone:
+            self._gone_for.pop(reply.reply_token, None)
+            return outcome
+        # It goes again on a new subscription. If that one is unknown too, the producer does not know the question.
+        if self._gone_for.setdefault(reply.reply_token, subscription.id) != subscription.id:
+            del self._gone_for[reply.reply_token]
+            return Refused("it does not know this question, even on a new subscription")
+        if len(self._gone_for) > _REMEMBERED:
+            self._gone_for.pop(next(iter(self._gone_for)))
+        if self.subscription is not None and self.subscription.id == subscription.id:
+            self.subscription = None
+            self._renew.set()
+        return outcome
 
     async def _store(self) -> None:
         """Stores what is in the buffer; runs forever."""
@@ -225,34 +244,21 @@ class Subscriber:
             lost = await self._connect()
             self.since, self.unauthorized = None, lost.unauthorized
             attempt = 0 if lost.useful else attempt + 1
-            delay = reconnect_delay(
-                attempt,
-                self.rng,
-                unauthorized=lost.unauthorized,
-                retry_after=lost.retry_after,
-                sse_retry=self._sse_retry,
-            )
-            self._report(lost, delay)
+            delay = reconnect_delay(lost, attempt, self.rng, self._sse_retry)
+            level = self._log.info if lost.reason == self.last_error else self._log.warning
+            level("producer not connected", reason=lost.reason, again_in=round(delay, 1))
+            self.last_error = lost.reason
             self._contacted.set()
             await self.clock.sleep(delay)
 
-    def _report(self, lost: Lost, delay: float) -> None:
-        level = self._log.info if lost.reason == self.last_error else self._log.warning
-        level("producer not connected", reason=lost.reason, again_in=round(delay, 1))
-        self.last_error = lost.reason
-
-    async def _connect(self) -> Lost:
+    async def _connect(self) -> NotConnected:
         """One connection, from the handshake to its end."""
         try:
             subscription = await self._remembered() or await self._subscribe()
         except StorageError as error:
-            return Lost(f"the subscription cannot be stored ({error})")
-        if isinstance(subscription, NoSubscription):
-            return Lost(
-                subscription.reason,
-                unauthorized=subscription.unauthorized,
-                retry_after=subscription.retry_after,
-            )
+            return NotConnected(f"the subscription cannot be stored ({error})")
+        if isinstance(subscription, NotConnected):
+            return subscription
         self.subscription = subscription
         self._renew.clear()
         self._signs = 0
@@ -268,7 +274,7 @@ class Subscriber:
         self._asked_memory = True
         return dialects.remembered(text, self.base) if text is not None else None
 
-    async def _subscribe(self) -> Subscription | NoSubscription:
+    async def _subscribe(self) -> Subscription | NotConnected:
         """A new subscription, kept before its first event can come."""
         if self._dialect == "minimal":
             return self._minimal()
@@ -278,7 +284,7 @@ class Subscriber:
                 url = dialects.address(self.base, "/aaep/v1/subscriptions")
                 answer = await self.http.request("POST", url, json_body(request))
         except NETWORK as error:
-            return NoSubscription(words(error))
+            return NotConnected(words(error))
         result = dialects.handshake_answer(answer, self.base, self._dialect, self.clock.now())
         if isinstance(result, NoHandshake):
             return self._minimal()
@@ -289,7 +295,7 @@ class Subscriber:
     def _minimal(self) -> Subscription:
         return dialects.minimal(self.base, f"sub_{self.rng.getrandbits(128):032x}")
 
-    async def _read(self, subscription: Subscription) -> Lost:
+    async def _read(self, subscription: Subscription) -> NotConnected:
         frames = FrameReader(self._skimmed)
         opened = asyncio.get_running_loop().time()
         try:
@@ -299,19 +305,21 @@ class Subscriber:
             ) as response:
                 refusal = dialects.stream_answer(response, self.clock.now())
                 if refusal is not None:
-                    return self._refused(refusal, response.status, subscription)
+                    if subscription.dialect == "standard" and response.status in (400, 404, 410):
+                        self.subscription = None  # it has expired there: the next try shakes hands anew
+                    return refusal
                 self._opened(subscription)
                 await self._read_all(response, frames, subscription, resumed="Last-Event-ID" in headers)
             reason = "ended the stream"
         except NETWORK as error:
             reason = words(error)
         except StorageError as error:
-            return Lost(f"cannot read where to resume ({error})")
+            return NotConnected(f"cannot read where to resume ({error})")
         last = frames.close()
         if last is not None:
             self._buffer.add(self._arrival(last, subscription, live=False))
         lasted = asyncio.get_running_loop().time() - opened >= _LASTED
-        return Lost(reason, useful=self.connected and (self._signs > 0 or lasted))
+        return NotConnected(reason, useful=self.connected and (self._signs > 0 or lasted))
 
     async def _headers(self, subscription: Subscription) -> dict[str, str]:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
@@ -365,12 +373,7 @@ class Subscriber:
         self._contacted.set()
         self.on_connected(self.name)
 
-    def _refused(self, refusal: NoSubscription, status: int, subscription: Subscription) -> Lost:
-        if subscription.dialect == "standard" and status in (400, 404, 410):
-            self.subscription = None  # it has expired there: the next try shakes hands anew
-        return Lost(refusal.reason, unauthorized=refusal.unauthorized, retry_after=refusal.retry_after)
-
-    async def _watch(self) -> Lost:
+    async def _watch(self) -> NotConnected:
         """Ends with the reason once the producer is gone. Silence alone proves nothing: it only asks."""
         while True:
             seen = self._signs
@@ -383,37 +386,21 @@ class Subscriber:
                     async with self.http.stream("GET", url):
                         continue
             except NETWORK as error:
-                return Lost(
+                return NotConnected(
                     f"sends nothing, and its /healthz does not answer: {words(error)}", useful=self.connected
                 )
 
-    async def _gone(self) -> Lost:
+    async def _gone(self) -> NotConnected:
         await self._renew.wait()
-        return Lost("no longer knows our subscription", useful=True)
+        return NotConnected("no longer knows our subscription", useful=True)
 
 
-def reconnect_delay(
-    attempt: int,
-    rng: random.Random,
-    *,
-    unauthorized: bool = False,
-    retry_after: float | None = None,
-    sse_retry: float | None = None,
-) -> float:
-    """Seconds before connecting again.
-
-    Args:
-        attempt: failures in a row, 0 after a connection that was of use.
-        rng: where the jitter comes from.
-        unauthorized: the producer refused our token: trying often helps nobody.
-        retry_after: what the producer asked for in `Retry-After` or `retry_after_seconds`.
-        sse_retry: the stream's `retry:` field.
-    """
+def reconnect_delay(lost: NotConnected, attempt: int, rng: random.Random, sse_retry: float | None) -> float:
+    """Seconds before connecting again, after so many failures in a row. `sse_retry`: the stream's `retry:` field."""
     wait = backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT, spread=1.0, chance=rng.random())
-    if unauthorized:
+    if lost.unauthorized:  # trying often helps nobody
         wait += _UNAUTHORIZED
-    asked = max(retry_after or 0.0, sse_retry or 0.0)
-    return min(_LONGEST_ASKED, max(wait, asked))
+    return min(_LONGEST_ASKED, max(wait, lost.retry_after or 0.0, sse_retry or 0.0))
 
 
 async def _first(*coroutines: Coroutine[Any, Any, _T]) -> _T:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import suppress
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,36 +16,23 @@ from bot.github import ACTIVE, SETTLED_AFTER, STALE, GithubSync
 from bot.settings.model import GithubSettings
 from bot.storage.store import Store
 from core.clarification import (
-    Answer,
-    Ask,
     Clarification,
-    Decider,
     abandoned,
-    answered,
     escalated,
-    opened,
     resolved,
 )
-from core.ledger import FileLedger
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.fake_github import PREFIX, TOKEN, Fault, Github, serving
-
-SLA = timedelta(minutes=30)
-ADA = Decider("user:slack/T1/U1", "slack", "T1", "U1")
+from tests.unit.bot.following import Following
 
 
-class World:
+class World(Following[GithubSync]):
     def __init__(self, folder: Path, github: Github, clock: ManualClock, store: Store) -> None:
-        self.folder = folder
+        super().__init__(folder, clock, store)
         self.github = github
-        self.clock = clock
-        self.store = store
-        self.ledger = FileLedger(folder)
         self.mention: str | None = "@acme/on-call"
-        self.sync = self._made()
-        self._task: asyncio.Task[None] | None = None
-        self._sequence: dict[int, int] = {}
+        self.follower = self._made()
 
     def _made(self, token: str = TOKEN) -> GithubSync:
         settings = GithubSettings(
@@ -65,18 +50,11 @@ class World:
             rng=random.Random(1),  # noqa: S311 - no secret
         )
 
-    async def start(self, token: str = TOKEN) -> None:
-        """As when the bot starts: a new one, which knows what the storage and the ledgers say."""
-        self.sync = self._made(token)
-        await self.sync.restore(())
-        self._task = asyncio.create_task(self.sync.run())
+    async def begin(self, follower: GithubSync) -> None:
+        await follower.restore(())
 
-    async def kill(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+    async def start(self, token: str = TOKEN) -> None:
+        await self.live(self._made(token))
 
     async def forget(self) -> None:
         """The storage is lost."""
@@ -84,27 +62,6 @@ class World:
         for file in self.folder.parent.glob("clarify.db*"):
             file.unlink()
         self.store = await Store.open(self.folder.parent / "clarify.db")
-
-    async def close(self) -> None:
-        await self.kill()
-        self.ledger.close()
-        await self.store.close()
-
-    async def put(self, record: Clarification) -> Clarification:
-        """Written to the ledger, and noted."""
-        await self.ledger.transact(record.issue_number, lambda book: book.put(record))
-        self.sync.record_changed(record)
-        return record
-
-    async def ask(
-        self, issue: int = 42, question: str = "Which database?", topic: str = "db"
-    ) -> Clarification:
-        self._sequence[issue] = number = self._sequence.get(issue, 0) + 1
-        ask = Ask("engineer", question, "architect", topic, True, self.clock.now(), via="shell")
-        return await self.put(opened(issue, number, ask, self.clock.now(), SLA))
-
-    async def answer(self, record: Clarification, text: str = "Postgres") -> Clarification:
-        return await self.put(answered(record, Answer(text, text), ADA, self.clock.now()))
 
     async def escalate(self, record: Clarification, words: str = "Nobody answered.") -> Clarification:
         return await self.put(escalated(record, "stale", words, self.clock.now()))
@@ -118,7 +75,7 @@ class World:
 
     async def quiet(self) -> None:
         """Nothing is left to do."""
-        await until(lambda: not self.sync.outbox)
+        await until(lambda: not self.follower.outbox)
 
 
 @pytest.fixture
@@ -541,7 +498,7 @@ async def test_leaves_a_refused_issue_alone_until_it_changes(world: World, statu
         record = await world.ask()
         await until(lambda: world.github.count("POST", "42/comments") == 1)
         await world.quiet()
-        world.sync.record_changed(record)
+        world.follower.record_changed(record)
         await world.quiet()
         assert world.github.count("POST", "42/comments") == 1
         await world.answer(record)

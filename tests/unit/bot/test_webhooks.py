@@ -9,7 +9,7 @@ import hmac
 import json
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import pairwise
@@ -25,26 +25,19 @@ from bot.settings.environment import signing_key
 from bot.storage.store import Store
 from bot.webhooks import Endpoint, Webhooks
 from core.clarification import (
-    Answer,
-    Ask,
     Clarification,
-    Decider,
-    answered,
     escalated,
     nudged,
-    opened,
     resolved,
 )
-from core.ledger import FileLedger
 from core.records import Raw
 from tests.kit.clocks import START, ManualClock
 from tests.kit.served import served
 from tests.kit.until import until
+from tests.unit.bot.following import SLA, Following
 
 ID = "CLR-42-001"
-SLA = timedelta(minutes=30)
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-ADA = Decider("user:slack/T1/U1", "slack", "T1", "U1")
 
 
 @dataclass(frozen=True)
@@ -100,20 +93,17 @@ async def receiving() -> AsyncIterator[Receiver]:
             receiver.stall.set()
 
 
-class World:
+class World(Following[Webhooks]):
     def __init__(self, folder: Path, clock: ManualClock, store: Store, *endpoints: Endpoint) -> None:
-        self.folder = folder
-        self.clock = clock
-        self.store = store
-        self.ledger = FileLedger(folder)
+        super().__init__(folder, clock, store)
         self.endpoints = endpoints
         self.outcomes: list[str] = []
-        self._sequence: dict[int, int] = {}
-        self._task: asyncio.Task[None] | None = None
-        self.webhooks = self._made()
 
-    def _made(self) -> Webhooks:
-        return Webhooks(
+    async def begin(self, follower: Webhooks) -> None:
+        await follower.restore()
+
+    async def start(self, *, compared: bool = True) -> None:
+        made = Webhooks(
             endpoints=self.endpoints,
             ledger=self.ledger,
             store=self.store,
@@ -121,56 +111,13 @@ class World:
             rng=random.Random(1),  # noqa: S311 - no secret
             on_outcome=lambda _, word: self.outcomes.append(word),
         )
-
-    async def start(self, *, compared: bool = True) -> None:
-        """As when the bot starts: new webhooks, which know what the storage and the ledgers say."""
-        self.webhooks = self._made()
-        await self.webhooks.restore()
-        self._task = asyncio.create_task(self.webhooks.run())
+        await self.live(made)
         if compared:
             await self.quiet()
 
-    async def kill(self) -> None:
-        """Nothing more is done, not even what a clean end does."""
-        if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
-
-    async def close(self) -> None:
-        await self.kill()
-        self.ledger.close()
-        await self.store.close()
-
-    async def write(self, record: Clarification) -> Clarification:
-        """Into the ledger, without a word to anybody."""
-        await self.ledger.transact(record.issue_number, lambda book: book.put(record))
-        return record
-
-    async def put(self, record: Clarification) -> Clarification:
-        """Written, and told of."""
-        await self.write(record)
-        self.webhooks.record_changed(record)
-        return record
-
-    def question(self, issue: int = 42) -> Clarification:
-        self._sequence[issue] = number = self._sequence.get(issue, 0) + 1
-        ask = Ask("engineer", "Which database?", "architect", "storage", True, self.clock.now(), via="http")
-        return opened(issue, number, ask, self.clock.now(), SLA)
-
-    async def ask(self, issue: int = 42) -> Clarification:
-        return await self.put(self.question(issue))
-
-    def answered(self, record: Clarification) -> Clarification:
-        return answered(record, Answer("Postgres", "Postgres"), ADA, self.clock.now())
-
-    async def answer(self, record: Clarification) -> Clarification:
-        return await self.put(self.answered(record))
-
     async def quiet(self) -> None:
         """Nothing can be done now."""
-        await until(lambda: self.webhooks.idle)
+        await until(lambda: self.follower.idle)
 
 
 def endpoint(receiver: Receiver, *events: str) -> Endpoint:
@@ -229,7 +176,7 @@ async def test_message_is_as_standard_webhooks_says(world: World, receiver: Rece
             "issueNumber": 42,
             "fromAgent": "engineer",
             "toAgent": "architect",
-            "topic": "storage",
+            "topic": "db",
             "blocking": True,
             "timestamp": "2026-11-21T09:00:00.000Z",
         },
@@ -311,7 +258,7 @@ async def test_old_messages_are_given_up_and_counted(world: World, receiver: Rec
     assert world.outcomes[-1] == "never"
     assert [log["event"] for log in logs].count("given up") == 1
     assert 60 < len(receiver.got) < 90
-    assert list((await world.webhooks.waiting()).values()) == [0]
+    assert list((await world.follower.waiting()).values()) == [0]
 
 
 async def test_endpoint_gets_what_it_wants(world: World, receiver: Receiver) -> None:
@@ -423,8 +370,8 @@ async def test_clean_end_queues_what_was_noted(world: World, receiver: Receiver)
     await world.start()
     await world.kill()
     await world.ask()
-    await world.webhooks.close()
-    assert list((await world.webhooks.waiting()).values()) == [1]
+    await world.follower.close()
+    assert list((await world.follower.waiting()).values()) == [1]
 
 
 async def test_what_is_over_for_long_is_not_known_for_ever(world: World, receiver: Receiver) -> None:
@@ -458,12 +405,12 @@ async def test_end_while_events_are_being_queued_tells_nothing_twice(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(world.store, "write", never_returns)
-    world.webhooks.record_changed(record)
-    world.webhooks.record_changed(world.answered(record))
+    world.follower.record_changed(record)
+    world.follower.record_changed(world.answered(record))
     await asyncio.wait_for(stored.wait(), 60)
     monkeypatch.undo()
     await world.kill()
-    await world.webhooks.close()
+    await world.follower.close()
     queued = await world.store.read("select type from webhook_outbox order by seq")
     assert [row["type"] for row in queued] == ["clarification-requested", "clarification-answered"]
 
@@ -495,8 +442,8 @@ async def test_secrets_and_topics_are_in_no_log(world: World, receiver: Receiver
     receiver.answers = [(500, {}), (410, {})]
     with capture_logs() as logs:
         await world.start()
-        await world.ask()
-        await until(lambda: world.outcomes == ["later"] and world.webhooks.idle)
+        await world.ask(topic="storage")
+        await until(lambda: world.outcomes == ["later"] and world.follower.idle)
         await world.clock.advance(60)
         await until(lambda: "never" in world.outcomes)
     assert logs

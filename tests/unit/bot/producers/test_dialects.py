@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from bot.http import HttpAnswer, HttpStream
 from bot.producers.dialects import (
     NoHandshake,
-    NoSubscription,
+    NotConnected,
     Subscription,
     address,
     handshake_answer,
@@ -73,18 +73,18 @@ def test_handshake_location_stays_at_the_producer(location: str | None, events: 
 @pytest.mark.parametrize(
     ("given", "auto", "standard"),
     [
-        (answer(404), NoHandshake, NoSubscription),
-        (answer(405), NoHandshake, NoSubscription),
-        (answer(400, {"error": "unsupported message type"}), NoHandshake, NoSubscription),
-        (answer(501, "<html>"), NoHandshake, NoSubscription),
-        (answer(200, "<html>"), NoHandshake, NoSubscription),
-        (answer(503), NoSubscription, NoSubscription),
-        (answer(302, location="http://evil/"), NoSubscription, NoSubscription),
-        (answer(401), NoSubscription, NoSubscription),
+        (answer(404), NoHandshake, NotConnected),
+        (answer(405), NoHandshake, NotConnected),
+        (answer(400, {"error": "unsupported message type"}), NoHandshake, NotConnected),
+        (answer(501, "<html>"), NoHandshake, NotConnected),
+        (answer(200, "<html>"), NoHandshake, NotConnected),
+        (answer(503), NotConnected, NotConnected),
+        (answer(302, location="http://evil/"), NotConnected, NotConnected),
+        (answer(401), NotConnected, NotConnected),
         (
             answer(400, {"type": "subscription.rejected", "reason_code": "unknown"}),
-            NoSubscription,
-            NoSubscription,
+            NotConnected,
+            NotConnected,
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_handshake_falls_back_only_where_there_is_none(given: HttpAnswer, auto: 
             answer(
                 429, {"type": "subscription.rejected", "reason_code": "rate_limit", "retry_after_seconds": 90}
             ),
-            NoSubscription("rejected the subscription: rate_limit", retry_after=90.0),
+            NotConnected("rejected the subscription: rate_limit", retry_after=90.0),
         ),
         (
             answer(
@@ -111,16 +111,16 @@ def test_handshake_falls_back_only_where_there_is_none(given: HttpAnswer, auto: 
                     "reason_message": "a\nb",
                 },
             ),
-            NoSubscription("rejected the subscription: authorization_denied (a b)", unauthorized=True),
+            NotConnected("rejected the subscription: authorization_denied (a b)", unauthorized=True),
         ),
-        (answer(401), NoSubscription("refuses our token (HTTP 401)", unauthorized=True)),
+        (answer(401), NotConnected("refuses our token (HTTP 401)", unauthorized=True)),
         (
             answer(503, retry_after="2.5"),
-            NoSubscription("answers subscription.request with HTTP 503", retry_after=2.5),
+            NotConnected("answers subscription.request with HTTP 503", retry_after=2.5),
         ),
     ],
 )
-def test_handshake_refusal_says_why(given: HttpAnswer, expected: NoSubscription) -> None:
+def test_handshake_refusal_says_why(given: HttpAnswer, expected: NotConnected) -> None:
     assert handshake_answer(given, "http://p", "standard", NOW) == expected
 
 

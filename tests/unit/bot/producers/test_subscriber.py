@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.producers.client import Accepted
+from bot.producers.dialects import NotConnected
 from bot.producers.receiver import Arrival
 from bot.producers.sse import Frame
 from bot.producers.subscriber import SILENCE, ReadBuffer, reconnect_delay
@@ -301,7 +302,7 @@ async def test_backlog_is_bounded_by_number_and_by_bytes(items: int, bytes_: int
 
 @pytest.mark.parametrize("attempt", [0, 1, 5, 10, 100_000])
 def test_reconnect_delay_grows_with_full_jitter_and_a_cap(attempt: int) -> None:
-    waits = [reconnect_delay(attempt, seeded(seed)) for seed in range(200)]
+    waits = [reconnect_delay(NotConnected("x"), attempt, seeded(seed), None) for seed in range(200)]
     top = min(60.0, 0.5 * 2 ** min(attempt, 20))
     assert 0 <= min(waits) < top * 0.1
     assert top * 0.9 < max(waits) <= top
