@@ -107,20 +107,6 @@ def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
     assert labels(made) == []
 
 
-def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
-    made = view(renderer, Snapshot(1, [asked()]))
-
-    headings = [block["text"]["text"] for block in made["blocks"] if block["type"] == "header"]
-    assert headings == [
-        "My inbox (1)",
-        "Claimed by me",
-        "Agents",
-        "Ready queue",
-        "On call",
-        "Recent answers",
-    ]
-
-
 def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer: Renderer) -> None:
     question = asked(
         7,
