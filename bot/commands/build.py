@@ -14,9 +14,10 @@ from bot.delivery.build import Shown
 from bot.delivery.messenger import Pictures
 from bot.intake.intake import Sessions
 from bot.oncall.build import Board
+from core.hub import Hub
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CommandParts:
     """What `/clarify` says, and the figures of each week, where those are wanted."""
 
@@ -58,11 +59,9 @@ def build(
     commands = Commands(
         lists=lists,
         changes=ChangeCommands(
-            router=base.router,
-            ledger=ledger,
+            hub=Hub(router=base.router, ledger=ledger, scopes=base.scopes, clock=clock),
             lists=lists,
             access=access,
-            clock=clock,
             hear=hear,
             to_plain=to_plain,
         ),
