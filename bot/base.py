@@ -25,7 +25,7 @@ from core.workflow import Scopes
 _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Base:
     """The parts that all others need. `acts`: of people who wait for an acknowledgement."""
 

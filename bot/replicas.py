@@ -36,7 +36,7 @@ _CONNECTED = (
 )
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Replicas:
     """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has,
     `forgotten` when another process may have forgotten something that is kept in memory, `settled` when another bot may

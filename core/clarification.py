@@ -644,7 +644,7 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
         stale_after=stale_after(now, ask.sla or sla, ask.expires_at),
         thread=(new_entry(1, ask.agent_id, "question", ask.question, now),),
         revision=1,
-        aaep=facts_of(ask, ()),
+        aaep=_facts(ask, ()),
     )
 
 
@@ -864,7 +864,12 @@ def new_entry(number: int, by: str, kind: EntryType, body: str, at: datetime) ->
 
 
 def facts_of(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
-    """What the record keeps of a question: what both name alike, and what they do not."""
+    """What the record keeps of a question."""
+    return Aaep.model_validate(_facts(ask, earlier))
+
+
+def _facts(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """What both name alike, and what they do not."""
     given: dict[str, Any] = {name: getattr(ask, name) for name in _GIVEN}
     given["choices"] = tuple(Option(value=choice.value, label=choice.label) for choice in ask.choices)
     given["sla_minutes"] = ask.sla / timedelta(minutes=1) if ask.sla else None
@@ -872,7 +877,7 @@ def facts_of(ask: Ask, earlier: tuple[dict[str, Any], ...]) -> Aaep:
         given |= {name: getattr(wanted, name) for name in _CONSENT}
         given |= {"allowed_replies": wanted.allowed, "extra_context": dict(wanted.extra_context) or None}
         given["claimed_risk"] = ask.claimed_risk
-    return Aaep(**given, earlier=earlier)
+    return given | {"earlier": earlier}
 
 
 _GIVEN = {field.name for field in fields(Ask)} & Aaep.model_fields.keys()

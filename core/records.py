@@ -59,7 +59,9 @@ _PLAUSIBLE = 999_999_999
 _MOST_KEPT = 512  # ledgers whose own records are kept
 _LARGEST_KEPT = 65_536  # bytes of such a ledger
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
-_OURS = frozenset(field.alias for field in Aaep.model_fields.values())
+_ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
+_OURS = frozenset(_ALIASES.values())
+_WHOLE_FLOAT = re.compile(r"\d\.0(?!\d)|\de\+")  # may be in a text, too
 
 SEAL_KEY = "seal.key"
 KEY_LENGTH = 32
@@ -225,7 +227,8 @@ class Book:
 
     def trust(self, record: Clarification) -> None:
         """Take what it asks for ours: earlier releases sealed no question."""
-        self._store(self.seals.asked(record))
+        raw = _as_written(record)
+        self._store(self.seals.asked(record, raw), raw)
 
     @property
     def records(self) -> list[Clarification]:
@@ -255,12 +258,16 @@ class Book:
         had changed it before.
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
-        if before is None or (self.verify_question(before) and self.seals.verify_answer(before)):
-            record = self.seals.sealed(self.seals.held(record, before))
+        is_ours = before is None or self.verify_question(before)
+        if is_ours:
+            record = self.seals.held(record, before)
+        raw = _as_written(record)
+        if is_ours and (before is None or self.seals.verify_answer(before)):
+            record = self.seals.sealed(record, raw)
             self.seals.know(record)
-        elif self.verify_question(before):
-            record = self.seals.asked(self.seals.held(record, before))
-        return self._store(record)
+        elif is_ours:
+            record = self.seals.asked(record, raw)
+        return self._store(record, raw)
 
     def _parsed(self, item: object) -> Clarification | None:
         """`parse`, done once for each item."""
@@ -269,9 +276,9 @@ class Book:
             known = self._read[id(item)] = item, self._parse(item)
         return known[1]
 
-    def _store(self, record: Clarification) -> Clarification:
-        dumped = dump(record)
-        object.__setattr__(record, "_digest", digest(dumped))
+    def _store(self, record: Clarification, raw: Raw) -> Clarification:
+        dumped = _tidied(raw)
+        object.__setattr__(record, "_digest", dumped)
         for position, item in enumerate(self._items):
             if identity(item) == record.id:
                 self._items[position] = dumped
@@ -373,7 +380,11 @@ def _field(path: tuple[int | str, ...]) -> str:
 
 def dump(record: Clarification) -> Raw:
     """A record as the ledger file holds it."""
-    raw = record.model_dump(mode="json", by_alias=True)
+    return _tidied(_as_written(record))
+
+
+def _tidied(raw: Raw) -> Raw:
+    """Without the fields of ours that are not set."""
     if raw.get("aaep") is not None:
         raw["aaep"] = {
             key: value for key, value in raw["aaep"].items() if value is not None or key not in _OURS
@@ -397,10 +408,10 @@ def digest(item: object) -> str:
 
 
 def digest_of(record: Clarification) -> str:
-    """`digest` of a record, worked out once for each object."""
-    known: str | None = getattr(record, "_digest", None)
-    if known is None:
-        known = digest(dump(record))
+    """`digest` of a record, worked out once for each object: until then, `_digest` has what was written."""
+    known: str | Raw | None = getattr(record, "_digest", None)
+    if not isinstance(known, str):
+        known = digest(dump(record) if known is None else known)
         object.__setattr__(record, "_digest", known)
     return known
 
@@ -552,30 +563,34 @@ class Seals:
         """Whether seals are made and checked without reading the key first: nothing blocks."""
         return self._key is not None or not self._signs
 
-    def sealed(self, record: Clarification) -> Clarification:
+    def sealed(self, record: Clarification, raw: Raw | None = None) -> Clarification:
         """The record with the seal of its decision, if it has one, else with that of its question; as it is, where the key
-        cannot be had: then it is nobody's. A decision is sealed once.
+        cannot be had: then it is nobody's. A decision is sealed once. `raw`: the record as it is written; it gets the seal.
         """
         asked = record.asked
         if asked.response is None or record.status not in _HAS_DECISION:
-            return self.asked(record)
+            return self.asked(record, raw)
         if _is_decision_seal(asked.seal) or (key := self._key_to_make()) is None:
             return record
-        count = len(record.thread)
-        news = {"seal": _decision_seal(key, record, record.round, count), "question_seal": None}
-        return record.model_copy(update={"aaep": asked.model_copy(update=news)})
+        raw = _as_written(record) if raw is None else raw
+        seal = _decision_seal(key, record, record.round, len(record.thread), raw)
+        raw["aaep"] |= {"seal": seal, _QUESTION_SEAL: None}
+        return record.model_copy(
+            update={"aaep": asked.model_copy(update={"seal": seal, "question_seal": None})}
+        )
 
-    def asked(self, record: Clarification) -> Clarification:
+    def asked(self, record: Clarification, raw: Raw | None = None) -> Clarification:
         """The record with the seal of its question, if a reply to it is owed and that of its decision has not taken its
-        place; as it is, where the key cannot be had.
+        place; as it is, where the key cannot be had. `raw`: as for `sealed`.
         """
         asked = record.asked
         if asked.reply_token is None or _is_decision_seal(asked.seal):
             return record
         if (key := self._key_to_make()) is None:
             return record
-        news = {"question_seal": _question_seal(key, record)}
-        return record.model_copy(update={"aaep": asked.model_copy(update=news)})
+        raw = _as_written(record) if raw is None else raw
+        seal = raw["aaep"][_QUESTION_SEAL] = _question_seal(key, record, raw)
+        return record.model_copy(update={"aaep": asked.model_copy(update={"question_seal": seal})})
 
     def held(self, record: Clarification, before: Clarification | None) -> Clarification:
         """The record with a seal on who has claimed it, or was offered it, since `before`."""
@@ -749,8 +764,10 @@ def _agrees(key: bytes, decided: _Decision) -> bool:
     return hmac.compare_digest(record.asked.seal or "", seal)
 
 
-def _decision_seal(key: bytes, record: Clarification, number: int, count: int) -> str:
-    """Of all that was asked and decided in a round, of the rounds before it, and of the thread up to there."""
+def _decision_seal(key: bytes, record: Clarification, number: int, count: int, raw: Raw | None = None) -> str:
+    """Of all that was asked and decided in a round, of the rounds before it, and of the thread up to there. `raw`: the
+    record as it is written, where that is known.
+    """
     asked = record.asked
     said = {
         "id": record.id,
@@ -764,14 +781,16 @@ def _decision_seal(key: bytes, record: Clarification, number: int, count: int) -
             for each in record.thread[:count]
         ],
         "choices": [[each.value, each.label] for each in asked.choices],
-        "aaep": asked.model_dump(mode="json", include=set(_DECIDED), exclude_none=True),
+        "aaep": _sealed_fields(asked, _DECIDED, raw),
         "earlier": asked.earlier,
     }
     return f"2:{number}:{count}:{_digest_of(key, said)}"
 
 
 def _digest_of(key: bytes, said: object) -> str:
-    text = json.dumps(as_written_by_all(said), sort_keys=True)
+    text = json.dumps(said, sort_keys=True)
+    if _WHOLE_FLOAT.search(text):
+        text = json.dumps(as_written_by_all(said), sort_keys=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -805,8 +824,19 @@ def _earlier_seal(key: bytes, record: Clarification) -> str:
     return hmac.new(key, json.dumps(said, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
-def _question_seal(key: bytes, record: Clarification) -> str:
-    """Of all that is asked, and of whom the reply is for."""
+def _sealed_fields(asked: Aaep, names: frozenset[str], raw: Raw | None) -> Raw:
+    """Those that are set, by the names that seals know them by."""
+    if raw is None or asked.approvals or asked.edits:  # their own fields have other names there
+        return asked.model_dump(mode="json", include=set(names), exclude_none=True)
+    written = raw["aaep"]
+    found = {name: each for name in names if (each := written[_ALIASES[name]]) is not None}
+    if asked.direct is not None:
+        found["direct"] = {name: each for name, each in found["direct"].items() if each is not None}
+    return found
+
+
+def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) -> str:
+    """Of all that is asked, and of whom the reply is for. `raw`: the record as it is written, where that is known."""
     asked = record.asked
     said = {
         "id": record.id,
@@ -816,7 +846,7 @@ def _question_seal(key: bytes, record: Clarification) -> str:
         "topic": record.topic,
         "question": record.question,
         "choices": [[each.value, each.label] for each in asked.choices],
-        "aaep": asked.model_dump(mode="json", include=set(_ASKED), exclude_none=True),
+        "aaep": _sealed_fields(asked, _ASKED, raw),
     }
     return _digest_of(key, said)
 

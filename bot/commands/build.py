@@ -16,7 +16,7 @@ from bot.intake.intake import Sessions
 from bot.oncall.build import Board
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CommandParts:
     """What `/clarify` says, and the figures of each week, where those are wanted."""
 

@@ -20,7 +20,7 @@ from bot.slackapi import Availability
 from core.escalation import Raise
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Shown:
     """What posts, changes and deletes messages in Slack."""
 

@@ -21,8 +21,13 @@ from core.index import OWN_THREAD, Index
 from core.records import digest_of
 
 _log = structlog.get_logger("clarify.delivery")
+_AT_A_TIME = 200
 _STORAGE_RETRY = 0.5  # seconds
 _REPLY = 0.05  # seconds
+
+
+# A record; at the start, one with the digest that its card shows; or the id of one whose cards are to be shown again.
+_Change = Clarification | tuple[Clarification, str] | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class Delivery:
     rollups: Rollups
     lanes: Lanes
     clock: Clock
-    _changed: asyncio.Queue[Clarification | str] = field(default_factory=asyncio.Queue, init=False)
+    _changed: asyncio.Queue[_Change] = field(default_factory=asyncio.Queue, init=False)
     _known: dict[str, int] = field(default_factory=dict, init=False)  # by id, the round of its latest card
     _settling: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
 
@@ -98,10 +103,7 @@ class Delivery:
                 self._known[record.id] = record.round
                 if card.ts is not None or card.intent_at is not None:
                     self.rollups.note_card(record)
-            if card is None or card.shown != digest_of(record):
-                self._changed.put_nowait(record)
-            else:
-                self.messages.inherited.discard(card.key)
+            self._changed.put_nowait(record if card is None or card.shown is None else (record, card.shown))
         for row in rows.values():
             if row.kind == "rollup" and row.body is not None:
                 self.rollups.begin(rolled_up(row), row.key)
@@ -111,9 +113,12 @@ class Delivery:
         """Work through what changed, in batches; runs until cancelled."""
         while True:
             came = [await self._changed.get()]
-            while not self._changed.empty():
+            while not self._changed.empty() and len(came) < _AT_A_TIME:
                 came.append(self._changed.get_nowait())
-            batch = {_card_key(each): each for each in came if isinstance(each, Clarification)}
+            if len(came) == _AT_A_TIME:
+                await asyncio.sleep(0)  # others have their turn
+            changed = (self._unless_shown(*each) if isinstance(each, tuple) else each for each in came)
+            batch = {_card_key(each): each for each in changed if isinstance(each, Clarification)}
             while True:
                 try:
                     for clarification in {each for each in came if isinstance(each, str)}:
@@ -123,6 +128,15 @@ class Delivery:
                 except StorageUnavailable as error:
                     _log.warning("delivery delayed", reason=str(error))
                     await self.clock.sleep(_STORAGE_RETRY)
+
+    def _unless_shown(self, record: Clarification, shown: str) -> Clarification | None:
+        """The record, if it is still as it was at the start and its card shows something else."""
+        if self.index.get(record.id) is not record:
+            return None  # it came again
+        if shown != digest_of(record):
+            return record
+        self.messages.inherited.discard(_card_key(record))
+        return None
 
     async def _show_again(self, clarification: str) -> None:
         await self.messages.forget_shown(clarification)

@@ -21,7 +21,7 @@ from core.router import Router
 _log = structlog.get_logger("clarify.monitor")
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Adoption:
     """`acts`: whether it is this bot that says what others wrote: of those on one database, the one that leads."""
 

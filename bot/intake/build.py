@@ -17,7 +17,7 @@ from bot.producers.producers import Producers
 from bot.producers.questions import Questions
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Told:
     """What agents and other programs tell us, and what agents are told."""
 

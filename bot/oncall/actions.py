@@ -56,14 +56,11 @@ class Admission:
     """
 
     settings: Settings
+    audiences: Audiences
     incidents: Incidents
     roster: Roster
     index: Index
     access: AccessControl
-    _audiences: Audiences = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._audiences = Audiences(self.settings)
 
     async def filter(
         self, incidents: Sequence[Incident], person: Person
@@ -104,7 +101,7 @@ class Admission:
             ):
                 return None
         audience = self._audience(incident)
-        channel = self._audiences.route_of(audience).channel
+        channel = self.audiences.route_of(audience).channel
         refused = await self.access.refusal(person, channel, audience)
         return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
 
@@ -119,14 +116,10 @@ class Admission:
 class Announcer:
     """Tells a session's thread who took its question or its handoff."""
 
-    settings: Settings
+    audiences: Audiences
     index: Index
     messages: Messages
     delivery: Delivery
-    _audiences: Audiences = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._audiences = Audiences(self.settings)
 
     async def tell(
         self, incidents: Sequence[Incident], verb: str, words: Callable[[str], str], at: datetime
@@ -153,7 +146,7 @@ class Announcer:
         known = self.index.get(incident.clarification)
         if known is None:
             return None
-        thread = await self.messages.thread_of(*self._audiences.thread(known))
+        thread = await self.messages.thread_of(*self.audiences.thread(known))
         return Place(thread.channel, thread.ts) if thread is not None else None
 
 

@@ -23,7 +23,7 @@ from bot.people.access import AccessControl
 from bot.slackapi import Place, permalink
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Board:
     """What every part raises incidents with, how their pages look, and whom they let answer; and the messages in Slack."""
 
@@ -37,7 +37,7 @@ class Board:
     page_view: PageView
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OnCall:
     """What pages people, and what they do about pages."""
 
@@ -57,7 +57,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> Board:
     incidents = Incidents(store, clock, lambda agent: settings.route_for(agent).on_call, on_change)
     pages = Pages(store, incidents, messages.in_flight, clock)
     roster = Roster(settings, base.people, store, clock, on_change)
-    policies = Policies(settings, roster, base.index.get, clock)
+    policies = Policies(settings, base.audiences, roster, base.index.get, clock)
 
     def paged(clarification: str) -> frozenset[str]:
         """Whom the open pages of an open clarification were sent to: they may answer it.
@@ -99,7 +99,7 @@ def build(base: Base, board: Board, delivery: Delivery, on_change: Callable[[], 
     return OnCall(
         outside=outside,
         escalations=escalations,
-        quorum=Quorum(settings=settings, people=base.people, router=router, ledger=ledger, clock=clock),
+        quorum=Quorum(settings=settings, people=base.people, router=router, clock=clock),
         pager=Pager(
             incidents=incidents,
             pages=board.pages,
@@ -117,8 +117,8 @@ def build(base: Base, board: Board, delivery: Delivery, on_change: Callable[[], 
             router=router,
             ledger=ledger,
             renderer=base.renderer,
-            admission=Admission(settings, incidents, board.roster, base.index, board.access),
-            announcer=Announcer(settings, base.index, board.messages, delivery),
+            admission=Admission(settings, base.audiences, incidents, board.roster, base.index, board.access),
+            announcer=Announcer(base.audiences, base.index, board.messages, delivery),
             clock=clock,
         ),
         feeds=Feeds(

@@ -247,18 +247,18 @@ class Pager:
 
     async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
         """Whether anything was sent."""
+        turn = await self.policies.turn(members[0].incident)  # all of them are of one policy
         to: list[Destination] = []
         reached: list[OpenIncident] = []
         for each in members:
             try:
-                to += await self.policies.destinations(each.incident, step, holder)
+                to += await self.policies.destinations(each.incident, step, holder, turn)
                 reached.append(each)
             except StorageUnavailable:
                 raise
             except Exception:  # noqa: BLE001 - as above
                 self._postpone(each)
-        # All of them are of one policy.
-        shortfall = await self.policies.shortfall(members[0].incident, step, holder)
+        shortfall = self.policies.shortfall(members[0].incident, step, holder, turn)
         # Looking up took its time: what was taken meanwhile is not sent any more.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
         return bool(still) and await self._send_or_split(still, step, to, shortfall)

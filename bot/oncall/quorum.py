@@ -15,7 +15,6 @@ from bot.settings.model import Settings
 from core.clarification import Clarification
 from core.clock import Clock
 from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
-from core.ledger import Ledger
 from core.router import Router
 
 _log = structlog.get_logger("clarify.paging")
@@ -29,7 +28,6 @@ class Quorum:
     settings: Settings
     people: People
     router: Router
-    ledger: Ledger
     clock: Clock
     _queue: asyncio.Queue[Clarification] = field(default_factory=asyncio.Queue, init=False)
     _known: dict[str, Clarification] = field(default_factory=dict, init=False)

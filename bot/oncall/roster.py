@@ -311,14 +311,13 @@ class Policies:
     """
 
     settings: Settings
+    audiences: Audiences
     roster: Roster
     known: Callable[[str], Clarification | None]
     clock: Clock
-    _audiences: Audiences = field(init=False)
     _policies: Mapping[str, Policy] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._audiences = Audiences(self.settings)
         self._policies = {each.name: _policy(each) for each in self.settings.on_call}
 
     def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
@@ -329,27 +328,32 @@ class Policies:
         """What to do for an open incident now, by its policy."""
         return self.wants(each.incident, each.history)
 
-    async def destinations(self, incident: Incident, step: int, holder: str | None) -> list[Destination]:
+    async def turn(self, incident: Incident) -> OnDuty:
+        """Whose turn it is by an incident's policy."""
+        return await self.roster.who(incident.policy or "")
+
+    async def destinations(
+        self, incident: Incident, step: int, holder: str | None, turn: OnDuty
+    ) -> list[Destination]:
         """Where a step leads for one incident; empty: nobody is there.
 
-        `holder`: who was handed it, or took it; pages go to them instead of the people on call.
+        `holder`: who was handed it, or took it; pages go to them instead of the people on call, if they may be paged.
         """
-        policy = self._policy_of(incident)
+        policy, people = self._policy_of(incident), turn.users
         if 0 <= step < len(policy.steps):
             notified = policy.steps[step].notify
         else:  # without steps, what somebody was handed goes to them
             notified = ("dm",) if holder is not None and not policy.steps else (_LAST_RESORT,)
+        if holder is not None:
+            people = await self.roster.pageable((holder,), self._listed(incident)) or people
         found = list[Destination]()
         for notify in notified:
-            found += await self._destinations_of(notify, incident, holder)
+            found += await self._destinations_of(notify, incident, people, is_held=holder is not None)
         return found
 
-    async def shortfall(self, incident: Incident, step: int, holder: str | None) -> Shortfall:
+    def shortfall(self, incident: Incident, step: int, holder: str | None, turn: OnDuty) -> Shortfall:
         """What keeps a step from who should be on call by the policy's calendar or PagerDuty."""
-        if holder is not None:
-            return Shortfall()
-        turn = await self.roster.who(incident.policy or "")
-        if not turn.note:
+        if holder is not None or not turn.note:
             return Shortfall()
         if turn.users:
             return Shortfall(f"{turn.note[0].upper()}{turn.note[1:]}, so the backup is paged")
@@ -358,7 +362,7 @@ class Policies:
         return Shortfall(f"No one is on call: {turn.note}", bool(asks) and asks <= _OF_WHO_IS_ON_CALL)
 
     async def _destinations_of(
-        self, notify: str, incident: Incident, holder: str | None
+        self, notify: str, incident: Incident, people: tuple[str, ...], *, is_held: bool
     ) -> Sequence[Destination]:
         """The destinations behind one entry of a step's `notify`, or behind the last resort."""
         kind, name = parse_target(notify)
@@ -366,22 +370,19 @@ class Policies:
             return [Destination(kind, name)]
         if kind == "group":
             return _direct(await self.roster.members(name, self._listed(incident)))
-        people = await self._reached(incident, holder)
         if kind == "dm":
             return _direct(people)
         if kind == "channel":
             return [Destination("slack", name, None, people)]
-        return (
-            self._thread(incident, people)
-            if kind == "thread"
-            else self._last_resort(incident, people, holder)
-        )
-
-    async def _reached(self, incident: Incident, holder: str | None) -> tuple[str, ...]:
-        """The person who holds it; the people on call if that person may not be paged (any more)."""
-        if holder is not None and (held := await self.roster.pageable((holder,), self._listed(incident))):
-            return held
-        return await self.roster.on_call(incident.policy or "")
+        about = self._about(incident)
+        route = self._route(incident, about)
+        place = None if route is None else route.channel
+        if kind == "thread":
+            session = None if about is None else self.audiences.thread(about)
+            return [] if place is None else [Destination("slack", place, session, people)]
+        place = self.settings.slack.fallback_channel or place
+        held = _direct(people) if is_held else []
+        return [*held, *([] if place is None else [Destination("slack", place, None, people)])]
 
     def _policy_of(self, incident: Incident) -> Policy:
         return self._policies.get(incident.policy or "", _NOBODY)
@@ -393,25 +394,11 @@ class Policies:
         policy = self.settings.policy(incident.policy)
         return answerers | (policy.listed if policy is not None else frozenset())
 
-    def _thread(self, incident: Incident, people: tuple[str, ...]) -> Sequence[Destination]:
-        about = self._about(incident)
-        route = self._route(incident, about)
-        session = None if about is None else self._audiences.thread(about)
-        return [] if route is None else [Destination("slack", route.channel, session, people)]
-
-    def _last_resort(
-        self, incident: Incident, people: tuple[str, ...], holder: str | None
-    ) -> Sequence[Destination]:
-        route = self._route(incident, self._about(incident))
-        place = self.settings.slack.fallback_channel or (route.channel if route is not None else None)
-        held = _direct(people) if holder is not None else []
-        return [*held, *([] if place is None else [Destination("slack", place, None, people)])]
-
     def _route(self, incident: Incident, about: Clarification | None) -> RouteSettings | None:
         """Where the question is shown; without an agent (an unreadable ledger, the bot's own trouble) the default one."""
         try:
             if about is not None:
-                return self._audiences.route(about)
+                return self.audiences.route(about)
             return self.settings.route_for(incident.agent_id or "")
         except LookupError:
             return None

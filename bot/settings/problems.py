@@ -162,12 +162,10 @@ def from_validation(error: ValidationError) -> Iterator[Problem]:
             else None
         )
         if inner:  # a check of several keys together names the one to change
-            place, text = place + _place_of(inner.group(1)), inner.group(2)
+            parts = re.findall(r"[a-z_]+|\d+", inner.group(1))
+            place = (*place, *(int(part) if part.isdigit() else part for part in parts))
+            text = inner.group(2)
         yield Problem(place, text)
-
-
-def _place_of(key: str) -> Place:
-    return tuple(int(part) if part.isdigit() else part for part in re.findall(r"[a-z_]+|\d+", key))
 
 
 def _words(detail: ErrorDetails, place: Place) -> str:

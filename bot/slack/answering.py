@@ -71,7 +71,7 @@ class NotShownWhole(Exception):
         self.record = record
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Answering:
     """Checks who may answer, has the router record the answer, and opens the modals.
 
@@ -330,7 +330,7 @@ class Answering:
         return await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Interactions:
     """Shows people the reaction to what they did, as a message or a modal, and runs commands while Slack waits.
 

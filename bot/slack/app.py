@@ -49,7 +49,7 @@ _bolt_log = logging.getLogger("clarify.slack")
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class SlackApp:
     """Connects to Slack, passes requests to the listeners, starts the catch-up on missed messages.
 

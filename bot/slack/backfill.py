@@ -111,7 +111,7 @@ class CatchUp:
         self.again = True
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 

@@ -31,7 +31,7 @@ from bot.slack.typed import TypedMessages
 from bot.slack.unread import Unread
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SlackParts:
     """The Slack app, what it answers with, and what looks for missed messages. `later` runs what follows an
     acknowledgement.

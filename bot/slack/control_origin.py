@@ -29,7 +29,7 @@ _CLOCKS = 300.0
 _MOST_LOCATED = 1000
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class OriginCheck:
     """Decides whether a press counts, and why not.
 

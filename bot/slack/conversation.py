@@ -27,7 +27,7 @@ _MOST_UNKEPT = 10_000
 Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in no thread
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Conversation:
     """Stores messages, has `typed` handle them in their order, and sends the responses.
 

@@ -57,7 +57,7 @@ _Press = TypeVar("_Press", bound=AnyPress)
 _log = logging.getLogger("clarify.slack")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Handlers:
     """The services that the listeners call. `tell_others`: the other bots on the same database."""
 

@@ -103,7 +103,7 @@ class Background:
             _log.error("%s failed", task.get_name(), exc_info=error)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Connection:
     """One WebSocket to Slack.
 

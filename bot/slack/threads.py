@@ -35,7 +35,7 @@ class Root:
 Asked = Mapping[Root, frozenset[str]]
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Threads:
     """Finds the questions of a thread, and the threads of all open questions.
 

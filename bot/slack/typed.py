@@ -75,7 +75,7 @@ class TypedReply:
         return self.message.missed or bool(self.message.edited)
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class TypedMessages:
     """Decides what a message is (an answer, a command or talk), does what it asks for, and returns the response.
 

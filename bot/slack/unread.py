@@ -15,7 +15,7 @@ from core.clock import Clock
 PATIENCE = timedelta(minutes=5)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Unread:
     """The questions that may not expire yet, because their threads have not been read.
 

@@ -35,6 +35,7 @@ from bot.storage import lease
 from bot.storage.beside import NOTED, Connections
 from bot.storage.clock import Sample, ServerClock
 from bot.storage.connection import OPTIONS, Connection, Server, ServerSilent, Session, connect, words
+from bot.storage.database import Database
 from bot.storage.lease import Lease, Terms
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
@@ -64,8 +65,11 @@ MIGRATING = 0x636C6172696679  # the number of the advisory lock: "clarify"
 _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
 
-class PostgreSQL:
+class PostgreSQL(Database):
     """An open database."""
+
+    clock: ServerClock
+    is_shared = True
 
     def __init__(
         self, writer: Session, reader: Session, asking: Session, installation: str, urls: tuple[str, str]
@@ -108,12 +112,6 @@ class PostgreSQL:
         return opened
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
-        """Do `works` in one transaction; when this returns, the server has it on its disk.
-
-        Raises:
-            StorageUnavailable: nothing was done.
-            StorageInDoubt: nobody can tell whether it was.
-        """
         self._number += 1
         results: list[Outcome] = []
         began = self.clock.steady()
@@ -129,7 +127,6 @@ class PostgreSQL:
             raise _unavailable(error) from error
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
-        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
         found = await self._fetch(queries)
         again = [at for at, each in enumerate(found) if isinstance(each, StorageUnavailable)]
         silent = next((each for each in found if isinstance(each, StorageSilent)), None)
@@ -141,18 +138,11 @@ class PostgreSQL:
                 found[at] = each
         return found
 
-    def glance(self, query: Query) -> None:
-        """Its server is asked for everything."""
-
     async def _fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         try:
             return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])
         except psycopg.Error as error:
             return [_unread(error)] * len(queries)
-
-    @property
-    def is_shared(self) -> bool:
-        return True
 
     @property
     def doubt(self) -> float:
@@ -184,9 +174,6 @@ class PostgreSQL:
 
     def acting(self) -> AbstractAsyncContextManager[None]:
         return self._lease.acting()
-
-    async def give_back(self) -> None:
-        """The server does so by itself."""
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
         since, seen, looked, cleared = 0, set[int](), -inf, -inf

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from watchfiles import awatch
 
 from bot.errors import StorageError, StorageInUseError, StorageUnavailable
+from bot.storage.database import Database
 from bot.storage.tx import News, Outcome, Query, Row, Tx, Work
 from core.clock import Clock, SystemClock
 from core.files import DEBOUNCE, STEP, make_private
@@ -32,7 +33,7 @@ _PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
 
 
 @dataclass(kw_only=True, eq=False)
-class SQLite:
+class SQLite(Database):
     """An open file. A statement that it cannot do is a part's own exception; the disk's or a lock's is everybody's."""
 
     writer: _Connection
@@ -88,18 +89,12 @@ class SQLite:
         return opened
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
-        """Do `works` in one transaction; when this returns, it is on disk.
-
-        Raises:
-            StorageUnavailable: nothing was done.
-        """
         try:
             return await self.writer.run(partial(_run_all, works))
         except sqlite3.Error as error:
             raise StorageUnavailable(f"Nothing was stored: {error}.{_what_to_do(error)}") from error
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
-        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
         return await self.reader.run(partial(_fetch_all, queries))
 
     def glance(self, query: Query) -> list[Row] | None:
@@ -108,40 +103,6 @@ class SQLite:
             return self.glances.execute(*query).fetchall()
         except sqlite3.Error:
             return None
-
-    @property
-    def is_shared(self) -> bool:
-        return False
-
-    @property
-    def name(self) -> str:
-        return ""
-
-    @property
-    def doubt(self) -> float:
-        return 0.0
-
-    async def others(self) -> frozenset[str]:
-        return frozenset()
-
-    @property
-    def leads(self) -> bool:
-        """The lock on the file is enough."""
-        return True
-
-    async def lead(self, *, wait: bool) -> bool:  # noqa: ARG002 - nobody is waited for
-        return True
-
-    @property
-    def polls(self) -> bool:
-        return False
-
-    async def deposed(self) -> None:
-        """Never: the lock ends with the process."""
-        await asyncio.Event().wait()
-
-    def acting(self) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
 
     async def give_back(self) -> None:
         """Make the file smaller, a little at a time; only one that was begun so can be."""

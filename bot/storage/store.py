@@ -12,11 +12,12 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from structlog.typing import FilteringBoundLogger
 
 from bot.errors import StorageSilent, StorageUnavailable
+from bot.storage.database import Database
 from bot.storage.sqlite import SQLite
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Work, bound
 from core.clock import Clock
@@ -29,70 +30,6 @@ _RETRY = 0.5  # seconds
 _PATIENCE = 2.0  # seconds
 _LOOK = 0.5  # seconds between looks at a commit that takes long
 _SOON = 0.05  # seconds that `write_soon` waits for a transaction to join: longer than a card or a click takes
-
-
-class Database(Protocol):
-    """What differs between SQLite and PostgreSQL. `installation`: see `Store`."""
-
-    @property
-    def installation(self) -> str: ...
-
-    async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
-        """Do `works` in one transaction; when this returns, it is durable.
-
-        Raises:
-            StorageUnavailable: nothing was done.
-        """
-
-    async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
-        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
-
-    def glance(self, query: Query) -> list[Row] | None:
-        """The query's rows, without leaving the event loop; None where only `fetch` can tell."""
-
-    @property
-    def clock(self) -> Clock:
-        """As `Store.clock`."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other bots may work on it."""
-
-    @property
-    def name(self) -> str:
-        """As `Store.name`."""
-
-    @property
-    def leads(self) -> bool:
-        """As `Store.leads`."""
-
-    @property
-    def doubt(self) -> float:
-        """As `Store.doubt`."""
-
-    @property
-    def polls(self) -> bool:
-        """As `Store.polls`."""
-
-    async def others(self) -> frozenset[str]:
-        """As `Store.others`."""
-
-    async def lead(self, *, wait: bool) -> bool:
-        """As `Store.lead`."""
-
-    async def deposed(self) -> None:
-        """As `Store.deposed`."""
-
-    def acting(self) -> AbstractAsyncContextManager[None]:
-        """As `Store.acting`."""
-
-    async def give_back(self) -> None:
-        """Return disk space that is not needed any more, where the database does not do so by itself."""
-
-    def news(self) -> AsyncGenerator[list[News] | None]:
-        """As `Store.news`."""
-
-    async def close(self) -> None: ...
 
 
 class Store:

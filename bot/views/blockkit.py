@@ -295,6 +295,11 @@ def plain_words(*texts: str) -> tuple[Words, ...]:
     return tuple(Words(text) for text in texts if text)
 
 
+def live_words(*texts: str) -> tuple[Words, ...]:
+    """Those that are not empty, as the bot's own mrkdwn."""
+    return tuple(Words(text, live=True) for text in texts if text)
+
+
 def button(
     press: AnyPress,
     label: str,

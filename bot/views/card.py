@@ -44,6 +44,7 @@ from bot.views.blockkit import (
     Words,
     answer_button,
     button,
+    live_words,
     pieces,
     plain_words,
     sections,
@@ -219,7 +220,8 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
     """A card that takes an answer. `instead_of` is the channel that the card could not be posted to."""
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
-    facts = (*people_facts(shown), until_words(shown.asked.expires_at), *plain_words(default))
+    people = live_words(people_words(shown.asked))
+    facts = (*people, until_words(shown.asked.expires_at), *plain_words(default))
     hint = () if terse else (Words(_hint(shown, is_whole=True)),)
     alert = tuple(_alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
@@ -297,7 +299,7 @@ def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verb
     shorter = [replace(each, text=text) for each, text in zip(with_what, texts, strict=True)]
     said: list[Section | Code | Context] = [*sections(action, consequence, *stakes), *argument_parts(shorter)]
     if heading:
-        said += [Context((Words(heading, live=True),)), *sections(changes)]
+        said += [Context(live_words(heading)), *sections(changes)]
     return Card(
         heading=_heading(shown),
         question=tuple(said),
@@ -320,8 +322,7 @@ def _closing_facts(shown: Round) -> tuple[Words, ...]:
         facts += [Words("Answered by", live=True), Words(shown.answered_by)]
     if answered and shown.answered_at:
         facts.append(Words(inert.date(shown.answered_at), live=True))
-    facts += [Words(before, live=True)] if (before := accepted_before(shown.asked)) else []
-    facts += [Words(edited, live=True)] if (edited := change_heading(shown.asked).rstrip(":")) else []
+    facts += live_words(accepted_before(shown.asked), change_heading(shown.asked).rstrip(":"))
     facts += plain_words(reply_words(shown.asked))
     if not answered or (shown.is_current and shown.record.status == "abandoned"):
         facts.append(Words(closed_words(shown, _SMALL)))
@@ -516,21 +517,13 @@ def _heading(shown: Round) -> str:
 
 
 def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
-    yield from plain_words(escalation_reason(shown, _SMALL))
-    yield from plain_words(too_few_words(shown.asked))
-    if held := holder_words(shown):
-        yield Words(held, live=True)
+    yield from plain_words(escalation_reason(shown, _SMALL), too_few_words(shown.asked))
+    yield from live_words(holder_words(shown))
     yield from plain_words(*instead_words(shown, _SMALL))
     if instead_of and inert.is_channel(instead_of):
         yield Words(f"Posted here because {inert.channel(instead_of)} could not be used.", live=True)
     elif instead_of:
         yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
-
-
-def people_facts(shown: Round) -> Iterable[Words]:
-    """Who accepted and how many more have to, where several people do: beside the buttons."""
-    if people := people_words(shown.asked):
-        yield Words(people, live=True)
 
 
 def _cuts_default(shown: Round, limit: int) -> bool:
@@ -571,19 +564,9 @@ def open_text(
     """
     wanted = shown.asked.confirmation
     # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
-    people = " ".join(
-        filter(None, (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked)))
-    )
-    head = " ".join(
-        filter(
-            None,
-            (
-                inert.fallback(_asks(shown, says_why=says_why), 500),
-                inert.fallback(_stakes(shown), 1200),
-                people,
-            ),
-        )
-    )
+    asks = inert.fallback(_asks(shown, says_why=says_why), 500)
+    people = (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked))
+    head = " ".join(filter(None, (asks, inert.fallback(_stakes(shown), 1200), *people)))
     parts = _parts(shown)
     body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
     until = until_aloud(shown.asked, _DEFAULT_ALOUD)
@@ -634,11 +617,8 @@ def _closed_text(shown: Round) -> str:
 
 def whole_pieces(shown: Round) -> tuple[str, ...]:
     """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
-    parts = (
-        " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown))))),
-        until_aloud(shown.asked, inert.NO_LIMIT),
-    )
-    found = in_pieces("\n".join(filter(None, parts)))
+    asked = " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown)))))
+    found = in_pieces(f"{asked}\n{until_aloud(shown.asked, inert.NO_LIMIT)}")
     return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
 
 

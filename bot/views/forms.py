@@ -40,6 +40,7 @@ from bot.views.blockkit import (
     Words,
     chosen,
     json_size,
+    live_words,
     plain_words,
     sections,
     turning,
@@ -128,9 +129,13 @@ def answer_modal(record: Clarification) -> View:
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.asked.confirmation
     form = asked.form
-    inputs = (
-        form_inputs(form) if form else _decision_inputs(shown, wanted.allowed) if wanted else _inputs(shown)
-    )
+    kinds = _fields(asked)
+    if form:
+        inputs = form_inputs(form)
+    elif wanted:
+        inputs = _decision_inputs(shown, wanted.allowed)
+    else:
+        inputs = tuple(_input(shown, block, several=len(kinds) > 1) for block in kinds)
     fields = tuple(_changeable(asked).values())
     every = _consent_parts(shown, wanted) if wanted else sections(words(shown.question))
     parts = []
@@ -333,7 +338,7 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code |
         name: each for name, each in wanted.arguments.items() if name not in fields or overflows(fields[name])
     }
     heading = change_heading(shown.asked)
-    people = tuple(Words(each, live=True) for each in (people_words(shown.asked), heading) if each)
+    people = live_words(people_words(shown.asked), heading)
     return (
         *sections(*plain_stakes(wanted)),
         *argument_parts(argument_pieces(left)),
@@ -430,18 +435,14 @@ def _pages(
     page: list[_Shown] = []
     room = most
     for part in every:
-        text = part.text if isinstance(part, Code) else part.words
-        cost = json_size(text if isinstance(text, str) else [each.text for each in _words_in(text)]) + 200
+        said = part.words if isinstance(part, Context) else (part if isinstance(part, Code) else part.words,)
+        cost = json_size([each.text for each in said]) + 200
         if page and (len(page) == blocks or cost > room):
             yield tuple(page)
             page, room = [], most
         page.append(part)
         room -= cost
     yield tuple(page)
-
-
-def _words_in(said: Words | tuple[Words, ...]) -> tuple[Words, ...]:
-    return said if isinstance(said, tuple) else (said,)
 
 
 def _fields(asked: Aaep) -> tuple[str, ...]:
@@ -474,14 +475,8 @@ def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, 
     )
 
 
-def _inputs(shown: Round) -> tuple[Input, ...]:
-    """A field for each kind of answer that is taken; only one of several is to be filled in."""
-    found = _fields(shown.asked)
-    several = len(found) > 1
-    return tuple(_input(shown, block, several=several) for block in found)
-
-
 def _input(shown: Round, block: str, *, several: bool) -> Input:
+    """The field for one kind of answer; only one of several is to be filled in."""
     label, element, hint = _LABELS[block], "radio_buttons", ""
     offered: tuple[tuple[str, str], ...] = ()
     if block == NUMERIC_BLOCK:

@@ -29,6 +29,7 @@ from bot.views.blockkit import (
     Words,
     button,
     link_button,
+    live_words,
     plain_words,
     sections,
 )
@@ -52,6 +53,7 @@ from bot.views.wording import (
     answered_words,
     brief_words,
     closed_words,
+    escalation_of,
     has_one_side,
     missing_words,
     round_of,
@@ -118,8 +120,17 @@ class PageItem:
         """What people call it by: the clarification's id, else its title."""
         return inert.line(self.clarification or self.title, _HEADING) or "Something"
 
+    @property
+    def shown(self) -> Round | None:
+        """The question, as it stands."""
+        return round_of(self.record) if self.record is not None else None
+
     def with_question(self, record: Clarification | None, link: str | None) -> PageItem:
-        return replace(self, record=record and directed(_without_holder(record)), link=link)
+        # A page tells itself who has it; the ledger still names who let the time of a take pass.
+        if record is not None and record.aaep is not None:
+            aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
+            record = record.model_copy(update={"aaep": aaep})
+        return replace(self, record=record and directed(record), link=link)
 
     def bare(self) -> PageItem:
         """The id and the beginning of what is asked, as plain text: what can always be shown."""
@@ -158,8 +169,8 @@ class PageContent:
     @property
     def waiting(self) -> Round | None:
         """The question that the page shows so that it can be answered."""
-        record = self.only.record if self.only is not None and self.only.state != "closed" else None
-        return round_of(record) if record is not None and record.is_open and not self.covered else None
+        shown = self.only.shown if self.only is not None and self.only.state != "closed" else None
+        return shown if shown is not None and shown.record.is_open and not self.covered else None
 
     def bare(self) -> PageContent:
         """For the case that the words cannot be laid out."""
@@ -208,9 +219,8 @@ def heading(content: PageContent) -> str:
         return f"Escalated: {many} waiting" if content.left else f"Escalated: {content.count} · closed"
     note = _NOTES[item.state]
     title = inert.line(item.title) or _UNKNOWN
-    if item.kind == "escalated" and item.record is not None:
-        agent = round_of(item.record).agent
-        title = f"Escalated: {agent} {'was' if item.state == 'closed' else 'is'} waiting · {item.name}"
+    if item.kind == "escalated" and (shown := item.shown) is not None:
+        title = f"Escalated: {shown.agent} {'was' if item.state == 'closed' else 'is'} waiting · {item.name}"
     elif item.clarification and item.clarification not in title:
         title = f"{item.clarification}: {title}"
     return inert.clip(title, _HEADING - 12) + note
@@ -229,12 +239,10 @@ def state_words(content: PageContent) -> list[Words]:
 
 def why_words(item: PageItem) -> str:
     """Why somebody is paged: of a question its escalation, with both sides' positions."""
-    record = item.record
     reason = item.reason
-    if item.kind == "escalated" and record is not None:
-        entry = next((each for each in reversed(record.thread) if each.type == "escalation"), None)
-        said = entry.body.strip() if entry is not None else ""
-        reason = (said.partition("\n")[0] if has_one_side(round_of(record)) else said) or reason
+    if item.kind == "escalated" and (shown := item.shown) is not None:
+        said = escalation_of(shown)
+        reason = (said.partition("\n")[0] if has_one_side(shown) else said) or reason
     reason = inert.plain(reason).strip()
     return f"Why: {reason}" if reason else ""
 
@@ -261,22 +269,19 @@ def more_words(content: PageContent) -> str:
 
 def item_words(item: PageItem) -> str:
     """An item on one line."""
-    record = item.record
-    said = inert.line(brief_words(round_of(record), _ROW // 2) if record else item.body or item.reason)
-    known = item.name if record is None else f"{item.name} · {round_of(record).agent}"
+    shown = item.shown
+    said = inert.line(brief_words(shown, _ROW // 2) if shown else item.body or item.reason)
+    known = item.name if shown is None else f"{item.name} · {shown.agent}"
     notes = _NOTES[item.state]
     return inert.clip(f"{known}{notes}: {said}" if said else f"{known}{notes}", _ROW)
 
 
 def closing_words(item: PageItem) -> str:
     """How something that is closed ended, without who."""
-    record = item.record
-    if record is None:
-        return "Closed"
-    shown = round_of(record)
-    if shown.stage == "answered":
+    shown = item.shown
+    if shown is not None and shown.stage == "answered":
         return f"Answer: {shown.answer_label}"
-    return closed_words(shown, _FACT) if shown.stage == "closed" else "Closed"
+    return closed_words(shown, _FACT) if shown is not None and shown.stage == "closed" else "Closed"
 
 
 def standing_words(item: PageItem) -> list[Words]:
@@ -293,15 +298,12 @@ def standing_words(item: PageItem) -> list[Words]:
 
 
 def _ending(item: PageItem, who: str | None) -> list[Words]:
-    record = item.record
-    shown = round_of(record) if record is not None else None
-    if shown is None:
-        verb = "Claimed" if item.kind == "handoff" else "Seen"
-        return [Words(f"{verb} by {who}", live=True)] if who else [Words("Closed")]
-    if shown.stage != "answered":
-        return [Words(closed_words(shown, _FACT))] if shown.stage == "closed" else [Words("Closed")]
-    when = (Words(inert.date(shown.answered_at), live=True),) if shown.answered_at else ()
-    return [answered_words(shown), *when]
+    shown = item.shown
+    if shown is None and who:
+        return [*live_words(f"{'Claimed' if item.kind == 'handoff' else 'Seen'} by {who}")]
+    if shown is None or shown.stage != "answered":
+        return [Words(closing_words(item))]
+    return [answered_words(shown), *live_words(inert.date(shown.answered_at) if shown.answered_at else "")]
 
 
 def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: Spoken) -> Card:
@@ -370,8 +372,7 @@ def _called(content: PageContent) -> str:
 
 
 def _alert(content: PageContent) -> tuple[Words, ...]:
-    called = _called(content)
-    return (*((Words(called, live=True),) if called else ()), *state_words(content))
+    return (*live_words(_called(content)), *state_words(content))
 
 
 def _controls(content: PageContent) -> tuple[Button, ...]:
@@ -436,8 +437,8 @@ def _fitted(head: str, parts: Iterable[str]) -> Spoken:
 def _item_outside(content: PageContent, item: PageItem) -> str:
     """All to decide it; of long parts the beginning, so that none pushes another out."""
     asked, ends = [words(item.body) if item.body.strip() else ""], ""
-    if (record := item.record) is not None:
-        shown, wanted = round_of(record), record.asked.confirmation
+    if (shown := item.shown) is not None:
+        record, wanted = shown.record, shown.asked.confirmation
         context = f"Context: {shown.context}" if shown.context else ""
         with_what = main_argument(wanted.arguments, _ARGUMENT) if wanted else ""
         asked = ["\n".join(filter(None, (words(shown.question), with_what, shown.numbered))), context]
@@ -453,7 +454,7 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
 
 def _said(item: PageItem) -> str:
     """What it is about, in others' words."""
-    return brief_words(round_of(item.record), inert.NO_LIMIT) if item.record is not None else item.body
+    return brief_words(shown, inert.NO_LIMIT) if (shown := item.shown) is not None else item.body
 
 
 def _listed(content: PageContent) -> list[str]:
@@ -465,11 +466,3 @@ def _what_buttons_do(content: PageContent) -> str:
     if content.covered or content.is_closed:
         return ""
     return _BUTTONS[content.only.state if content.only is not None else "live"]
-
-
-def _without_holder(record: Clarification) -> Clarification:
-    """A page tells itself who has it; the ledger still names who let the time of a take pass."""
-    if record.aaep is None:
-        return record
-    aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
-    return record.model_copy(update={"aaep": aaep})

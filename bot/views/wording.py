@@ -316,7 +316,7 @@ def default_words(asked: Aaep, limit: int) -> str:
     if asked.confirmation:
         return silence_words(asked.confirmation)
     if default := default_of(asked):
-        return f"If no one answers, the agent uses its default: “{inert.clip(default, limit)}”"
+        return f"If no one answers, the agent uses its default: {_quoted(default, limit)}"
     if asked.expires_at is None:
         return ""
     return "If no one answers, the agent decides on its own"
@@ -326,29 +326,18 @@ def closed_words(shown: Round, limit: int) -> str:
     """Why it takes no answer any more, with at most `limit` of the agent's own words."""
     if not shown.is_current:
         return f"Closed: asked again in round {shown.number + 1}"
-    reason = shown.asked.closed
+    asked, reason = shown.asked, shown.asked.closed
+    last = _last(shown.record, "resolution", shown.record.round)
     if reason == "expired":
-        return _expired_words(shown.asked, limit)
-    if reason == "withdrawn" and (why := _withdrawn_because(shown)):
+        said = expired_words(asked.confirmation) if asked.confirmation else ""
+        return said or f"Expired. The agent {fallback_words(asked, lambda text: _quoted(text, limit))}"
+    if reason == "withdrawn" and last and (why := last.body.removeprefix("Abandoned: withdrawn.").strip()):
         return f"Withdrawn: {inert.line(why, limit)}"
     if reason in _CLOSED_WORDS:
         return _CLOSED_WORDS[reason]
     if reason and reason != "resolved elsewhere":
         return f"Closed: {inert.line(reason, limit)}"
-    last = _last(shown.record, "resolution", shown.record.round)
     return f"Closed: {inert.line(last.body, limit)}" if last else "Closed without an answer"
-
-
-def _withdrawn_because(shown: Round) -> str:
-    """Why its asker took it back, in its own words."""
-    last = _last(shown.record, "resolution", shown.record.round)
-    return last.body.removeprefix("Abandoned: withdrawn.").strip() if last else ""
-
-
-def _expired_words(asked: Aaep, limit: int) -> str:
-    if asked.confirmation and (said := expired_words(asked.confirmation)):
-        return said
-    return f"Expired. The agent {fallback_words(asked, lambda default: _quoted(default, limit))}"
 
 
 def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
@@ -365,7 +354,7 @@ def escalation_words(shown: Round, limit: int) -> str:
     """Why a human is needed now, with each side's position; empty where it is not escalated."""
     if shown.record.status != "escalated":
         return ""
-    said = inert.clip(_escalation(shown), limit)
+    said = inert.clip(escalation_of(shown), limit)
     return f"Escalated. {said}" if said else escalation_reason(shown, limit)
 
 
@@ -374,7 +363,7 @@ def escalation_reason(shown: Round, limit: int) -> str:
     if shown.record.status != "escalated":
         return ""
     why = shown.asked.escalated_for
-    reason = _escalation(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
+    reason = escalation_of(shown).partition("\n")[0] or (_ESCALATED_FOR[why] if why else "")
     said = inert.line(reason, limit)
     return f"Escalated. {said}" if said else "Escalated: this needs a person now."
 
@@ -383,7 +372,7 @@ def reason_hides(shown: Round, limit: int) -> bool:
     """Whether `escalation_reason` leaves out words that a card does not show elsewhere."""
     if shown.record.status != "escalated":
         return False
-    reason, _, rest = _escalation(shown).partition("\n")
+    reason, _, rest = escalation_of(shown).partition("\n")
     return inert.size(inert.line(reason)) > limit or (
         bool(rest) and shown.asked.escalated_for not in _SHOWN_BY_CARD
     )
@@ -417,7 +406,8 @@ def holder_words(shown: Round) -> str:
     return f"Handed to {inert.person(asked.handed_to.user)}, not claimed yet" if asked.handed_to else ""
 
 
-def _escalation(shown: Round) -> str:
+def escalation_of(shown: Round) -> str:
+    """The words with which it was escalated last."""
     last = _last(shown.record, "escalation", None)
     return inert.plain(last.body).strip() if last else ""
 

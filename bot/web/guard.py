@@ -222,7 +222,7 @@ async def hung_up(receive: Receive) -> None:
         pass
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Guard:
     """ASGI middleware around `app`. `stopping` is set when the server is to end. `counted` is called with the path of each
     request, as its route has it, and the status of the answer.

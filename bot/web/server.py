@@ -100,7 +100,7 @@ async def listen(app: FastAPI, settings: Settings, limits: Limits) -> HttpServer
     return None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class HttpServer:
     """Serves an app: `bind`, then `run` until cancelled or told to stop."""
 

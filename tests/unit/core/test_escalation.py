@@ -30,7 +30,6 @@ from core.escalation import (
     Wanted,
     changes_at,
     escalation_words,
-    in_force,
     is_news,
     quiet_until,
     turn,
@@ -38,8 +37,7 @@ from core.escalation import (
     wanted,
 )
 from core.hours import Hours
-from core.matching import followed_up
-from tests.kit.builders import ADE, LATER, NOW, SLA, ask, record
+from tests.kit.builders import ADE, LATER, NOW, record
 
 T = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 LAST = LAST_RESORT
@@ -541,21 +539,6 @@ def test_turn_lasts_until_its_end_and_the_next_one_follows(
 
 
 @pytest.mark.parametrize(
-    ("hour", "user"),
-    [(8, None), (9, "U1"), (10, "U2"), (11, "U1"), (12, "U1"), (17, None)],
-)
-def test_in_force_the_latest_made_wins_and_the_earlier_one_goes_on(hour: int, user: str | None) -> None:
-    made = [
-        Override("U1", utc(10, 1, 9), utc(10, 1, 17), "U1"),
-        Override("U2", utc(10, 1, 10), utc(10, 1, 11), "U9"),
-    ]
-
-    found = in_force(made, utc(10, 1, hour))
-
-    assert (found.user if found else None) == user
-
-
-@pytest.mark.parametrize(
     ("hour", "changes"),
     [(8, 9), (9, 10), (10, 11), (11, 17), (17, 20), (20, 22), (22, None)],
 )
@@ -592,40 +575,6 @@ def test_words_of_a_plain_question() -> None:
         "Options: Postgres · SQLite\n"
         "Default if no one answers: Postgres"
     )
-
-
-def test_words_when_rounds_are_exhausted_hold_both_positions() -> None:
-    first = record(agent_id="engineer", to="architect", question="Postgres?").model_copy(update={"round": 5})
-    told = answered(first, Answer("SQLite", "SQLite will do"), ADE, NOW)
-    last = followed_up(
-        told,
-        ask(agent_id="engineer", to="architect", question="But the load?", reply_token="rpl_2"),
-        LATER,
-        SLA,
-    )
-    entry = last.thread[-1]
-    assert (last.status, last.asked.escalated_for, last.asked.escalated_at) == (
-        "escalated",
-        "rounds exhausted",
-        LATER,
-    )
-    assert entry.body.splitlines() == [
-        "Rounds exhausted: a follow-up was asked after 5 rounds.",
-        "Topic: Postgres?",
-        "engineer asks architect: “But the load?”",
-        f"{ADE.decided_by} answered: “SQLite will do”",
-    ]
-    assert last.question == "But the load?"
-
-
-def test_words_of_a_circle_give_each_side_its_own() -> None:
-    me = asking(1, "engineer", "architect", "Which schema?")
-    others = [asking(2, "architect", "reviewer", "Which review?"), asking(3, "reviewer", "engineer", "Code?")]
-    words = escalation_words(me, "deadlocked", [me, *others])
-    assert "engineer asks architect: “Which schema?”" in words
-    assert "CLR-2-001, architect asks reviewer: “Which review?”" in words
-    assert "CLR-3-001, reviewer asks engineer: “Code?”" in words
-    assert words.count("Which schema?") == 2, "its topic, and its own position once"
 
 
 def test_words_of_a_large_circle_say_how_many_more() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -33,8 +32,6 @@ from core.records import (
 from core.router import Router
 from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
 from tests.kit.clocks import ManualClock
-
-RIVAL = Path(__file__).with_name("rival.py")
 
 
 @pytest.fixture
@@ -181,23 +178,6 @@ async def test_unreadable_for_another_reason_is_typed_and_left(ledger: FileLedge
             await call
 
 
-async def test_readers_never_act_on_a_torn_file(ledger: FileLedger) -> None:
-    rival = await asyncio.create_subprocess_exec(
-        sys.executable, str(RIVAL), "increment", str(ledger.files.directory), "7", "60"
-    )
-    reads, last = 0, 0
-    while rival.returncode is None:
-        count = len(await ledger.read(7))
-        assert count >= last
-        last = count
-        reads += 1
-        if reads % 50 == 0:
-            await ledger.transact(7, add)
-    assert rival.returncode == 0
-    assert not list(ledger.files.directory.glob("*unreadable*"))
-    assert len(await ledger.read(7)) == 60 + reads // 50
-
-
 async def test_only_regular_files_with_a_number_that_can_be_given_out_are_ledgers(
     ledger: FileLedger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,25 +245,6 @@ async def test_numbers_that_others_made_up_leave_room_for_ours(ledger: FileLedge
     assert await ledger.transact(7, lambda book: book.next_seq()) == 1_000_000_001
 
 
-async def test_news_are_what_others_wrote(ledger: FileLedger) -> None:
-    assert await ledger.news(7) == []
-    await ledger.transact(7, add)
-    assert await ledger.news(7) is None, "our own write is no news"
-    other = FileLedger(ledger.files.directory)
-    await other.transact(7, add)
-    assert ledger.changed() == [7]
-    assert len(await ledger.news(7) or []) == 2
-    assert await ledger.news(7) is None
-    assert ledger.changed() == []
-    await other.transact(7, add)
-    await ledger.transact(7, add)
-    assert len(await ledger.news(7) or []) == 4, "our write on top of another's does not hide it"
-    assert await ledger.news(7) is None
-    ledger.forget(7)
-    assert len(await ledger.news(7) or []) == 4
-    other.close()
-
-
 FULL = """
 import resource, signal, sys, time
 from pathlib import Path
@@ -349,36 +310,6 @@ async def written(ledger: FileLedger, *records: Clarification) -> None:
 
 def ids(items: list[Raw]) -> list[str]:
     return [str(item["id"]) for item in items]
-
-
-async def test_shelve_moves_the_whole_file_and_it_is_still_read(ledger: FileLedger) -> None:
-    await written(ledger, closed(1), closed(2, session_id="sess_2"))
-    content = ledger.files.path(42).read_bytes()
-
-    assert await ledger.shelve(42, over)
-
-    assert not ledger.files.path(42).exists()
-    assert ledger.files.archive.path(42).read_bytes() == content
-    assert list(ledger.files.issues()) == []
-    assert [issue for issue, _ in ledger.files.archive.files()] == [42]
-    assert ids(await ledger.read(42)) == ["CLR-42-001", "CLR-42-002"]
-    assert (await ledger.find("CLR-42-002", 42)).status == "resolved"
-
-
-async def test_archived_ledger_comes_back_before_a_new_record_is_numbered(ledger: FileLedger) -> None:
-    await written(ledger, closed(1), closed(2, session_id="sess_2"))
-    await ledger.shelve(42, over)
-    router = Router(ledger, ManualClock(NOW), SLA, lambda _: None)
-
-    opened = await router.open(42, ask(session_id="sess_3", reply_token="rpl_3", question="Another thing?"))
-
-    assert opened.record.id == "CLR-42-003"
-    assert ids(json.loads(ledger.files.path(42).read_bytes())["clarifications"]) == [
-        "CLR-42-001",
-        "CLR-42-002",
-        "CLR-42-003",
-    ]
-    assert list(ledger.files.archive.files()) == []
 
 
 async def test_archived_ledger_stays_where_nothing_is_written(ledger: FileLedger) -> None:

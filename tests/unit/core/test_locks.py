@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,22 +22,7 @@ from core.records import Book
 from tests.kit.builders import record
 from tests.unit.core.holding import rival_holds
 
-RIVAL = Path(__file__).with_name("rival.py")
-ROOT = Path(__file__).parents[3]
 QUICK = 0.2  # how long a test waits for a lock that it must not get. Seconds.
-OURS = """
-import sys, time
-from pathlib import Path
-from core.ledger import FileLedger
-from tests.kit.builders import record
-ledger = FileLedger(Path(sys.argv[1]))
-def add(book):
-    book.raw["counter"] = book.raw.get("counter", 0) + 1
-    book.put(record(7, book.next_seq()))
-for _ in range(int(sys.argv[2])):
-    ledger._transact(7, add, time.monotonic() + 30, 30)
-ledger.close()
-"""
 
 
 @pytest.fixture
@@ -71,25 +54,6 @@ def test_marker_says_who_holds_it_and_goes_when_let_go(locks: Locks, tmp_path: P
         assert held["timestamp"].endswith("Z")
     assert not marker(tmp_path).exists()
     assert list(locks.private.glob("*.json.lock.*")) == []
-
-
-def test_hold_excludes_threads_of_the_same_process(locks: Locks) -> None:
-    inside, most = 0, 0
-
-    def work() -> None:
-        nonlocal inside, most
-        for _ in range(20):
-            with locks.hold(7, 10.0):
-                inside += 1
-                most = max(most, inside)
-                inside -= 1
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == 1
 
 
 @pytest.mark.parametrize(
@@ -129,13 +93,6 @@ def test_hold_takes_over_only_markers_of_the_dead(
     assert list(tmp_path.glob(".*orphan*")) == []
 
 
-@pytest.mark.parametrize("content", ["[]", '{"agent": 5}', "\xff"])
-def test_hold_respects_a_foreign_marker_of_any_content(locks: Locks, tmp_path: Path, content: str) -> None:
-    marker(tmp_path).write_bytes(content.encode("latin-1"))
-    with pytest.raises(LockTimeout, match=r"issue 7"), locks.hold(7, QUICK):
-        pytest.fail("robbed")
-
-
 def test_hold_that_waited_elsewhere_says_how_long_it_was_in_all(locks: Locks, tmp_path: Path) -> None:
     put_marker(tmp_path, "rival")
     with pytest.raises(LockTimeout, match=r"locked for 2\.0 s"), locks.hold(7, 2.0, left=0.0):
@@ -164,37 +121,6 @@ def test_only_the_own_marker_is_removed(locks: Locks, tmp_path: Path) -> None:
         marker(tmp_path).unlink()
         foreign = put_marker(tmp_path, "rival")
     assert json.loads(foreign.read_text())["agent"] == "rival"
-
-
-def test_own_marker_of_a_killed_process_is_taken_over_at_once(locks: Locks, tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from core.locks import Locks\n"
-    code += "with Locks(Path(sys.argv[1])).hold(7, 1.0):\n    print('held', flush=True)\n    sys.stdin.read()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "held\n"
-    with pytest.raises(LockTimeout), locks.hold(7, QUICK):
-        pytest.fail("robbed a live process of ours")
-    child.kill()
-    child.communicate(timeout=10)
-    assert marker(tmp_path).exists()
-    with locks.hold(7, 10.0):
-        pass
-
-
-def test_rivals_and_processes_of_ours_lose_no_update(tmp_path: Path) -> None:
-    parties = [
-        subprocess.Popen([sys.executable, str(RIVAL), "increment", str(tmp_path), "7", "15"]),
-        subprocess.Popen([sys.executable, str(RIVAL), "increment", str(tmp_path), "7", "15"]),
-        subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path), "15"], cwd=ROOT),
-        subprocess.Popen([sys.executable, "-c", OURS, str(tmp_path), "15"], cwd=ROOT),
-    ]
-    assert [party.wait(60) for party in parties] == [0, 0, 0, 0]
-    ledger = json.loads((tmp_path / "issue-7.json").read_text())
-    assert ledger["counter"] == 60
-    assert sorted(item["id"] for item in ledger["clarifications"]) == [f"CLR-7-{n:03d}" for n in range(1, 61)]
-    assert not marker(tmp_path).exists()
 
 
 async def test_transact_that_gave_up_applies_nothing_later(tmp_path: Path) -> None:

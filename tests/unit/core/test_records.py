@@ -10,7 +10,10 @@ import pytest
 
 from core.clarification import (
     Answer,
+    Approval,
     Clarification,
+    Direct,
+    Edit,
     abandoned,
     answered,
     escalated,
@@ -19,8 +22,12 @@ from core.clarification import (
 from core.matching import followed_up, is_duplicate
 from core.records import (
     FORGOTTEN,
+    Book,
+    Seals,
+    decode,
     digest,
     dump,
+    encode,
     forgotten,
     is_of_session,
     is_over,
@@ -28,7 +35,7 @@ from core.records import (
     oddity,
     parse,
 )
-from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, closed, record
+from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, changed, closed, record
 
 SECRETS: dict[str, Any] = {
     "question": "Is patient SECRET1 to be told?",
@@ -210,3 +217,44 @@ def test_over_is_what_is_closed_for_long_enough(name: str, found: Clarification,
 )
 def test_over_what_cannot_be_read_may_be_open(odd: object) -> None:
     assert not is_over([dump(closed()), odd], NOW + MONTH, MONTH)
+
+
+_APPROVAL = Approval(team="T1", user="U1", decided_by="user:slack/T1/U1", at=NOW, digest="d")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"question": "From 1.0 to 2e+20?", "expires_at": None},
+        {"direct": Direct(kind="approval", arguments={"a": None, "b": [1.0, 1e20, {"c": None}]})},
+        {"direct": Direct.model_validate({"kind": "text", "default": "x", "later": None})},
+        {"approvals_needed": 3, "approvals": (_APPROVAL,)},
+        {"edits": (Edit(changed={"a": None}, decided_by="x", at=NOW, lapsed=(_APPROVAL,)),)},
+    ],
+    ids=["text", "arguments", "unknown fields", "approvals", "edits"],
+)
+@pytest.mark.parametrize("is_decided", [False, True])
+def test_seal_agrees_with_what_is_read_back(more: dict[str, Any], is_decided: bool) -> None:
+    asked = {name: more.pop(name) for name in ("approvals", "edits") if name in more}
+    made = changed(record(**more), **asked)
+    seals, book = Seals(b"k" * 32), Book(42, {"clarifications": []}, lambda: 0, Seals(b"k" * 32))
+    book.put(answered(made, Answer("yes", "Yes"), ADE, NOW) if is_decided else made)
+    (written,) = json.loads(encode(book.raw))["clarifications"]
+    found = parse(written)
+    assert found is not None
+    assert (found.asked.seal or found.asked.question_seal) is not None
+    assert seals.verify_question(found)
+    written["aaep"]["agentId"] = "another"
+    tampered = parse(written)
+    assert tampered is not None
+    assert seals.verify_question(tampered) is False
+
+
+def test_half_characters_are_read_as_replaced() -> None:
+    text = json.dumps(
+        {"clarifications": [FOREIGN | {"from": "\ud83d", "topic": "a \ud83d", "x": ["\ud83d"]}]}
+    )
+    (item,) = decode(text.encode(), 7)["clarifications"]
+    found = parse(item)
+    assert found is not None
+    assert (found.from_, found.topic, dump(found)["x"]) == ("\ufffd", "a \ufffd", ["\ufffd"])

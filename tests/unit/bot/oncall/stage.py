@@ -81,13 +81,15 @@ class StagedPolicies(Policies):
     places: Places
 
     async def _destinations_of(
-        self, notify: str, incident: Incident, holder: str | None
+        self, notify: str, incident: Incident, people: tuple[str, ...], *, is_held: bool
     ) -> Sequence[Destination]:
         if incident.key in self.places.broken:
             raise RuntimeError("poisoned")
         if notify.partition(":")[0] in self.places.nobody:
             return ()
-        return self.places.to.get(notify) or await super()._destinations_of(notify, incident, holder)
+        return self.places.to.get(notify) or await super()._destinations_of(
+            notify, incident, people, is_held=is_held
+        )
 
 
 @dataclass
@@ -260,7 +262,7 @@ class World:
         board = build_board(base, lambda: None)
         self.messages, self.incidents, self.pages = board.messages, board.incidents, board.pages
         self.roster = board.roster
-        policies = StagedPolicies(self.settings, self.roster, self.index.get, self.clock)
+        policies = StagedPolicies(self.settings, base.audiences, self.roster, self.index.get, self.clock)
         policies.places = self.places
         permalinks = Permalinks(self.messages, self.slack.permalink)
         self.view = replace(board.page_view, policies=policies, permalinks=permalinks)

@@ -19,7 +19,7 @@ from core.escalation import NewIncident
 from tests.kit.clocks import START
 from tests.kit.until import until
 from tests.unit.bot.judges import labels
-from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, FALLBACK, ONCALL, World
+from tests.unit.bot.oncall.stage import ADE, BOSSES, DM, DM_SECOND, FALLBACK, ONCALL, SECOND, World
 
 GROUP, HERE = ("errored", "platform"), Destination("slack", ONCALL)
 CONTROLS = ["Take", "Hand to…", "Snooze", "Not mine"]
@@ -148,7 +148,7 @@ async def test_outage_ends_with_one_page_not_with_all_that_were_missed(world: Wo
     await world.paged(1)
 
 
-@pytest.mark.parametrize("moment", ["begun", "sent", "posted", "taken", "outside"])
+@pytest.mark.parametrize("moment", ["begun", "sent", "posted", "taken", "handed", "outside"])
 async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None:
     """Killed between any two durable steps; built anew from the same files."""
     match moment:
@@ -165,12 +165,12 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
             world.slack.unknown.add(DM)
             await world.raised()
             await until(world.slack.pages)
-        case "taken":
+        case "taken" | "handed":
             await world.escalated()
             await world.paged(1)
-            holder = Holder(user=ONCALL, team="T1", at=world.clock.now())
+            user, write = (ONCALL, world.router.take) if moment == "taken" else (SECOND, world.router.hand)
             world.deaf = True  # killed before the pages were told
-            await world.router.take("CLR-42-001", holder)
+            await write("CLR-42-001", Holder(user=user, team="T1", at=world.clock.now()))
         case _:
             world.places.nobody |= {"dm", "channel"}
             world.slack.refuses.add(FALLBACK)
@@ -188,6 +188,8 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
     await until(world.slack.pages)
     await world.pass_by(12)
     await world.paged(1)
+    if moment == "handed":
+        await world.paged(1, DM_SECOND)
     if moment == "taken":
         await world.pass_by(600)
         await world.paged(1)

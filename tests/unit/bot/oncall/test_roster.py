@@ -17,6 +17,7 @@ from bot.oncall.feeds import Copy, origin
 from bot.oncall.incidents import Incident
 from bot.oncall.pages import Destination
 from bot.oncall.roster import OnDuty, Policies, Roster
+from bot.routing import Audiences
 from bot.settings.model import Settings
 from bot.storage.store import Store
 from bot.workspace.seed import AGENTS, FALLBACK
@@ -270,9 +271,15 @@ def policies(tmp_path: Path, directory: Directory, store: Store) -> Any:
     def built(on_call: str, base: str) -> Policies:
         people: Any = directory
         found = settings(tmp_path, on_call, base=base, PAGER_URL="json://127.0.0.1:1")
-        return Policies(found, Roster(found, people, store, ManualClock()), known, ManualClock())
+        return Policies(
+            found, Audiences(found), Roster(found, people, store, ManualClock()), known, ManualClock()
+        )
 
     return built
+
+
+async def led(policies: Policies, incident: Incident, step: int, holder: str | None) -> list[Destination]:
+    return await policies.destinations(incident, step, holder, await policies.turn(incident))
 
 
 @pytest.mark.parametrize(
@@ -302,21 +309,21 @@ async def test_destinations_table(
     steps = f'steps = [{{after = "0s", notify = ["{notify or "dm"}"]}}]\n'
     found = policies(LIST + steps + ROLES, BASE + ROUTES)
 
-    assert await found.destinations(incident, 0 if notify else -1, holder) == expected
+    assert await led(found, incident, 0 if notify else -1, holder) == expected
 
 
 @pytest.mark.parametrize("policy", [None, "gone"])
 async def test_destinations_without_a_policy_are_the_last_resort(policies: Any, policy: str | None) -> None:
     lost = incident("planner-1", "CLR-42-001", policy)
 
-    assert await policies(LIST, BASE).destinations(lost, -1, None) == [slack(FALLBACK)]
-    assert await policies(LIST, BASE).destinations(lost, 0, "U9") == [slack("U9")]
+    assert await led(policies(LIST, BASE), lost, -1, None) == [slack(FALLBACK)]
+    assert await led(policies(LIST, BASE), lost, 0, "U9") == [slack("U9")]
 
 
 async def test_destinations_last_resort_without_fallback_channel_is_the_routes(policies: Any) -> None:
     base = BASE.replace(f'fallback_channel = "{FALLBACK}"', "") + ROUTES
 
-    assert await policies("", base).destinations(incident("deploy-1", "CLR-7-001", None), -1, None) == [
+    assert await led(policies("", base), incident("deploy-1", "CLR-7-001", None), -1, None) == [
         slack("C0DEPLOY")
     ]
 

@@ -208,6 +208,7 @@ async def page(bot: Bot, press: PagePress | str) -> tuple[str, str]:
         channel=channel,
         ts=ts,
     )
+    await bot.store.run("insert into pages (id, kind, step, at) values (7, 'step', 0, 0)")
     await bot.store.run(
         """insert into page_sendings (page, via, target, mentions, message)
            values (7, 'slack', :user, '[]', 'page:7')""",

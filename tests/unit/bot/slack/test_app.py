@@ -14,7 +14,6 @@ from bot.errors import StorageUnavailable
 from bot.slack.request_url import SIGNATURE, TIMESTAMP, RequestUrl, UrlAnswer, signed
 from bot.slack.socket import Envelope, Unacknowledged
 from bot.workspace.seed import ADE, AGENTS, BOT_ID, PLATFORM, TEAM
-from core.errors import LedgerUnwritable
 from tests.unit.bot.slack.conftest import Start
 from tests.unit.bot.slack.kit import SECRET, Bot
 
@@ -88,25 +87,6 @@ async def test_event_that_cannot_be_stored_is_not_acknowledged(
     assert "secret plan" not in caplog.text
     await dispatch(Envelope(reply, 1, "timeout"))
     await bot.conversation.idle()
-
-
-async def test_click_whose_answer_cannot_be_stored_is_told_and_not_acknowledged(
-    bot: Bot, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    record, ts = await bot.asked()
-    bot.ws.context.options = type(bot.ws.context.options)(ack_timeout=0.5)
-
-    def fails(issue: int, *_: object) -> None:
-        raise LedgerUnwritable(issue, "the disk is full")
-
-    monkeypatch.setattr(bot.ledger, "_replace", fails)
-    outcome = await bot.ws.click(ADE, AGENTS, ts, label="Yes")
-
-    assert not outcome.ok
-    (told,) = await bot.ws.wait_for(lambda: bot.told(ADE))
-    assert "could not be saved" in told
-    assert (await bot.find(record)).is_open
-    assert "Deploy" not in caplog.text
 
 
 async def test_somebody_who_just_joined_is_not_refused_on_old_facts(bot: Bot) -> None:

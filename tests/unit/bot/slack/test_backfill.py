@@ -63,19 +63,6 @@ async def test_reply_older_than_the_question_is_no_answer(built: Start) -> None:
     assert (await bot.find(second)).is_open
 
 
-async def test_reply_in_time_counts_although_found_after_the_expiry(built: Start) -> None:
-    bot = await built()
-    record, ts = await bot.asked(expires_at=datetime.now(UTC) + timedelta(milliseconds=300))
-    message = await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-    await bot.ws.wait_for(lambda: True)
-    while datetime.now(UTC).timestamp() < float(message.ts) + 0.35:
-        await bot.clock.sleep(0.05)
-
-    await bot.look_back()
-
-    assert (await bot.find(record)).asked.response is True
-
-
 async def test_many_threads_are_asked_for_only_where_something_moved(
     built: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,22 +113,6 @@ async def test_p10_mark_does_not_pass_what_was_read_first(built: Start) -> None:
     assert mark is not None
     assert float(mark) <= begun + 0.4
     assert first < second
-
-
-async def test_p10_questions_wait_until_their_thread_was_read(built: Start) -> None:
-    bot = await built()
-    record, ts = await bot.asked()
-    other, _ = await bot.asked(session_id="sess_2", question="Other?")
-    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
-    bot.ws.faults.add("conversations.replies", "429:0.3", times=1)
-    reading = asyncio.create_task(bot.look_back())
-    await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
-    assert bot.unread.until(record.id) is not None
-    assert bot.unread.until(other.id) is not None
-    await reading
-    assert bot.unread.until(record.id) is None
-    assert bot.unread.until(other.id) is None
-    assert bot.released == 2
 
 
 async def test_limit_of_one_call_a_minute_is_noticed_and_forgotten() -> None:

@@ -241,21 +241,6 @@ async def test_look_at_the_certificate_needs_no_signature_and_reaches_nobody(
     assert not app.seen
 
 
-async def test_not_ready_is_said_and_nothing_is_taken(app: App, clock: ManualClock) -> None:
-    url = made_url(app, clock)
-    assert (await send(url, EVENT)).status == 503
-    assert not url.connected
-    await url.start(app.handle)
-    assert url.connected
-    assert (await send(url, EVENT)).status == 200
-    await url.stop()
-    assert not url.connected
-    assert (await send(url, EVENT)).status == 503
-    await url.start(app.handle)  # too late
-    assert not url.connected
-    assert len(app.seen) == 1
-
-
 @pytest.mark.parametrize(
     ("content_type", "body", "payload"),
     [
@@ -334,14 +319,6 @@ async def test_stop_does_not_wait_for_ever(
     await asyncio.wait_for(url.stop(), 60)
     assert "not finished 0.01 s after stopping: message" in caplog.text
     assert (await request).status == 503
-
-
-async def test_wait_ends_with_stop(url: RequestUrl) -> None:
-    waiting = asyncio.create_task(url.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    await url.stop()
-    await asyncio.wait_for(waiting, 60)
 
 
 async def test_p10_events_that_slack_leaves_out_are_looked_for(

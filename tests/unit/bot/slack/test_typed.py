@@ -14,7 +14,7 @@ from bot.oncall.pages import PagePlace
 from bot.slack.payloads import MessageEvent, moment
 from bot.slack.typed import is_talk
 from bot.views.phrases import BUSY
-from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, GIO, TEAM
+from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, TEAM
 from bot.workspace.state import Message
 from core.clarification import Clarification
 from tests.unit.bot.judges import shown
@@ -274,15 +274,6 @@ async def test_mention_in_a_sessions_thread_is_a_command_or_the_answer(bot: Bot)
     assert (await bot.find(record)).asked.response is True
 
 
-async def test_reply_in_a_thread_that_is_no_page_answers_the_only_page(start: Start) -> None:
-    paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
-    record = await escalated(bot)
-    channel = await dm(bot)
-    await say(bot, ADE, channel, "yes", bot.ws.direct(ADE)[-1].ts)
-    assert (await bot.find(record)).asked.response is True
-
-
 @pytest.mark.parametrize("in_thread", [True, False])
 async def test_edit_that_makes_a_direct_message_readable_answers_the_page(
     start: Start, in_thread: bool
@@ -382,24 +373,6 @@ async def test_what_is_meant_as_a_command_is_no_answer_to_a_page(start: Start, t
 
     assert (await bot.find(record)).is_open
     assert "/clarify" in last(bot)
-
-
-async def test_reply_in_the_thread_of_a_page_in_a_channel_is_the_answer(start: Start) -> None:
-    paging = Paging(ADE)
-    bot = await start(f'["{FOLAKE}"]', paged=paging.paged, pages=paging)
-    record = await escalated(bot)
-    page = str((await bot.web.chat_postMessage(channel=AGENTS, text="You are paged."))["ts"])
-    paging.places[page] = (record.id,)
-
-    await say(bot, GIO, AGENTS, "yes", page)
-    assert "You cannot answer this" in bot.told(GIO)[-1]
-    await say(bot, ADE, AGENTS, f"<@{FOLAKE}> yes?", page)
-    await say(bot, ADE, AGENTS, "perhaps", page)
-    assert "Reply with yes or no" in bot.told(ADE)[-1]
-    assert (await bot.find(record)).is_open
-    await say(bot, ADE, AGENTS, "<@U0BOT> yes", page)
-
-    assert (await bot.find(record)).asked.decided_by == f"user:slack/{TEAM}/{ADE}"
 
 
 CALLBACK = "clarify.use_as_answer"
