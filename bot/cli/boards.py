@@ -52,7 +52,7 @@ async def agents(shell: Shell) -> None:
 async def ready(shell: Shell) -> None:
     """Show who can go on, and who is blocked by what."""
     fleet = await _fleet_of(shell)
-    items = _ready_items(fleet.records, fleet.sessions)
+    items = ready_queue(fleet.records, [_with_issue(fact, fleet.records) for fact in fleet.sessions])
     on = {each.id: each.to for each in fleet.records}
     shell.out.show(_ready_json(items, on), _ready_table(items, on, shell.clock.now()))
     shell.tell_problems(fleet.problems)
@@ -142,13 +142,8 @@ def _agent_cells(row: AgentNode, now: datetime) -> list[str | Cell]:
     ]
 
 
-def _ready_items(records: Sequence[Clarification], sessions: Sequence[SessionFact]) -> list[ReadyItem]:
-    """Those that can go on first, then who waits. Issue 0: not known, since the session has not asked yet."""
-    return list(ready_queue(records, [_with_issue(fact, records) for fact in sessions]))
-
-
 def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionFact:
-    """The issue of a session shows in what it asks."""
+    """The issue of a session shows in what it asks; 0 where it has not asked yet."""
     if fact.issue:
         return fact
     key = (fact.producer, fact.session_id)
