@@ -13,7 +13,7 @@ from bot.views.codec import HomePress
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
-from core.agents import Waiting
+from core.agents import BlockedOn
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
@@ -60,7 +60,7 @@ def full(text: str) -> Snapshot:
             name=text,
             status="blocked",
             depth=depth,
-            waits=tuple(Waiting("CLR-42-001", f"{text}{n}", START, escalated=False) for n in range(20)),
+            waits=tuple(BlockedOn("CLR-42-001", f"{text}{n}", START, escalated=False) for n in range(20)),
         )
         for depth in range(40)
     )
@@ -165,7 +165,7 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
                 "engineer",
                 status="blocked",
                 depth=1,
-                waits=(Waiting("CLR-1-001", "architect", START, escalated=False),),
+                waits=(BlockedOn("CLR-1-001", "architect", START, escalated=False),),
             ),
         ),
         ready=(
