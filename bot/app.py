@@ -63,7 +63,7 @@ from core.monitor import Monitor
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from bot.web.server import HttpServer, Limits
+    from bot.web.server import ConnectionLimits, HttpServer
 
 _log = structlog.get_logger("clarify")
 _lifecycle_log = structlog.get_logger("clarify.lifecycle")
@@ -630,12 +630,12 @@ class Bot:
 
     async def _listen(self) -> HttpServer | None:
         """The HTTP server at its address; None where that is taken and nobody counts on it."""
-        from bot.web.server import Limits, listen, raise_descriptor_limit
+        from bot.web.server import ConnectionLimits, listen, raise_descriptor_limit
 
-        limits = Limits.within(raise_descriptor_limit())
+        limits = ConnectionLimits.within(raise_descriptor_limit())
         return await listen(self.http_app(limits), self.base.settings, limits)
 
-    def http_app(self, limits: Limits) -> FastAPI:
+    def http_app(self, limits: ConnectionLimits) -> FastAPI:
         """The app of the HTTP server, with all routes of this bot."""
         from bot.web.build import build
 

@@ -199,7 +199,7 @@ def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
         yield right(_LEDGERS, text, f"unless you want that: chmod o-r {folder}/issue-*.json")
 
 
-def check_connections(seen: beside.Connections | None) -> Iterator[CheckResult]:
+def check_connections(seen: beside.SlackConnections | None) -> Iterator[CheckResult]:
     """What Slack reported when the bot last connected: a connection of our own would take clicks away from it."""
     if seen is None:
         return

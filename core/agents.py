@@ -24,7 +24,7 @@ from core.clock import Clock, backoff, iso
 from core.errors import LedgerUnwritable, LockTimeout, StatusUnavailable
 from core.files import make_folder, quarantine, reason, replacing
 from core.index import Session
-from core.locks import Held, Locks
+from core.locks import HeldLock, Locks
 
 _log = logging.getLogger("clarify.status")
 
@@ -58,7 +58,7 @@ class SessionFact:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class BlockedOn:
     """One open blocking clarification: on whom, since when, and whether the person on call has it."""
 
     clarification: str
@@ -79,7 +79,7 @@ class AgentNode:
     agent: str
     name: str | None
     status: AgentStatus
-    waits: tuple[Waiting, ...]
+    waits: tuple[BlockedOn, ...]
     asked: tuple[str, ...]
     issues: tuple[int, ...]
     last_event_at: datetime | None
@@ -235,7 +235,7 @@ def _node(
         agent=agent,
         name=latest.agent_name if latest else None,
         status=status,
-        waits=tuple(Waiting(s.id, s.to, s.asked_last, s.status == "escalated") for s in asking),
+        waits=tuple(BlockedOn(s.id, s.to, s.asked_last, s.status == "escalated") for s in asking),
         asked=tuple(record.id for record in asked),
         issues=tuple(sorted({fact.issue for fact in alive} | {record.issue_number for record in asking})),
         last_event_at=latest.last_event_at if latest else None,
@@ -432,7 +432,7 @@ class StatusFile:
         return news
 
     @contextmanager
-    def _held(self) -> Iterator[Held]:
+    def _held(self) -> Iterator[HeldLock]:
         try:
             make_folder(self._locks.private)
             with self._locks.hold_file(self.path.stem, 0, self._patience) as held:
@@ -445,12 +445,12 @@ class StatusFile:
             why = reason(refused) if isinstance(refused, OSError) else "its lock file"
             raise StatusUnavailable(self.path.name, why) from error
 
-    def _check(self, held: Held) -> None:
+    def _check(self, held: HeldLock) -> None:
         """This process may have slept for longer than a marker counts, and others went on."""
         if not held.is_there():
             raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
 
-    def _read(self, held: Held) -> Entries:
+    def _read(self, held: HeldLock) -> Entries:
         """The file's entries by agent, as others wrote them; a file that has none is quarantined."""
         try:
             entries = json.loads(self.path.read_bytes())

@@ -103,7 +103,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-class _Over(Exception):
+class _NoLongerNeeded(Exception):
     """The question waits for no responder any more."""
 
 
@@ -230,7 +230,7 @@ class Dispatcher:
             if not job.stopped:
                 raise
             _log.info("%s: responder stopped, answer no longer needed", job.record.id)
-        except (_Over, NotOpen):
+        except (_NoLongerNeeded, NotOpen):
             _log.info("%s: already answered or closed", job.record.id)
         except (NotFound, LedgerUnreadable) as error:
             job.lost = True
@@ -268,7 +268,7 @@ class Dispatcher:
         except ScopeViolation as error:
             reason = str(error)
             await self._write(job, lambda: self._router.hold_back(record.id, reason))
-            raise _Over from None
+            raise _NoLongerNeeded from None
 
     async def _ask(self, job: _Job, attempt: int, hint: str | None) -> str:
         role = agent_key(job.record.to)
@@ -309,7 +309,7 @@ class Dispatcher:
         )
 
     async def _current(self, job: _Job) -> Clarification:
-        """The record as it is now; raises _Over where it waits for this work no more."""
+        """The record as it is now; raises _NoLongerNeeded where it waits for this work no more."""
         while True:
             try:
                 record = await self._ledger.find(job.record.id, job.record.issue_number)
@@ -318,7 +318,7 @@ class Dispatcher:
                 await self._clock.sleep(_PAUSE)
             else:
                 if not _still_waits(record, job.record.round) or has_expired(record, self._clock.now()):
-                    raise _Over
+                    raise _NoLongerNeeded
                 return record
 
     async def _write(self, job: _Job, write: Callable[[], Awaitable[object]]) -> None:
@@ -334,7 +334,7 @@ class Dispatcher:
             finally:
                 job.writing = False
             if job.stopped:
-                raise _Over
+                raise _NoLongerNeeded
             await self._clock.sleep(backoff(failures, first=_PAUSE, longest=_LONGEST_PAUSE))
 
     def _report_working(self, job: _Job, *, begun: bool) -> None:

@@ -75,7 +75,7 @@ from core.errors import BadInput, LockTimeout, Tampered, TooLong
 from core.escalation import escalation_words
 from core.ledger import FileLedger, Ledger
 from core.router import BODY_LIMIT, Router
-from core.workflow import ROLE_LIMIT, Limits, Scopes, is_role
+from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
 
 CONTEXT_LIMIT = 4096  # as in AAEP
 HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
@@ -316,7 +316,7 @@ class Hub:
         check_reason(reason)
         return await self.router.abandon(clarification_id, decider, one_line(reason or ""))
 
-    async def _limits(self, asker: str, target: str, *, blocking: bool) -> Limits:
+    async def _limits(self, asker: str, target: str, *, blocking: bool) -> RequestLimits:
         return await asyncio.to_thread(self.scopes.check, asker, target, blocking=blocking)
 
     async def _look(self, clarification_id: str) -> Clarification | None:
@@ -331,7 +331,7 @@ class Hub:
         of: Request | Clarification,
         question: str,
         context: str | None,
-        limits: Limits,
+        limits: RequestLimits,
         key: str | None,
     ) -> Ask:
         """A question of the agent that asks, or asked, `of`."""

@@ -67,7 +67,7 @@ class Loaded(NamedTuple):
     troubles: list[ClarifyError]
 
 
-class Kept(NamedTuple):
+class IssueContents(NamedTuple):
     """All that is kept of one issue. `parts`: the records of each of its files, the live one first, by name; `problems`: in
     words, what cannot be read.
     """
@@ -139,13 +139,10 @@ class Ledger(Protocol):
             LedgersAway: they are not there.
         """
 
-    async def archived(self) -> list[int]:
-        """The issues of all that are."""
-
     async def latest(self, most: int) -> list[int]:
         """The issues whose live ledgers were written last, the latest first; raises as `live` does."""
 
-    def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[Kept]:
+    def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[IssueContents]:
         """Each issue once, in the order of their numbers, or only `issue`; what moves to the archive meanwhile is not missed.
 
         Raises:
@@ -375,9 +372,6 @@ class FileLedger(Ledger):
     async def live(self) -> list[int]:
         return await asyncio.to_thread(lambda: sorted(self.files.issues()))
 
-    async def archived(self) -> list[int]:
-        return await asyncio.to_thread(lambda: sorted(set(self.files.archive.issues())))
-
     async def latest(self, most: int) -> list[int]:
         return await asyncio.to_thread(self._latest, most)
 
@@ -386,10 +380,12 @@ class FileLedger(Ledger):
         written = ((state[0], issue) for state, issue in states if state is not None)  # else archived now
         return [issue for _, issue in heapq.nlargest(most, written)]
 
-    async def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[Kept]:
+    async def every(
+        self, *, issue: int | None = None, archived: bool = True
+    ) -> AsyncGenerator[IssueContents]:
         there, old, problems = await asyncio.to_thread(self.files.everywhere, archived=archived)
         if problems:
-            yield Kept([], problems)
+            yield IssueContents([], problems)
         numbers = sorted(there | old.keys()) if issue is None else [issue]
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
@@ -398,11 +394,11 @@ class FileLedger(Ledger):
 
     def _read_wholes(
         self, issues: Sequence[int], old: Mapping[int, Sequence[Path]], *, archived: bool
-    ) -> list[Kept]:
+    ) -> list[IssueContents]:
         return [self._read_whole(each, old.get(each, ()), archived=archived) for each in issues]
 
-    def _read_whole(self, issue: int, old: Sequence[Path], *, archived: bool) -> Kept:
-        kept = Kept([], [])
+    def _read_whole(self, issue: int, old: Sequence[Path], *, archived: bool) -> IssueContents:
+        kept = IssueContents([], [])
         try:
             kept.parts.append((self.files.path(issue).name, self.read_now(issue)))
         except ClarifyError as error:

@@ -38,7 +38,7 @@ _LENGTH = 120  # of our markers, so that each overwrites the one before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
+class HeldLock:
     """A held lock. `marker`: its path; `handle`: the open file that is linked there, with inode `number`."""
 
     marker: str
@@ -62,7 +62,7 @@ class Locks:
         self._directory = directory
         self._mode = mode
         self._private = directory / PRIVATE
-        self._held: set[Held] = set()
+        self._held: set[HeldLock] = set()
         self._guard = threading.Lock()
         self._wake = threading.Event()
         self._refresher: threading.Thread | None = None
@@ -73,7 +73,7 @@ class Locks:
         return self._private
 
     @contextmanager
-    def hold(self, issue: int, timeout: float, left: float | None = None) -> Iterator[Held]:
+    def hold(self, issue: int, timeout: float, left: float | None = None) -> Iterator[HeldLock]:
         """Hold the ledger of `issue`. `left`: of the `timeout` seconds, where some were waited elsewhere.
 
         Raises:
@@ -83,7 +83,9 @@ class Locks:
             yield held
 
     @contextmanager
-    def hold_file(self, name: str, issue: int, timeout: float, left: float | None = None) -> Iterator[Held]:
+    def hold_file(
+        self, name: str, issue: int, timeout: float, left: float | None = None
+    ) -> Iterator[HeldLock]:
         """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
         deadline = time.monotonic() + (timeout if left is None else left)
         private = f"{self._private}/{name}"
@@ -95,7 +97,7 @@ class Locks:
                 raise LedgerUnwritable(issue, error.strerror or "marker file") from error
             try:
                 os.fchmod(handle, self._mode)
-                held = Held(f"{self._directory}/{name}.json.lock", handle, os.fstat(handle).st_ino)
+                held = HeldLock(f"{self._directory}/{name}.json.lock", handle, os.fstat(handle).st_ino)
                 if not _mark(held, ours, issue, deadline):
                     raise LockTimeout(issue, timeout, _holder(Path(held.marker)))
                 self._remember(held)
@@ -106,14 +108,14 @@ class Locks:
             finally:
                 os.close(handle)
 
-    def _remember(self, held: Held) -> None:
+    def _remember(self, held: HeldLock) -> None:
         with self._guard:
             self._held.add(held)
             if self._refresher is None:
                 self._refresher = threading.Thread(target=self._refresh, name="ledger-markers", daemon=True)
                 self._refresher.start()
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: HeldLock) -> None:
         with self._guard:
             self._held.discard(held)
         if held.is_there():
@@ -176,7 +178,7 @@ def _wait_for(handle: int, deadline: float, every: float) -> None:
         time.sleep(every)
 
 
-def _mark(held: Held, ours: str, issue: int, deadline: float) -> bool:
+def _mark(held: HeldLock, ours: str, issue: int, deadline: float) -> bool:
     """Put our marker there; False: another's was there until `deadline`."""
     wait = _FIRST_WAIT
     try:
@@ -201,7 +203,7 @@ def _sign(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _linked(held: Held, ours: str) -> bool:
+def _linked(held: HeldLock, ours: str) -> bool:
     """Whether our marker is there now: by us, or left by a process of ours that died."""
     try:
         os.link(ours, held.marker)

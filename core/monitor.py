@@ -40,41 +40,41 @@ _NOT_TAKEN = frozenset({"sending", "refused", "too_late"})
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class DueCall:
     """What is due, and when."""
 
     kind: Literal["nudge", "escalate", "expire", "unclaimed"]
     at: datetime
 
 
-def next_call(seen: Clarification, sla: timedelta) -> Call | None:
+def next_call(seen: Clarification, sla: timedelta) -> DueCall | None:
     """What is due next, if nothing else happens; None: nothing ever."""
     if not seen.is_open:
-        return None if seen.unclaimed_at is None else Call("unclaimed", seen.unclaimed_at)
+        return None if seen.unclaimed_at is None else DueCall("unclaimed", seen.unclaimed_at)
     expires = seen.expires_at
     reminder = None if seen.status == "escalated" else _next_reminder(seen, sla)
     if expires is not None and (reminder is None or expires <= reminder.at):
-        return Call("expire", expires)
+        return DueCall("expire", expires)
     return reminder
 
 
-def due_call(seen: Clarification, sla: timedelta, now: datetime) -> Call | None:
+def due_call(seen: Clarification, sla: timedelta, now: datetime) -> DueCall | None:
     """What is to be done at `now`, None if nothing is due.
 
     A clarification whose time has run out is not nudged any more, even if its nudge was missed.
     """
     if seen.is_open and seen.expires_at is not None and seen.expires_at <= now:
-        return Call("expire", seen.expires_at)
+        return DueCall("expire", seen.expires_at)
     call = next_call(seen, sla)
     return call if call is not None and call.at <= now else None
 
 
-def _next_reminder(seen: Clarification, sla: timedelta) -> Call | None:
+def _next_reminder(seen: Clarification, sla: timedelta) -> DueCall | None:
     """The next nudge or escalation; None: it was nudged about, and nobody is to be paged. A record that another implementation marked `stale` counts as pending: nobody was
     nudged.
     """
     if seen.nudges == 0:
-        return Call(
+        return DueCall(
             "nudge",
             _earlier(
                 seen.stale_after or _later(seen.asked_last, sla),
@@ -84,7 +84,7 @@ def _next_reminder(seen: Clarification, sla: timedelta) -> Call | None:
     if not seen.escalates:
         return None
     stale = seen.stale_after or _later(seen.asked_last, 2 * sla)
-    return Call("escalate", _earlier(stale, escalation_limit(seen.asked_last, seen.expires_at)))
+    return DueCall("escalate", _earlier(stale, escalation_limit(seen.asked_last, seen.expires_at)))
 
 
 def _earlier(at: datetime, limit: datetime | None) -> datetime:

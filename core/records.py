@@ -830,8 +830,8 @@ def _sealed_fields(asked: Aaep, names: frozenset[str], raw: Raw | None) -> Raw:
         return asked.model_dump(mode="json", include=set(names), exclude_none=True)
     written = raw["aaep"]
     found = {name: each for name in names if (each := written[_ALIASES[name]]) is not None}
-    if asked.direct is not None:
-        found["direct"] = {name: each for name, each in found["direct"].items() if each is not None}
+    for part in {"direct", "answered_by"} & found.keys():
+        found[part] = {name: each for name, each in found[part].items() if each is not None}
     return found
 
 

@@ -63,7 +63,7 @@ from core.matching import (
     settled,
     settled_claim,
 )
-from core.monitor import Call, due_call
+from core.monitor import DueCall, due_call
 from core.records import Book, is_unsettled
 
 _T = TypeVar("_T")
@@ -203,7 +203,7 @@ class Router:
 
         return await self._change_record(clarification_id, change, at)
 
-    async def apply_due(self, clarification_id: str) -> Call | Literal["held"] | None:
+    async def apply_due(self, clarification_id: str) -> DueCall | Literal["held"] | None:
         """Carries out what is due now: remind, escalate, expire. Returns what was done; None: nothing was due; "held": it
         would expire, but may have an answer that has not been read yet.
 
@@ -211,7 +211,7 @@ class Router:
             NotFound: no such record.
         """
 
-        def decide(book: Book, record: Clarification) -> Call | Literal["held"] | None:
+        def decide(book: Book, record: Clarification) -> DueCall | Literal["held"] | None:
             now = self._clock.now()
             call = due_call(record, self._sla, now)
             if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
@@ -543,7 +543,7 @@ def check_consent(record: Clarification, answer: Answer, decider: Decider) -> No
         raise ConsentRefused(record.id)
 
 
-def done(record: Clarification, call: Call, now: datetime, sla: timedelta) -> Clarification:
+def done(record: Clarification, call: DueCall, now: datetime, sla: timedelta) -> Clarification:
     """The record after what was due was done, at `now` (pure)."""
     if call.kind == "expire":
         return abandoned(record, "expired", now)

@@ -40,7 +40,7 @@ _YOUNG = 2 * 10**9  # ns: no file system's times are coarser
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """The limits of a request. `sla`: the time to the first nudge; None: its step has none, so the configured one
     counts.
     """
@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class WorkflowStep:
     """One step of a workflow that may ask somebody."""
 
     agent: str
@@ -59,8 +59,8 @@ class Step:
     sla: timedelta | None
     blocking_allowed: bool
 
-    def limits(self, *, blocking: bool) -> Limits:
-        return Limits(self.max_rounds or _rounds(blocking=blocking), self.sla)
+    def limits(self, *, blocking: bool) -> RequestLimits:
+        return RequestLimits(self.max_rounds or _rounds(blocking=blocking), self.sla)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _File:
     """A file as it was read. `seen`: what changes when it is written; None: it has to be read again."""
 
     seen: tuple[int, int, int] | None
-    steps: tuple[Step, ...]
+    steps: tuple[WorkflowStep, ...]
     problems: tuple[str, ...]
 
 
@@ -88,7 +88,7 @@ class Scopes:
         self._folder_problem: str | None = None
         self._guard = threading.Lock()
 
-    def check(self, asker: str, target: str, *, blocking: bool) -> Limits:
+    def check(self, asker: str, target: str, *, blocking: bool) -> RequestLimits:
         """The limits of a request; a human may always be asked.
 
         Raises:
@@ -102,7 +102,7 @@ class Scopes:
         if fitting:
             return fitting[0].limits(blocking=blocking)
         if key == HUMAN:
-            return Limits(_rounds(blocking=blocking), None)
+            return RequestLimits(_rounds(blocking=blocking), None)
         allowed = _targets(steps)
         if allowing:
             raise BlockingNotAllowed(self._may_not_wait(asker, target), allowed)
@@ -120,7 +120,7 @@ class Scopes:
     def _of_folder(self) -> tuple[str, ...]:
         return () if self._folder_problem is None else (self._folder_problem,)
 
-    def _steps_of(self, asker: str) -> list[Step]:
+    def _steps_of(self, asker: str) -> list[WorkflowStep]:
         key = agent_key(asker)
         return [step for file in self._look() for step in file.steps if agent_key(step.agent) == key]
 
@@ -213,11 +213,11 @@ def _why(error: Exception) -> str:
     return "is not valid TOML" + (f" ({where.group(1)})" if where else "")
 
 
-def _steps(name: str, raw: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+def _steps(name: str, raw: dict[str, Any]) -> tuple[tuple[WorkflowStep, ...], tuple[str, ...]]:
     items = raw.get("steps", [])
     if not isinstance(items, list):
         return (), (f"{role_name(name)}: steps: expected tables, [[steps]].",)
-    steps: list[Step] = []
+    steps: list[WorkflowStep] = []
     problems: list[str] = []
     for number, item in enumerate(items, 1):
         try:
@@ -234,7 +234,7 @@ class _Unexpected(Exception):
         super().__init__(f"{key}: expected {expected}")
 
 
-def _step(item: object) -> Iterator[Step]:
+def _step(item: object) -> Iterator[WorkflowStep]:
     """The step, if it says anything about asking."""
     if not isinstance(item, dict):
         raise _Unexpected("steps", "a table, [[steps]]")
@@ -244,7 +244,7 @@ def _step(item: object) -> Iterator[Step]:
         if (key in item or key == "agent") and not fits(item.get(key)):
             raise _Unexpected(key, expected)
     minutes = item.get("clarify_sla_minutes")
-    yield Step(
+    yield WorkflowStep(
         agent=item["agent"],
         can_clarify=tuple(item.get("can_clarify", ())),
         max_rounds=item.get("clarify_max_rounds"),
@@ -280,7 +280,7 @@ def _rounds(*, blocking: bool) -> int:
     return ROUNDS_BLOCKING if blocking else ROUNDS
 
 
-def _targets(steps: list[Step]) -> tuple[str, ...]:
+def _targets(steps: list[WorkflowStep]) -> tuple[str, ...]:
     by_key: dict[str, str] = {}
     for role in (role for step in steps for role in step.can_clarify):
         by_key.setdefault(agent_key(role), role)

@@ -29,6 +29,11 @@ _BOT, _QUESTIONS, _TOGETHER, _KEPT = "The bot", "Questions and answers", "Overvi
 _SPAN = "How far back to look: 24h, 7d, 2w."
 _FILE = {"dir_okay": False, "show_default": False}
 
+_OWN_ARGUMENTS: dict[str, Any] = {
+    "add_help_option": False,
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+}
+
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -213,32 +218,15 @@ def check(config: ConfigOption = None) -> None:
     """Validate the configuration against Slack and your agents."""
     import asyncio
 
-    from bot.check import check_all
-    from bot.checks import summary
+    from bot.cli.setup import checked
     from bot.settings.environment import read_environment
-    from bot.settings.load import load_settings, prepare_folders
+    from bot.settings.load import load_settings
 
     settings = load_settings(config, read_environment())
-    prepare_folders(settings)
-
-    async def tell() -> int:
-        """Tell each finding when it is known, since the network may be slow; return how many are wrong."""
-        seen = []
-        async for finding in check_all(settings):
-            seen.append(finding)
-            for line in finding.lines:
-                typer.echo(line)
-        typer.echo(summary(seen))
-        return sum(not finding.ok for finding in seen)
-
-    raise typer.Exit(1 if asyncio.run(tell()) else 0)
+    raise typer.Exit(0 if asyncio.run(checked(settings)) else 1)
 
 
-@app.command(
-    rich_help_panel=_QUESTIONS,
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
+@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def hook(context: typer.Context) -> None:
     """Ask people in Slack for the permissions that Claude Code or Codex needs. See `clarify hook --help`."""
     from bot.cli import hook as hooks
@@ -246,11 +234,7 @@ def hook(context: typer.Context) -> None:
     raise typer.Exit(hooks.main(context.args))
 
 
-@app.command(
-    rich_help_panel=_QUESTIONS,
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
+@app.command(rich_help_panel=_QUESTIONS, **_OWN_ARGUMENTS)
 def mcp(context: typer.Context) -> None:
     """Serve the MCP tools on standard input and output. See `clarify mcp --help`."""
     from bot.cli import mcp as tools

@@ -20,6 +20,7 @@ from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
 from core.index import Session, session_of
+from core.lists import several
 from core.records import closed_at
 
 _NAME, _LISTED, _DEEPEST = 60, 3, 12
@@ -52,7 +53,7 @@ async def agents(shell: Shell) -> None:
 async def ready(shell: Shell) -> None:
     """Show who can go on, and who is blocked by what."""
     fleet = await _fleet_of(shell)
-    items = _ready_items(fleet.records, fleet.sessions)
+    items = ready_queue(fleet.records, [_with_issue(fact, fleet.records) for fact in fleet.sessions])
     on = {each.id: each.to for each in fleet.records}
     shell.out.show(_ready_json(items, on), _ready_table(items, on, shell.clock.now()))
     shell.tell_problems(fleet.problems)
@@ -142,13 +143,8 @@ def _agent_cells(row: AgentNode, now: datetime) -> list[str | Cell]:
     ]
 
 
-def _ready_items(records: Sequence[Clarification], sessions: Sequence[SessionFact]) -> list[ReadyItem]:
-    """Those that can go on first, then who waits. Issue 0: not known, since the session has not asked yet."""
-    return list(ready_queue(records, [_with_issue(fact, records) for fact in sessions]))
-
-
 def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionFact:
-    """The issue of a session shows in what it asks."""
+    """The issue of a session shows in what it asks; 0 where it has not asked yet."""
     if fact.issue:
         return fact
     key = (fact.producer, fact.session_id)
@@ -206,8 +202,7 @@ def _whom(role: str) -> str:
 
 def _several(names: Sequence[str]) -> Cell:
     """All of them in a pipe, a few on a terminal."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return Cell(", ".join(map(_short, names[:_LISTED])) + more, ", ".join(names))
+    return Cell(several(list(map(_short, names)), _LISTED), ", ".join(names))
 
 
 def _short(name: str) -> str:

@@ -102,8 +102,13 @@ class Shell:
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
-        url = self.database_url
-        return _has_bot(self.settings.storage.path) if url is None else _is_led(url)
+        if (url := self.database_url) is None:
+            from bot.storage.beside import is_in_use  # noqa: PLC0415 - most commands do without the database
+
+            return is_in_use(self.settings.storage.path)
+        from bot.storage.postgres import is_led  # noqa: PLC0415
+
+        return is_led(url)
 
     async def settle(self) -> None:
         """Bring the agent-status file up to date. A bot that runs does so itself."""
@@ -179,18 +184,6 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
         raise typer.Exit(EXIT_CODES.get(code, 1)) from None
     except KeyboardInterrupt:
         raise typer.Exit(128 + signal.SIGINT) from None
-
-
-def _is_led(url: str) -> bool:
-    from bot.storage.postgres import is_led  # noqa: PLC0415 - the database, which most have not
-
-    return is_led(url)
-
-
-def _has_bot(storage: Path) -> bool:
-    from bot.storage.beside import is_in_use  # noqa: PLC0415 - the database, which most commands do without
-
-    return is_in_use(storage)
 
 
 def checked_role(name: str) -> str:

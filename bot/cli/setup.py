@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import typer
 
 from bot.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bot.settings.model import Settings
 
 _CREATE = "https://api.slack.com/apps?new_app=1&manifest_yaml="
 _EVENTS = "/slack/events"
@@ -151,10 +154,8 @@ def _config(path: Path) -> str:
 
 async def _guided(path: Path, choices: Choices) -> None:
     """Ask for tokens, channels and the person on call, write the file, and check it."""
-    from bot.check import check_all
-    from bot.checks import summary
     from bot.settings.environment import read_environment, slack_api_url
-    from bot.settings.load import parse_settings, prepare_folders
+    from bot.settings.load import parse_settings
 
     environ = dict(read_environment())
     api_url = slack_api_url(environ)
@@ -173,6 +174,20 @@ async def _guided(path: Path, choices: Choices) -> None:
     _write(path, text)
     print(f"Wrote {path}.")
     exported = _kept(path, typed)
+    passed = await checked(settings)
+    print("Next:")
+    for command in (*exported, f"clarify {'run' if passed else 'check'}{_config(path)}"):
+        print(f"  {command}")
+    if not passed:
+        raise typer.Exit(1)
+
+
+async def checked(settings: Settings) -> bool:
+    """Tells each finding when it is known, since the network may be slow; returns whether all is well."""
+    from bot.check import check_all
+    from bot.checks import summary
+    from bot.settings.load import prepare_folders
+
     prepare_folders(settings)
     seen = []
     async for result in check_all(settings):
@@ -180,12 +195,7 @@ async def _guided(path: Path, choices: Choices) -> None:
         for line in result.lines:
             print(line)
     print(summary(seen))
-    passed = all(each.ok for each in seen)
-    print("Next:")
-    for command in (*exported, f"clarify {'run' if passed else 'check'}{_config(path)}"):
-        print(f"  {command}")
-    if not passed:
-        raise typer.Exit(1)
+    return all(each.ok for each in seen)
 
 
 async def _tokens(environ: dict[str, str], api_url: str) -> dict[str, str]:

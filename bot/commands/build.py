@@ -14,6 +14,7 @@ from bot.delivery.build import Shown
 from bot.delivery.messenger import Pictures
 from bot.intake.intake import Sessions
 from bot.oncall.build import Board
+from core.hub import Hub
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -58,11 +59,9 @@ def build(
     commands = Commands(
         lists=lists,
         changes=ChangeCommands(
-            router=base.router,
-            ledger=ledger,
+            hub=Hub(router=base.router, ledger=ledger, scopes=base.scopes, clock=clock),
             lists=lists,
             access=access,
-            clock=clock,
             hear=hear,
             to_plain=to_plain,
         ),

@@ -28,13 +28,11 @@ from bot.views.blockkit import Draft
 from bot.views.lists import choice_of, said
 from bot.views.reaction import Tell, Told, explained
 from bot.views.render import Renderer
-from core import answers
-from core.clarification import Answer, Clarification, Holder, NotOpen, parse_id
+from core.clarification import Clarification, Holder, NotOpen, parse_id
 from core.clock import Clock
 from core.errors import AnswerRejected, ClarifyError, IllegalTransition
-from core.escalation import Override, escalation_words
-from core.ledger import Ledger
-from core.router import Router
+from core.escalation import Override
+from core.hub import Hub
 
 _log = logging.getLogger("clarify.commands")
 _REASON = 2000
@@ -115,25 +113,23 @@ class Commands:
 
 @dataclass(kw_only=True, eq=False)
 class ChangeCommands:
-    """Commands that change a clarification: answer, resolve, escalate, abandon, take. The router decides.
+    """Commands that change a clarification: answer, resolve, escalate, abandon (through the hub, as the shell does), take.
 
     `to_plain`: what a person typed in Slack, as plain text. `hear`: returns when earlier replies to a question are known.
     All methods raise what `Router.answer` raises, SlackError if Slack does not say who someone is, and RepliesUnread if
     earlier replies are still being read; nothing was changed then.
     """
 
-    router: Router
-    ledger: Ledger
+    hub: Hub
     lists: Lists
     access: Access
-    clock: Clock
     hear: Callable[[str, float | None], Awaitable[None]]
     to_plain: Callable[[str], str]
 
     async def apply(self, command: Change, person: Person) -> Draft:
         """Make the change, if the person may; returns the reply."""
         if command.id is not None:
-            record = await self.ledger.find(command.id, parse_id(command.id)[0])
+            record = await self.hub.ledger.find(command.id, parse_id(command.id)[0])
             return await self._apply(command, record, person)
         # #42 in place of an id: the only open one; where there are several they are listed.
         issue = command.issue
@@ -147,11 +143,11 @@ class ChangeCommands:
 
     async def take(self, clarification_id: str, person: Person) -> Draft:
         """Assign it to the person."""
-        record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
+        record = await self.hub.ledger.find(clarification_id, parse_id(clarification_id)[0])
         if (refusal := await self.access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
-        holder = Holder(user=person.user, team=person.team or None, at=self.clock.now())
-        name = _clean((await self.router.take_over(record.id, holder)).id, 40)
+        holder = Holder(user=person.user, team=person.team or None, at=self.hub.clock.now())
+        name = _clean((await self.hub.router.take_over(record.id, holder)).id, 40)
         return said(f"You claimed {name}. Its pages stop. Please answer it, or hand it over.")
 
     async def _apply(self, command: Change, record: Clarification, person: Person) -> Draft:
@@ -159,17 +155,14 @@ class ChangeCommands:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
         await self.hear(record.id, person.deadline)
         by = await self.access.control.decider(person, several=record.asked.needed > 1)
-        text, name, now = self.to_plain(command.words), _clean(record.id, 40), self.clock.now()
-
-        def read(asked: Clarification) -> Answer:
-            return answers.from_text(asked.asked, text)
-
+        text, name = self.to_plain(command.words), _clean(record.id, 40)
+        reason = inert.clip(inert.cleaned_line(text), _REASON)
         try:
             match command.verb:
                 case "answer":
-                    return said(phrases.accepted(await self.router.answer(record.id, read, by, now)))
+                    words = phrases.accepted(await self.hub.answer(record.id, text, by))
                 case "resolve":
-                    after = await self.router.resolve(record.id, read, text, by, now)
+                    after = await self.hub.resolve(record.id, text, by)
                     if after.status == "answered":  # an agent still has to take the answer
                         words = (
                             f"{phrases.accepted(after)} It is resolved once the agent picks up the answer."
@@ -177,14 +170,12 @@ class ChangeCommands:
                     else:
                         words = f"{name} is resolved: “{_clean(text, 200)}”."
                 case "escalate":
-                    reason = f"{text}\n{escalation_words(record, 'by hand')}" if text else None
-                    await self.router.escalate(record.id, "by hand", reason, by)
+                    await self.hub.escalate(record.id, by, reason)
                     words = f"{name} is escalated. On-call is being paged."
                     if record.status == "escalated":
                         words = f"{name} was already escalated. On-call knows."
                 case "abandon":
-                    reason = inert.clip(inert.cleaned_line(text), _REASON)
-                    await self.router.abandon(record.id, by, reason)
+                    await self.hub.abandon(record.id, by, reason)
                     words = f"{name} is closed without an answer."
         except AnswerRejected as error:
             hint = f"Not answered. {_clean(str(error), 600)}"

@@ -77,29 +77,18 @@ class Drawn:
 Draw = Callable[[Row], Awaitable[Drawn | None]]
 
 
+@dataclass(kw_only=True, eq=False)
 class DesiredState:
     """Computes the desired state of a message. `draw` does so for pages; it returns None for an unknown page."""
 
-    def __init__(
-        self,
-        *,
-        ledger: Ledger,
-        index: Index,
-        messages: Messages,
-        rollups: Rollups,
-        renderer: Renderer,
-        audiences: Audiences,
-        clock: Clock,
-        draw: Draw,
-    ) -> None:
-        self._ledger = ledger
-        self._index = index
-        self._messages = messages
-        self._rollups = rollups
-        self._renderer = renderer
-        self._audiences = audiences
-        self._clock = clock
-        self._draw = draw
+    ledger: Ledger
+    index: Index
+    messages: Messages
+    rollups: Rollups
+    renderer: Renderer
+    audiences: Audiences
+    clock: Clock
+    draw: Draw
 
     async def of(self, row: Row) -> Desired | Skip:
         """What `row`'s message should be now.
@@ -122,22 +111,22 @@ class DesiredState:
 
     async def _card(self, row: Row) -> Desired | Skip:
         record = await self._record(row)
-        if record.is_open and not await self._ledger.verify_question(record):
+        if record.is_open and not await self.ledger.verify_question(record):
             return Skip("another program changed its question")
-        if await self._ledger.is_tampered(record):
+        if await self.ledger.is_tampered(record):
             return Skip("another program changed what was decided")
-        if row.ts is None and record.is_open and not self._rollups.claim_card(record.id):
+        if row.ts is None and record.is_open and not self.rollups.claim_card(record.id):
             return Skip("shown in the roll-up card")
-        route = self._audiences.route(record)
+        route = self.audiences.route(record)
         channel, thread_ts = await self._place(row, record)
 
         def drawn() -> tuple[Message, str]:
-            message = self._renderer.card(
+            message = self.renderer.card(
                 record,
                 round=row.round,
                 verbosity=route.verbosity,
                 posted_to_fallback=route.channel if row.target != route.channel else None,
-                asks_an_agent=self._audiences.asks_an_agent(record),
+                asks_an_agent=self.audiences.asks_an_agent(record),
                 shrinks=thread_ts is not None and route.broadcast == "all",
             )
             return message, f"round {row.round}" if _is_earlier(record, row.round) else digest_of(record)
@@ -168,40 +157,40 @@ class DesiredState:
         """
         if record.asked.direct is None or record.status not in DONE or record.is_adoptable:
             return False
-        return record.asked.closed not in {"expired", CHANGED} and await self._ledger.verify_answer(record)
+        return record.asked.closed not in {"expired", CHANGED} and await self.ledger.verify_answer(record)
 
     async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
         """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""
         if row.ts is not None and row.channel is not None:
             return row.channel, row.thread_ts
         if row.session_id is not None:
-            thread = await self._messages.thread_of(row.producer or "", row.session_id)
+            thread = await self.messages.thread_of(row.producer or "", row.session_id)
             if thread is not None:
                 return thread.channel, thread.ts
-        key = None if record.is_open else self._rollups.key_of(self._rollups.group(record))
-        rollup = await self._messages.get(key) if key else None
+        key = None if record.is_open else self.rollups.key_of(self.rollups.group(record))
+        rollup = await self.messages.get(key) if key else None
         if rollup is not None and rollup.ts is not None and rollup.channel is not None:
             return rollup.channel, rollup.ts
         return row.target, None
 
     async def _rollup(self, row: Row) -> Desired | Skip:
         group = rolled_up(row)
-        held = self._rollups.held(group)
+        held = self.rollups.held(group)
         if not held and row.ts is None:
             return Skip("nothing to roll up")
-        records = [await whole(each, self._ledger) for each in held[:5]]
+        records = [await whole(each, self.ledger) for each in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        message = self._renderer.message(rollup(records, len(held), oldest, group.agent))
+        message = self.renderer.message(rollup(records, len(held), oldest, group.agent))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: Row) -> Desired | Skip:
         if row.body is not None:  # of an earlier release, which stored its words
             return await self._notice(row)
-        if (drawn := await self._draw(row)) is None:
+        if (drawn := await self.draw(row)) is None:
             return Skip("its page is not known")
         channel, thread_ts, waits = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
-            thread = await self._messages.thread_of(row.producer or "", row.session_id or "")
+            thread = await self.messages.thread_of(row.producer or "", row.session_id or "")
             channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
             waits = thread is None and await self._is_before_its_card(row)
         return _own(
@@ -224,13 +213,13 @@ class DesiredState:
         return (
             row.producer == OWN_THREAD
             and row.session_id is not None
-            and self._rollups.has_place(row.session_id)
-            and await self._messages.card_to_come(row.session_id)
+            and self.rollups.has_place(row.session_id)
+            and await self.messages.card_to_come(row.session_id)
         )
 
     async def _handoff(self, row: Row) -> Desired | Skip:
         """What an agent handed over, and who has it by now."""
-        if (drawn := await self._draw(row)) is None:
+        if (drawn := await self.draw(row)) is None:
             return Skip("nobody was paged for it")
         return await self._in_thread(
             row, drawn.message, _hash(drawn.message), final=drawn.final, needed=drawn.needed
@@ -243,14 +232,14 @@ class DesiredState:
             record = await self._record(row)
             if record.is_open and not _is_earlier(record, row.round):
                 expires = record.asked.expires_at
-                too_late = expires is not None and expires - self._clock.now() < _NO_TIME
+                too_late = expires is not None and expires - self.clock.now() < _NO_TIME
             else:
-                over = self._renderer.message(nudge_over(record, row.round))
+                over = self.renderer.message(nudge_over(record, row.round))
         else:
             group, answerers = rolled_up(row), (row.body or {}).get("answerers")
-            held = self._rollups.held(group)
-            if not any(list(self._audiences.route(each).answerers) == answerers for each in held):
-                over = self._renderer.message(rollup_nudge_over(group.agent))
+            held = self.rollups.held(group)
+            if not any(list(self.audiences.route(each).answerers) == answerers for each in held):
+                over = self.renderer.message(rollup_nudge_over(group.agent))
         if over is None:
             desired = await self._stored(row, final=False)
         else:
@@ -278,7 +267,7 @@ class DesiredState:
         if row.ts is None:
             channel, thread_ts = row.target, body.get("thread_ts")
             if row.session_id is not None:
-                thread = await self._messages.thread_of(row.producer or "", row.session_id)
+                thread = await self.messages.thread_of(row.producer or "", row.session_id)
                 if thread is None and not body.get("opens_thread"):
                     return Skip("its session has no thread")
                 channel, thread_ts = (thread.channel, thread.ts) if thread else (row.target, None)
@@ -296,7 +285,7 @@ class DesiredState:
         )
 
     async def _record(self, row: Row) -> Clarification:
-        return await self._index.find(row.clarification or "CLR-0-000", self._ledger)
+        return await self.index.find(row.clarification or "CLR-0-000", self.ledger)
 
 
 def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:

@@ -10,6 +10,7 @@ overwritten is drawn again when the time is over.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -30,15 +31,15 @@ _CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
 _INSTEAD = "Posted twice. Please use the other message."
 
 
+@dataclass(kw_only=True, eq=False)
 class DuplicateCleanup:
     """Finds and removes them; the leader alone."""
 
-    def __init__(self, *, messages: Messages, gateway: Gateway, lanes: Lanes, clock: Clock) -> None:
-        self._messages = messages
-        self._gateway = gateway
-        self._lanes = lanes
-        self._clock = clock
-        self._settled: set[tuple[str, str]] = set()  # duplicates, as (channel, ts)
+    messages: Messages
+    gateway: Gateway
+    lanes: Lanes
+    clock: Clock
+    _settled: set[tuple[str, str]] = field(default_factory=set, init=False)  # duplicates, as (channel, ts)
 
     async def watch_again(self) -> None:
         """Whoever led before may have gone on: watch for what it had begun.
@@ -46,43 +47,43 @@ class DuplicateCleanup:
         Raises:
             StorageUnavailable: that is not known now.
         """
-        await self._messages.watch_again(self._now())
+        await self.messages.watch_again(self._now())
 
     async def run(self) -> None:
         """Watch, at first for what whoever led before had begun, until cancelled."""
-        await until_stored(self.watch_again, self._clock, _log, "watching for duplicate messages later")
+        await until_stored(self.watch_again, self.clock, _log, "watching for duplicate messages later")
         while True:
-            await self._messages.late.wait()
-            await self._clock.sleep(_EVERY)
-            self._messages.late.clear()
+            await self.messages.late.wait()
+            await self.clock.sleep(_EVERY)
+            self.messages.late.clear()
             try:
                 await self._look()
             except StorageUnavailable as error:
                 _log.warning("looking for duplicate messages later", reason=str(error))
-                self._messages.late.set()
+                self.messages.late.set()
 
     def _now(self) -> float:
-        return self._clock.now().timestamp()
+        return self.clock.now().timestamp()
 
     async def _look(self) -> None:
         """Look at every place once. Goes on later while there is something to watch for."""
-        for row in await self._messages.draw_late(self._now()):
-            self._lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
-        calls = await self._messages.late_calls()
+        for row in await self.messages.draw_late(self._now()):
+            self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
+        calls = await self.messages.late_calls()
         if not calls:
             self._settled.clear()
             return
-        self._messages.late.set()
+        self.messages.late.set()
         for place, some in groupby(calls, lambda each: (each.channel, each.thread_ts)):
             if place[0]:
-                await self._clock.sleep(await self._look_at(place, list(some)) or _BETWEEN)
+                await self.clock.sleep(await self._look_at(place, list(some)) or _BETWEEN)
 
     async def _look_at(self, place: tuple[str, str], calls: list[LateCall]) -> float | None:
         """Remove what stands twice at a place; how long Slack wants us to wait."""
         channel, thread_ts = place
         began, keys = self._now(), {each.key for each in calls}
         since = min(each.begun_at for each in calls) - _CLOCKS
-        found = await self._gateway.ours(channel, thread_ts or None, since)
+        found = await self.gateway.ours(channel, thread_ts or None, since)
         if isinstance(found, dict):
             settled = [await self._settle(keys, channel, ts, each) for ts, each in found.items()]
             if not all(settled):
@@ -91,11 +92,11 @@ class DuplicateCleanup:
             _log.warning("cannot look for duplicate messages", channel=channel, outcome=repr(found))
             if not isinstance(found, Never):
                 return found.after if isinstance(found, Later) else None
-        await self._messages.watched(channel, thread_ts, began)
+        await self.messages.watched(channel, thread_ts, began)
         return None
 
     async def _settle(self, keys: set[str], channel: str, ts: str, metadata: Mapping[str, Any]) -> bool:
-        """Remove a message of ours, if it is a twin of one of `keys`; False: that has to be tried again."""
+        """Remove a message of ours, if it is a duplicate of one of `keys`; False: that has to be tried again."""
         if (channel, ts) in self._settled:
             return True
         rows = await self._rows(metadata)
@@ -106,7 +107,7 @@ class DuplicateCleanup:
             return False  # it may be this one, which is being posted
         if any(row.key in keys for row in unknown):
             return True  # none stands there twice; once it is posted it is watched for again
-        outcome = await self._gateway.remove(channel, ts, _INSTEAD)
+        outcome = await self.gateway.remove(channel, ts, _INSTEAD)
         _log.warning("removed a duplicate message", key=rows[0].key, channel=channel, removed=outcome.word)
         if not isinstance(outcome, Sent | Never):
             return False
@@ -117,6 +118,6 @@ class DuplicateCleanup:
         """The stored messages that one with such metadata may be."""
         payload = metadata["event_payload"]
         if metadata.get("event_type") == CARD_EVENT:
-            return await self._messages.cards_of([str(payload.get("clarification"))])
-        row = await self._messages.get(str(payload.get("key")))
+            return await self.messages.cards_of([str(payload.get("clarification"))])
+        row = await self.messages.get(str(payload.get("key")))
         return [row] if row is not None else []

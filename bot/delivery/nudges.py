@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -47,35 +48,24 @@ class _Lost(NamedTuple):
     at: datetime
 
 
+@dataclass(kw_only=True, eq=False)
 class Nudges:
     """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as
     `Delivery.notify`; `active` gives those of some users who were not deactivated.
     """
 
-    def __init__(
-        self,
-        *,
-        index: Index,
-        ledger: Ledger,
-        messages: Messages,
-        rollups: Rollups,
-        renderer: Renderer,
-        audiences: Audiences,
-        notify: Callable[[Fresh], Awaitable[None]],
-        permalinks: Permalinks,
-        active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
-        clock: Clock,
-    ) -> None:
-        self._index = index
-        self._ledger = ledger
-        self._messages = messages
-        self._rollups = rollups
-        self._renderer = renderer
-        self._audiences = audiences
-        self._notify = notify
-        self._permalinks = permalinks
-        self._active = active
-        self._clock = clock
+    index: Index
+    ledger: Ledger
+    messages: Messages
+    rollups: Rollups
+    renderer: Renderer
+    audiences: Audiences
+    notify: Callable[[Fresh], Awaitable[None]]
+    permalinks: Permalinks
+    active: Callable[[Iterable[str]], Awaitable[Sequence[str]]]
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
         self._known: dict[tuple[type, str], _Owed | _Lost] = {}
 
@@ -94,7 +84,7 @@ class Nudges:
             owed = await self._queue.get()
             if not await self._tried(owed):
                 self._queue.put_nowait(owed)
-                await self._clock.sleep(_RETRY)
+                await self.clock.sleep(_RETRY)
 
     async def _tried(self, owed: _Owed | _Lost) -> bool:
         """Whether it is settled; if not, it is to be tried again."""
@@ -114,27 +104,27 @@ class Nudges:
         return True
 
     async def _say(self, owed: _Owed) -> None:
-        record = await self._index.find(owed.clarification, self._ledger)
+        record = await self.index.find(owed.clarification, self.ledger)
         if self._owed(record) != owed:
             return
         if not owed.nudges:
             key, draft = f"unclaimed:{record.id}:{record.round}", unclaimed_notice(record)
-            fresh = self._own(record, key, self._renderer.message(draft), "notice")
+            fresh = self._own(record, key, self.renderer.message(draft), "notice")
         elif await self._is_held(record):
             fresh = await self._shared(record)
         else:
             key, owner = f"nudge:{record.id}:{record.round}:{record.nudges}", await self._owner(record)
-            draft = nudge(record, self._audiences.route(record).mentioned, owner)
+            draft = nudge(record, self.audiences.route(record).mentioned, owner)
             # Somebody is on it: who else reads the channel is not called.
-            fresh = self._own(record, key, self._renderer.message(draft), "nudge", broadcast=not owner)
+            fresh = self._own(record, key, self.renderer.message(draft), "nudge", broadcast=not owner)
         await self._once(fresh)
 
     async def _tell(self, lost: _Lost) -> None:
         """Privately. Also where somebody else has taken it since: each of them hears who took it from them."""
-        record = await self._index.find(lost.clarification, self._ledger)
-        if record.is_open and await self._ledger.is_held(record):
-            link = await self._permalinks.link(record.id)
-            message = self._renderer.message(taken_over(record, lost.by, link))
+        record = await self.index.find(lost.clarification, self.ledger)
+        if record.is_open and await self.ledger.is_held(record):
+            link = await self.permalinks.link(record.id)
+            message = self.renderer.message(taken_over(record, lost.by, link))
             await self._once(
                 Fresh(
                     key=f"lost:{record.id}:{lost.user}:{iso(lost.at)}",
@@ -148,25 +138,25 @@ class Nudges:
             )
 
     async def _once(self, fresh: Fresh) -> None:
-        if await self._messages.get(fresh.key) is None:
-            await self._notify(fresh)
+        if await self.messages.get(fresh.key) is None:
+            await self.notify(fresh)
 
     async def _owner(self, record: Clarification) -> str:
         """Who alone is reminded; empty if nobody is, if they have left, or if only another program names them."""
-        owner = owner_of(record) if await self._ledger.is_held(record) else ""
-        return owner if owner and await self._active([owner]) else ""
+        owner = owner_of(record) if await self.ledger.is_held(record) else ""
+        return owner if owner and await self.active([owner]) else ""
 
     async def _is_held(self, record: Clarification) -> bool:
         """Whether it has no card of its own but a place in its agent's roll-up card."""
-        if self._rollups.key_of(self._rollups.group(record)) is None:
+        if self.rollups.key_of(self.rollups.group(record)) is None:
             return False
-        cards = await self._messages.cards_of([record.id])
+        cards = await self.messages.cards_of([record.id])
         return not any(card.ts or card.intent_at for card in cards)
 
     def _own(
         self, record: Clarification, key: str, message: Message, kind: str, *, broadcast: bool = False
     ) -> Fresh:
-        route, (producer, session_id) = self._audiences.route(record), self._audiences.thread(record)
+        route, (producer, session_id) = self.audiences.route(record), self.audiences.thread(record)
         # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
         body = _body(message) | {"opens_thread": True, "broadcast": broadcast}
         return Fresh(
@@ -179,25 +169,25 @@ class Nudges:
             session_id=session_id,
             body=body,
             wanted=kind,
-            asker=self._rollups.group(record).agent if producer == OWN_THREAD else None,
+            asker=self.rollups.group(record).agent if producer == OWN_THREAD else None,
         )
 
     async def _shared(self, record: Clarification) -> Fresh:
         """One nudge for all questions of a roll-up card that the same people answer, in that card's thread."""
-        group = self._rollups.group(record)
-        rollup = self._rollups.key_of(group) or ""
-        row = await self._messages.get(rollup)
-        route = self._audiences.route(record)
-        of_role = route.answerers != self._audiences.route_of(Audience(group.agent)).answerers
+        group = self.rollups.group(record)
+        rollup = self.rollups.key_of(group) or ""
+        row = await self.messages.get(rollup)
+        route = self.audiences.route(record)
+        of_role = route.answerers != self.audiences.route_of(Audience(group.agent)).answerers
         who = f":{'+'.join(route.answerers)}" if of_role else ""
         held = [
             each
-            for each in self._rollups.held(group)
-            if self._audiences.route(each).answerers == route.answerers
+            for each in self.rollups.held(group)
+            if self.audiences.route(each).answerers == route.answerers
         ]
         oldest = min((each.expires_at for each in held if each.expires_at), default=None)
         name = record.asked.agent_name or group.agent
-        message = self._renderer.message(rollup_nudge(name, max(1, len(held)), oldest, route.answerers))
+        message = self.renderer.message(rollup_nudge(name, max(1, len(held)), oldest, route.answerers))
         return Fresh(
             key=f"nudge:{rollup}:{record.nudges}{who}",
             kind="nudge",
@@ -214,7 +204,7 @@ class Nudges:
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
         owed = _Owed(seen.id, seen.round, seen.nudges if waits else 0)
-        return owed if (waits or seen.asked.reply == "unclaimed") and self._audiences.shows(seen) else None
+        return owed if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
 
 
 def _lost(seen: Clarification) -> _Lost | None:

@@ -11,8 +11,8 @@ import json
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any, ClassVar, NamedTuple
@@ -146,6 +146,14 @@ class _Place:
     is_new: bool
 
 
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """Waits for a clarification to change. `record`: as it was written last, where it was since."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    record: Clarification | None = None
+
+
 class Listed(NamedTuple):
     """A page of questions. `next`: the id after which the next page begins; None: there is no more."""
 
@@ -191,14 +199,15 @@ class Questions:
         self._router = router
         self._clock = clock
         self._on_the_way: Counter[str] = Counter()  # producer → being stored, not in the ledger yet
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._waiting: defaultdict[str, set[_Waiter]] = defaultdict(set)
         self._listing = asyncio.Semaphore(_LISTS_AT_ONCE)
 
     def record_changed(self, record: Clarification) -> None:
         """A record was written: who waits for it is woken, also if it was forgotten."""
         for name in (record.id, record.asked.event_id or ""):
-            for event in self._waiting.get(name, ()):
-                event.set()
+            for waiter in self._waiting.get(name, ()):
+                waiter.record = record
+                waiter.changed.set()
 
     async def ask(
         self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
@@ -330,12 +339,12 @@ class Questions:
         # The caller's seconds, whatever time it is in the ledgers.
         over = [asyncio.ensure_future(each) for each in (asyncio.sleep(seconds), *ends)]
         try:
-            with self._woken(clarification_id) as changed:
+            with self._woken(clarification_id) as waiter:
                 while True:
                     record = await self.find(clarification_id, producer)
                     if not record.is_open or any(each.done() for each in over):
                         return record
-                    await _first(changed, over)
+                    await _first(waiter.changed, over)
         finally:
             for each in over:
                 each.cancel()
@@ -513,14 +522,14 @@ class Questions:
         return place
 
     @contextmanager
-    def _woken(self, name: str) -> Iterator[asyncio.Event]:
-        """An event that is set by each change of a clarification, by its id or its token."""
-        changed = asyncio.Event()
-        self._waiting[name].add(changed)
+    def _woken(self, name: str) -> Iterator[_Waiter]:
+        """Hears of each change of a clarification, by its id or its token."""
+        waiter = _Waiter()
+        self._waiting[name].add(waiter)
         try:
-            yield changed
+            yield waiter
         finally:
-            self._waiting[name].discard(changed)
+            self._waiting[name].discard(waiter)
             if not self._waiting[name]:
                 del self._waiting[name]
 
@@ -531,7 +540,13 @@ class Questions:
         Raises:
             NotRecordedYet: it is not there in time.
         """
-        with self._woken(place.token) as changed:
+        with self._woken(place.token) as waiter:
+            if place.is_new and self._store.leads:  # it is put there from here
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(waiter.changed.wait(), _SLOW)
+            if waiter.record is not None:
+                self._note(place, waiter.record)
+                return waiter.record
             slow, late = ends = [asyncio.ensure_future(asyncio.sleep(each)) for each in (_SLOW, _PATIENCE)]
             try:
                 while True:
@@ -545,7 +560,7 @@ class Questions:
                             if not self._store.leads:
                                 await self._write_down(producer, place.token)
                                 continue
-                        await _first(changed, ends)
+                        await _first(waiter.changed, ends)
             finally:
                 slow.cancel()
                 late.cancel()
@@ -560,13 +575,15 @@ class Questions:
             return await self._ledger.find(place.clarification, place.issue)
         for item in await self._ledger.read(place.issue):
             if _event_of(item) == place.token and (record := parse(item)) is not None:
-                await self._store.run(
-                    "update questions set clarification = :id where token = :token",
-                    id=record.id,
-                    token=place.token,
-                )
+                self._note(place, record)
                 return record
         raise NotRecordedYet
+
+    def _note(self, place: _Place, record: Clarification) -> None:
+        """Store which clarification a question is; what cannot be stored is found by its token again."""
+        sql, values = "update questions set clarification = :id where token = :token", {"token": place.token}
+        noted = self._store.write_soon(lambda tx: tx.run(sql, id=record.id, **values))
+        noted.add_done_callback(_ended)
 
     def _most_open(self, producer: str) -> int:
         return self._producers[producer].max_open if producer in self._producers else _MOST_OPEN

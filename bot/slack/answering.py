@@ -28,7 +28,7 @@ from bot.people.directory import People
 from bot.routing import Audiences, audience_of
 from bot.slack import mrkdwn
 from bot.slack.control_origin import AnyPress, OriginCheck
-from bot.slack.payloads import Click, ControlOrigin, Request, Submission, opened_from
+from bot.slack.payloads import Click, ControlOrigin, Invocation, Submission, opened_from
 from bot.slack.socket import Background, Unacknowledged
 from bot.slack.threads import MOST_ASKED_ABOUT
 from bot.slack.unread import Unread
@@ -58,6 +58,7 @@ NOT_YOUR_REPLY = "Only the person who wrote the reply can say which question it 
 REPLY_FORGOTTEN = "That reply is no longer waiting. Please answer on the question's card."
 MODAL_FAILED = "Slack did not show the window in time. Please click the button again."
 COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, or see “/clarify help”."
+_EXPECTED = (ClarifyError, SlackError, StorageUnavailable)
 _TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
 _SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
 _RESPONDING = 10  # seconds that an answer through a response_url may take
@@ -98,11 +99,8 @@ class Answering:
         except BadPress as error:
             _answers_log.warning("cannot read a control: %s", error)
             return Tell(phrases.UNREADABLE_PRESS)
-        except NotOpen as error:
-            self.refresh(press.clarification)
-            return explained(error, press.clarification)
-        except (ClarifyError, SlackError, StorageUnavailable) as error:
-            return explained(error, press.clarification)
+        except _EXPECTED as error:
+            return self._explained(error, press.clarification)
 
     async def show_again(self, channel: str, ts: str) -> None:
         """A message was deleted: if it was the card of an open question, it is posted anew.
@@ -133,18 +131,19 @@ class Answering:
             )
         except SubmissionErrors as error:
             return FieldErrors(error.errors)
-        except NotOpen as error:
-            self.refresh(press.clarification)
-            reaction = explained(error, press.clarification)
-        except BadInput as error:
-            if sent.values:
+        except _EXPECTED as error:
+            if isinstance(error, BadInput) and sent.values:
                 return FieldErrors(dict.fromkeys(sent.values, str(error)))
-            reaction = explained(error, press.clarification)
-        except (ClarifyError, SlackError, StorageUnavailable) as error:
-            reaction = explained(error, press.clarification)
+            reaction = self._explained(error, press.clarification)
         if isinstance(reaction, Recorded) or (sent.values and isinstance(reaction, Unrecorded)):
             return reaction
         return OpenModal(self.notice(reaction.text))
+
+    def _explained(self, error: Exception, clarification: str) -> Told:
+        """What the person is told; where the question is over, its cards are shown again."""
+        if isinstance(error, NotOpen):
+            self.refresh(clarification)
+        return explained(error, clarification)
 
     async def answer(
         self,
@@ -403,7 +402,7 @@ class Interactions:
     def _open(self, click: Click, view: View) -> None:
         self.later.run(self._show(click, opened_from(view, click.place, click.person)), "open a modal")
 
-    async def tell_in_time(self, act: Click | Request, reaction: Told) -> bool:
+    async def tell_in_time(self, act: Click | Invocation, reaction: Told) -> bool:
         """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
         saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
         try:
@@ -417,11 +416,11 @@ class Interactions:
         if text:
             self.later.run(self.gateway.tell(person.user, place, text), "tell a person")
 
-    def respond(self, act: Click | Request, reaction: Told, *, replace: bool = False) -> None:
+    def respond(self, act: Click | Invocation, reaction: Told, *, replace: bool = False) -> None:
         """Answer through a response_url, after the acknowledgement."""
         self.later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
-    async def run_command(self, request: Request) -> Told | None:
+    async def run_command(self, request: Invocation) -> Told | None:
         """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
 
         What changes something has been done when this returns.
@@ -459,7 +458,7 @@ class Interactions:
         return await self.gateway.tell(click.person.user, place, reaction.text, reaction.blocks)
 
     async def _respond(
-        self, act: Click | Request, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
+        self, act: Click | Invocation, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
     ) -> bool:
         """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
         message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
@@ -489,7 +488,9 @@ class Interactions:
             _log.warning("Slack rejected a response: status %d", response.status_code)
         return response.status_code == 200
 
-    async def _follow(self, act: Click | Request, task: asyncio.Task[Told], *, replace: bool = False) -> None:
+    async def _follow(
+        self, act: Click | Invocation, task: asyncio.Task[Told], *, replace: bool = False
+    ) -> None:
         try:
             reaction = await task
         except Exception:

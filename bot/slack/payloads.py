@@ -59,7 +59,7 @@ class Click:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Invocation:
     """A slash command, or a message shortcut: `text` is what was typed, or the message's, in Slack's markup.
 
     Of a shortcut: `ts` of the message, `by_person` whether a person wrote it; the place is the thread that it is in, or
@@ -119,9 +119,9 @@ def click_of(body: Json, deadline: float) -> Click:
     )
 
 
-def command_of(body: Json, deadline: float) -> Request:
+def command_of(body: Json, deadline: float) -> Invocation:
     """A slash command."""
-    return Request(
+    return Invocation(
         text=str(body.get("text") or ""),
         person=Person(str(body.get("team_id") or ""), str(body.get("user_id") or ""), deadline),
         place=Place(str(body.get("channel_id") or "")),
@@ -129,12 +129,12 @@ def command_of(body: Json, deadline: float) -> Request:
     )
 
 
-def shortcut_of(body: Json, deadline: float) -> Request:
+def shortcut_of(body: Json, deadline: float) -> Invocation:
     """A message_action payload."""
     message = _object(body.get("message"))
     ts = str(message.get("ts") or body.get("message_ts") or "")
     channel = str(_object(body.get("channel")).get("id") or "")
-    return Request(
+    return Invocation(
         text=str(message.get("text") or ""),
         person=_person(body, deadline),
         place=Place(channel, str(message.get("thread_ts") or ts)),

@@ -104,7 +104,7 @@ class Background:
 
 
 @dataclass(eq=False, repr=False)
-class Connection:
+class SlackConnection:
     """One WebSocket to Slack.
 
     `received` is told each envelope, `leaving` once when Slack announces the end. Neither may block.
@@ -112,7 +112,7 @@ class Connection:
 
     socket: aiohttp.ClientWebSocketResponse
     received: Callable[[Envelope], None]
-    leaving: Callable[[Connection, str], None]
+    leaving: Callable[[SlackConnection, str], None]
 
     def __post_init__(self) -> None:
         self._hello = asyncio.Event()
@@ -264,7 +264,7 @@ class SlackSocket:
         self._suspected: datetime | None = None
         self._recount: asyncio.Task[None] | None = None
         self._http: aiohttp.ClientSession | None = None
-        self._live: list[Connection] = []
+        self._live: list[SlackConnection] = []
         self._handling = Background()
         self._background = Background()
         self._supervisor: asyncio.Task[None] | None = None
@@ -397,7 +397,7 @@ class SlackSocket:
                 proxy=self.web.proxy,
                 ssl=self.web.ssl or True,
             )
-        connection = Connection(socket, self._received, self._leaving)
+        connection = SlackConnection(socket, self._received, self._leaving)
         self._live.append(connection)
         connection.reading.add_done_callback(lambda _: self._ended(connection))
         try:
@@ -456,16 +456,16 @@ class SlackSocket:
         self._update_connected()
         await asyncio.gather(*(connection.close() for connection in before))
 
-    def _leaving(self, connection: Connection, why: str) -> None:
+    def _leaving(self, connection: SlackConnection, why: str) -> None:
         _log.info("Slack will close a connection: %s", why)
         self._update_connected()
         self._background.run(self._retire(connection), "an old connection")
 
-    async def _retire(self, connection: Connection) -> None:
+    async def _retire(self, connection: SlackConnection) -> None:
         await asyncio.wait({connection.reading}, timeout=self.timing.overlap)
         await connection.close()
 
-    def _ended(self, connection: Connection) -> None:
+    def _ended(self, connection: SlackConnection) -> None:
         self._live.remove(connection)
         self._update_connected()
         now = asyncio.get_running_loop().time()

@@ -23,7 +23,7 @@ from bot.people.access import Person
 from bot.people.directory import People
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering
-from bot.slack.payloads import MessageEvent, Request, moment
+from bot.slack.payloads import Invocation, MessageEvent, moment
 from bot.slack.threads import Threads
 from bot.slack.unread import Unread
 from bot.slackapi import Place
@@ -123,7 +123,7 @@ class TypedMessages:
             return False
         return any(record.is_open for record in await self.threads.asked_in(*message.thread))
 
-    async def take_as_answer(self, request: Request) -> Told:
+    async def take_as_answer(self, request: Invocation) -> Told:
         """“Use as answer” on a message in a session's thread: its text, without what marks it as talk, is the answer of
         the person who chose that, not of its author. Never raises for what can be expected.
         """

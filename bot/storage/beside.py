@@ -88,7 +88,7 @@ NOTED = "select others, told_at from installation where told_at is not null"
 
 
 @dataclass(frozen=True, slots=True)
-class Connections:
+class SlackConnections:
     """How many of the Slack app's connections were not the bot's, when Slack last reported them."""
 
     others: int
@@ -100,13 +100,13 @@ class Connections:
         return None if row is None else cls(row["others"], datetime.fromtimestamp(row["told_at"], UTC))
 
 
-def connections(path: Path) -> Connections | None:
+def connections(path: Path) -> SlackConnections | None:
     """What `Store.note_connections` kept last; None: nothing yet, or it cannot be read."""
     if not path.exists():
         return None
     try:
         with read_only(path) as tx:
-            return Connections.noted(tx.one(NOTED))
+            return SlackConnections.noted(tx.one(NOTED))
     except StorageUnavailable:
         return None  # `clarify check` says so on another line
 

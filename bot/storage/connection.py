@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: as all of ours are, each with a thread of its own, replaced where one broke.
 
 A server may hang without closing anything: packets are dropped, its processes stand still. A statement without a sign of
-it for `Connection.limit` seconds ends its connection, unless the server answers on another one: then it is only slow.
+it for `PostgresConnection.limit` seconds ends its connection, unless the server answers on another one: then it is only slow.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Server:
     heard: float = -inf
 
 
-class Connection(psycopg.Connection[dict[str, Any]]):
+class PostgresConnection(psycopg.Connection[dict[str, Any]]):
     """A connection that breaks where the server is silent for longer than `limit` seconds."""
 
     limit = inf
@@ -74,17 +74,17 @@ class Connection(psycopg.Connection[dict[str, Any]]):
             return result
 
 
-class Session:
-    """A connection and its thread; a new connection where the last one broke. `limit`: see `Connection`."""
+class ConnectionThread:
+    """A connection and its thread; a new connection where the last one broke. `limit`: see `PostgresConnection`."""
 
     def __init__(self, url: str, server: Server, limit: float = inf) -> None:
         self.limit = limit
         self._server = server
         self._url = url
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="PostgreSQL")
-        self._db: Connection | None = None
+        self._db: PostgresConnection | None = None
 
-    async def run(self, work: Callable[[Connection], _T], begin: str | None = None) -> _T:
+    async def run(self, work: Callable[[PostgresConnection], _T], begin: str | None = None) -> _T:
         """What `work` returns, after `begin`, which is tried on a new connection where an old one turns out to be gone."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, begin)
 
@@ -97,7 +97,7 @@ class Session:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         self._thread.shutdown()
 
-    def _run(self, work: Callable[[Connection], _T], begin: str | None) -> _T:
+    def _run(self, work: Callable[[PostgresConnection], _T], begin: str | None) -> _T:
         db = self._connected()
         if begin is not None:
             try:
@@ -111,7 +111,7 @@ class Session:
                 db.execute(begin)
         return work(db)  # on this connection or none
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> PostgresConnection:
         if self._db is None or self._db.closed:
             self._drop()
             self._db = connect(self._url)
@@ -128,14 +128,14 @@ class Session:
         self._db = None
 
 
-def connect(url: str) -> Connection:
+def connect(url: str) -> PostgresConnection:
     """A connection as all of ours are: nothing prepared on the server, flags as 0 and 1, broken ones noticed soon.
 
     Raises:
         psycopg.Error: it cannot be had.
     """
     try:
-        db = Connection.connect(
+        db = PostgresConnection.connect(
             url,
             autocommit=True,
             prepare_threshold=None,

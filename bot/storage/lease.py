@@ -29,7 +29,7 @@ import structlog
 
 from bot.errors import NotLeading
 from bot.storage.clock import Sample, ServerClock
-from bot.storage.connection import Connection, Session, words
+from bot.storage.connection import ConnectionThread, PostgresConnection, words
 
 _log = structlog.get_logger("clarify.storage")
 
@@ -47,7 +47,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """A lease as its holder knows it. `since`: before the renewal that succeeded last was sent, on the steady clock."""
 
     epoch: int
@@ -58,13 +58,13 @@ class Held:
         """Seconds in which the holder may act outside; none are left at 0 or below."""
         return self.since + self.terms.lasts - self.terms.margin - now
 
-    def renewed(self, sent: float) -> Held:
+    def renewed(self, sent: float) -> HeldLease:
         """After a renewal that was sent then and succeeded."""
         return replace(self, since=sent)
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _LeaseAnswer:
     """The server's answer. `epoch`: under which the bot leads; `time`: of the answer."""
 
     epoch: int | None
@@ -85,12 +85,12 @@ class Lease:
     Whoever asks or renews is seen by the others, and hears what the server's clock says.
     """
 
-    session: Session
+    session: ConnectionThread
     name: str
     clock: ServerClock
     terms: Terms
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    _held: Held | None = None
+    _held: HeldLease | None = None
     _over: bool = False  # and said so
     _renewing: asyncio.Task[None] | None = None
     _acting: set[asyncio.Timeout] = field(default_factory=set)
@@ -123,7 +123,7 @@ class Lease:
             except psycopg.Error as error:
                 _log.warning("cannot tell whether another replica leads", reason=words(error))
             await self.clock.sleep(self.terms.ask)
-        self._held = Held(said.epoch, said.time.sent, self.terms)
+        self._held = HeldLease(said.epoch, said.time.sent, self.terms)
         _log.info("leading", epoch=said.epoch)
         self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
 
@@ -154,7 +154,7 @@ class Lease:
                 await self.session.run(partial(_handed_over, self._held.epoch))
         await self.session.close()
 
-    async def _renew(self, held: Held) -> None:
+    async def _renew(self, held: HeldLease) -> None:
         while True:
             try:
                 said = self._heard(await self.session.run(partial(self._renewal, held.epoch)))
@@ -178,11 +178,11 @@ class Lease:
         for limit in self._acting:
             limit.reschedule(asyncio.get_running_loop().time())
 
-    def _heard(self, said: _Said) -> _Said:
+    def _heard(self, said: _LeaseAnswer) -> _LeaseAnswer:
         self.clock.heard(said.time)
         return said
 
-    def _asking(self, db: Connection) -> _Said:
+    def _asking(self, db: PostgresConnection) -> _LeaseAnswer:
         """No epoch: another bot leads, or is in a transaction that it began as the leader."""
         return self._said(
             "with free as (select epoch from lease"
@@ -194,7 +194,7 @@ class Lease:
             db,
         )
 
-    def _renewal(self, epoch: int, db: Connection) -> _Said:
+    def _renewal(self, epoch: int, db: PostgresConnection) -> _LeaseAnswer:
         """No epoch: another bot leads. A transaction that locked the row does not hold it up, as the key stays as it is."""
         return self._said(
             "with mine as (update lease set renewed_at = clock_timestamp() where epoch = %(epoch)s returning epoch),"
@@ -204,7 +204,7 @@ class Lease:
             db,
         )
 
-    def _said(self, change: str, values: dict[str, object], db: Connection) -> _Said:
+    def _said(self, change: str, values: dict[str, object], db: PostgresConnection) -> _LeaseAnswer:
         """What the server says to a change (`with mine as …`) of the row."""
         sent = self.clock.steady()
         row = db.execute(
@@ -213,7 +213,7 @@ class Lease:
         ).fetchone()
         if row is None:
             raise psycopg.OperationalError("the database says nothing")
-        return _Said(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
+        return _LeaseAnswer(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
 
     def _postpone(self) -> None:
         """What is under way has the new end."""
@@ -223,16 +223,16 @@ class Lease:
                 limit.reschedule(end)
 
 
-def _handed_over(epoch: int, db: Connection) -> None:
+def _handed_over(epoch: int, db: PostgresConnection) -> None:
     db.execute("update lease set holder = null where epoch = %s", [epoch])
 
 
-def begins(epoch: int, db: Connection) -> bool:
+def begins(epoch: int, db: PostgresConnection) -> bool:
     """Whether a transaction that has begun may go on as that leader's: then nobody else takes the lease before its end."""
     return db.execute("select 1 from lease where epoch = %s for key share", [epoch]).fetchone() is not None
 
 
-def is_led(lasts: float, db: Connection) -> bool:
+def is_led(lasts: float, db: PostgresConnection) -> bool:
     """Whether a bot leads."""
     leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
     return db.execute(leads, [lasts]).fetchone() is not None

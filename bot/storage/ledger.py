@@ -22,7 +22,7 @@ from bot.storage.store import Store
 from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
-from core.ledger import LOCK_TIMEOUT, Kept, Ledger, Loaded, Take, Written, ended
+from core.ledger import LOCK_TIMEOUT, IssueContents, Ledger, Loaded, Take, Written, ended
 from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, decode, encode
 
 _T = TypeVar("_T")
@@ -181,7 +181,9 @@ class DatabaseLedger(Ledger):
             live.replace("archived = 0 and", "") if archived else live, after=after, most=_PAGE
         )
 
-    async def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[Kept]:
+    async def every(
+        self, *, issue: int | None = None, archived: bool = True
+    ) -> AsyncGenerator[IssueContents]:
         if issue is not None:
             row = await self._row(issue)
             if row is not None:
@@ -198,9 +200,6 @@ class DatabaseLedger(Ledger):
 
     async def live(self) -> list[int]:
         return await self._issues("select issue from ledgers where archived = 0 order by issue")
-
-    async def archived(self) -> list[int]:
-        return await self._issues("select issue from ledgers where archived = 1 order by issue")
 
     async def latest(self, most: int) -> list[int]:
         return await self._issues(
@@ -292,11 +291,11 @@ class DatabaseLedger(Ledger):
             raise LedgersAway(None, issue, str(error)) from error
 
 
-def _kept(row: Row, issue: int) -> Kept:
+def _kept(row: Row, issue: int) -> IssueContents:
     try:
-        return Kept([(f"issue-{issue}", _records(row, issue))], [])
+        return IssueContents([(f"issue-{issue}", _records(row, issue))], [])
     except LedgerUnreadable as error:
-        return Kept([], [str(error)])
+        return IssueContents([], [str(error)])
 
 
 def hold(tx: Tx, issues: Sequence[int]) -> None:

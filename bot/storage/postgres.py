@@ -32,9 +32,17 @@ from psycopg import sql
 from bot.checks import CheckResult, right, wrong
 from bot.errors import StorageError, StorageInDoubt, StorageSilent, StorageUnavailable
 from bot.storage import lease
-from bot.storage.beside import NOTED, Connections
+from bot.storage.beside import NOTED, SlackConnections
 from bot.storage.clock import Sample, ServerClock
-from bot.storage.connection import OPTIONS, Connection, Server, ServerSilent, Session, connect, words
+from bot.storage.connection import (
+    OPTIONS,
+    ConnectionThread,
+    PostgresConnection,
+    Server,
+    ServerSilent,
+    connect,
+    words,
+)
 from bot.storage.database import Database
 from bot.storage.lease import Lease, Terms
 from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
@@ -72,7 +80,12 @@ class PostgreSQL(Database):
     is_shared = True
 
     def __init__(
-        self, writer: Session, reader: Session, asking: Session, installation: str, urls: tuple[str, str]
+        self,
+        writer: ConnectionThread,
+        reader: ConnectionThread,
+        asking: ConnectionThread,
+        installation: str,
+        urls: tuple[str, str],
     ) -> None:
         """`urls`: the database's address, and the one at which notices are listened for."""
         self.installation = installation
@@ -94,8 +107,8 @@ class PostgreSQL(Database):
             StorageError: it cannot be used, or was written by a newer version. StorageUnavailable: not now.
         """
         server = Server()
-        writer = Session(url, server)
-        reader, asking = (Session(url, server, _SILENCE) for _ in range(2))
+        writer = ConnectionThread(url, server)
+        reader, asking = (ConnectionThread(url, server, _SILENCE) for _ in range(2))
         try:
             installation = await writer.run(prepared)
         except psycopg.Error as error:
@@ -214,11 +227,20 @@ class PostgreSQL(Database):
         await self._writer.close()
         await self._reader.close()
 
-    def _tell(self, epoch: int | None, db: Connection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: FBT001 - as `Tx.tell`
+    def _tell(
+        self,
+        epoch: int | None,
+        db: PostgresConnection,
+        topic: Topic,
+        name: str,
+        leader_only: bool,  # noqa: FBT001 - as `Tx.tell`
+    ) -> None:
         if epoch is None or not leader_only:
             db.execute(_TELL, [self.name, topic, name, _NEWS])
 
-    def _do(self, works: Sequence[Work[Any]], results: list[Outcome], db: Connection) -> list[Outcome]:
+    def _do(
+        self, works: Sequence[Work[Any]], results: list[Outcome], db: PostgresConnection
+    ) -> list[Outcome]:
         """All of `results`, once they are committed; they are complete before that.
 
         Raises:
@@ -253,7 +275,7 @@ class PostgreSQL(Database):
             " on conflict (id) do update set batch = replicas.batch"
         )
 
-        def settled(db: Connection) -> int:
+        def settled(db: PostgresConnection) -> int:
             row = db.execute("select batch from replicas where id = %s", [self.name]).fetchone()
             db.execute("commit")
             return 0 if row is None else int(row["batch"])
@@ -275,7 +297,7 @@ class PostgreSQL(Database):
         finally:
             self._doubtful, self._writer.limit = None, _SILENCE
 
-    def _time(self, db: Connection) -> Sample:
+    def _time(self, db: PostgresConnection) -> Sample:
         sent = self.clock.steady()
         row = db.execute("select extract(epoch from clock_timestamp())::float8 as at").fetchone()
         if row is None:
@@ -289,7 +311,7 @@ def form(text: str) -> str:
     return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), text)
 
 
-def tell_bots(db: Connection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: ARG001, FBT001 - as `Tx.tell`
+def tell_bots(db: PostgresConnection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: ARG001, FBT001 - as `Tx.tell`
     """`Tx.tell` of a process that is no bot."""
     db.execute(_TELL, ["", topic, name, _NEWS])
 
@@ -298,7 +320,7 @@ class _DeposedError(Exception):
     """Another bot leads, or may."""
 
 
-def _gone(name: str, db: Connection) -> None:
+def _gone(name: str, db: PostgresConnection) -> None:
     db.execute("delete from replicas where id = %s", [name])
     db.execute("delete from alive where id = %s", [name])
 
@@ -310,11 +332,11 @@ def _clear_news(tx: Tx) -> None:
     )
 
 
-def _queue(db: Connection, what: str) -> None:
+def _queue(db: PostgresConnection, what: str) -> None:
     db.execute("select pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"clarify {what}"])
 
 
-def _fetched(query: Query, db: Connection) -> list[Row] | Exception:
+def _fetched(query: Query, db: PostgresConnection) -> list[Row] | Exception:
     text, values = query
     try:
         found: list[Any] = db.execute(form(text), values).fetchall()
@@ -333,7 +355,7 @@ def _unread(error: psycopg.Error) -> StorageUnavailable:
     return kind(f"The storage could not be read: {words(error)}.")
 
 
-def prepared(db: Connection) -> str:
+def prepared(db: PostgresConnection) -> str:
     """Bring the database to this release's version; returns the installation's id."""
     files = migrations()
     newest = max(files)
@@ -368,7 +390,7 @@ def our_tables() -> list[str]:
     return sorted({SCHEMA_VERSION, *(name for names in made for name in names)})
 
 
-def check(url: str, listen_url: str) -> tuple[list[CheckResult], Connections | None]:
+def check(url: str, listen_url: str) -> tuple[list[CheckResult], SlackConnections | None]:
     """Whether a database is as a bot needs it, and the connections with the Slack app as a bot noted them last. Nothing is
     changed. Blocking.
     """
@@ -376,13 +398,13 @@ def check(url: str, listen_url: str) -> tuple[list[CheckResult], Connections | N
         with closing(connect(url)) as db:
             results = list(_checked(db, url, listen_url))
             there = all(result.ok for result in results[:1]) and _has_tables(db)
-            return results, Connections.noted(db.execute(NOTED).fetchone()) if there else None
+            return results, SlackConnections.noted(db.execute(NOTED).fetchone()) if there else None
     except psycopg.Error as error:
         text = f"The database cannot be had: {words(error)}"
         return [wrong(_SUBJECT, text, "start the server, or correct the address")], None
 
 
-def _checked(db: Connection, url: str, listen_url: str) -> Iterator[CheckResult]:
+def _checked(db: PostgresConnection, url: str, listen_url: str) -> Iterator[CheckResult]:
     """What is right and wrong with a server, the database and our rights; nothing more of one that cannot serve."""
     took = []
     for _ in range(_LOOKS):
@@ -414,17 +436,17 @@ def _checked(db: Connection, url: str, listen_url: str) -> Iterator[CheckResult]
     yield _check_notices(db, listen_url)
 
 
-def _setting(db: Connection, name: str) -> str:
+def _setting(db: PostgresConnection, name: str) -> str:
     row = db.execute("select current_setting(%s) as value", [name]).fetchone()
     return str(row["value"]) if row is not None else ""
 
 
-def _has_tables(db: Connection) -> bool:
+def _has_tables(db: PostgresConnection) -> bool:
     row = db.execute("select to_regclass('schema_version') is not null as there").fetchone()
     return row is not None and bool(row["there"])
 
 
-def _check_tables(db: Connection) -> CheckResult:
+def _check_tables(db: PostgresConnection) -> CheckResult:
     subject, there = _SUBJECT, _has_tables(db)
     if there and (lacks := _lacks(db)):
         text = f"this user needs read and write access to all tables: {', '.join(lacks)}"
@@ -442,7 +464,7 @@ def _check_tables(db: Connection) -> CheckResult:
     return right(subject, "up to date; a bot is leading" if led(db) else "up to date; no bot is running")
 
 
-def _check_notices(db: Connection, listen_url: str) -> CheckResult:
+def _check_notices(db: PostgresConnection, listen_url: str) -> CheckResult:
     try:
         with closing(connect(listen_url)) as listening:
             listening.execute("listen clarify_check")
@@ -456,7 +478,7 @@ def _check_notices(db: Connection, listen_url: str) -> CheckResult:
     return right(_SUBJECT, text, "put a direct address in storage.listen_url_env")
 
 
-def _lacks(db: Connection) -> list[str]:
+def _lacks(db: PostgresConnection) -> list[str]:
     can = " and ".join(
         f"has_table_privilege(oid, '{right}')" for right in ("select", "insert", "update", "delete")
     )
@@ -468,7 +490,7 @@ def _lacks(db: Connection) -> list[str]:
     return [row["relname"] for row in rows]
 
 
-def _is_pooled(db: Connection, url: str) -> bool:
+def _is_pooled(db: PostgresConnection, url: str) -> bool:
     """Two connections at once have the same session of the server, one after the other."""
     pid = "select pg_backend_pid() as pid"
     with closing(connect(url)) as other:
@@ -488,7 +510,7 @@ def is_led(url: str) -> bool:
         raise StorageUnavailable(f"The database cannot be had: {words(error)}.") from error
 
 
-def led(db: Connection) -> bool:
+def led(db: PostgresConnection) -> bool:
     """Whether a bot leads."""
     return lease.is_led(TERMS.lasts, db)
 

@@ -18,7 +18,7 @@ from psycopg import sql
 from psycopg.rows import dict_row, tuple_row
 
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
-from bot.storage.connection import Connection, connect, words
+from bot.storage.connection import PostgresConnection, connect, words
 from bot.storage.lease import Terms
 from bot.storage.postgres import MIGRATING, SCHEMA_VERSION, form, led, our_tables, prepared, tell_bots
 from bot.storage.sqlite import migrate
@@ -36,7 +36,7 @@ _ALWAYS = frozenset({"alive", "installation", "keys", "lease", "news", "replicas
 class Tables:
     """The tables within one transaction; `tx` does anything else in it."""
 
-    def __init__(self, db: Connection) -> None:
+    def __init__(self, db: PostgresConnection) -> None:
         self.tx = Tx(db, form)
         self._db = db
 
@@ -211,7 +211,7 @@ def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
         raise BackupError(f"Not restored: {words(error)}.") from error
 
 
-def _clear(db: Connection, there: Sequence[str], aside: str | None) -> bool:
+def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None) -> bool:
     """Have none of our tables be there; whether they are aside now."""
     used = next((table for table in there if table not in _ALWAYS and _holds_any(db, table)), None)
     if used is not None and aside is None:
@@ -229,19 +229,19 @@ def _clear(db: Connection, there: Sequence[str], aside: str | None) -> bool:
     return used is not None
 
 
-def _has_followers(db: Connection) -> bool:
+def _has_followers(db: PostgresConnection) -> bool:
     seen = "select 1 from alive where seen_at > clock_timestamp() - %s * interval '1 second'"
     return db.execute(seen, [Terms().lasts]).fetchone() is not None
 
 
-def _holds_any(db: Connection, table: str) -> bool:
+def _holds_any(db: PostgresConnection, table: str) -> bool:
     row = db.execute(
         sql.SQL("select exists (select from {}) as any").format(sql.Identifier(table))
     ).fetchone()
     return bool(row and row["any"])
 
 
-def _there(db: Connection) -> list[str]:
+def _there(db: PostgresConnection) -> list[str]:
     """Our tables, as far as they are there."""
     rows = db.execute(
         "select tablename from pg_tables where schemaname = current_schema() and tablename = any(%s) order by tablename",
@@ -250,7 +250,7 @@ def _there(db: Connection) -> list[str]:
     return [row["tablename"] for row in rows]
 
 
-def _be_patient(db: Connection) -> None:
+def _be_patient(db: PostgresConnection) -> None:
     """Somebody waits at a prompt."""
     db.execute(f"set local lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
 

@@ -17,7 +17,7 @@ from bot.settings.model import Settings
 from bot.slack.build import SlackParts
 from bot.web import clarifications, health, mcp, push, questions, slack
 from bot.web.callers import Callers
-from bot.web.server import Limits, build_app
+from bot.web.server import ConnectionLimits, build_app
 from bot.webhooks import Webhooks
 from core.hub import Hub
 
@@ -34,7 +34,7 @@ def build(
     *,
     webhooks: Webhooks | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
-    limits: Limits,
+    limits: ConnectionLimits,
 ) -> FastAPI:
     """`storage_trouble`: what is wrong with where events or decisions are kept."""
     settings, store, clock, producers = base.settings, base.store, base.clock, told.producers

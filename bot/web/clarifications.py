@@ -21,7 +21,7 @@ from core.aaep import whole_characters
 from core.clarification import DONE, HUMAN, TOPIC_LIMIT, Clarification, Status, agent_key, answer_of, parse_id
 from core.errors import LedgerUnreadable, LockTimeout, NotFound, ScopeViolation
 from core.hub import CONTEXT_LIMIT, HIGHEST_ISSUE, Hub
-from core.hub import Request as NewRequest
+from core.hub import Request as HubRequest
 from core.ledger import Ledger
 from core.records import Raw, digest_of, parse
 from core.router import BODY_LIMIT
@@ -78,7 +78,7 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, populate_by_name=True)
 
 
-class Question(_Body):
+class RoleQuestion(_Body):
     """A question of one role to another."""
 
     from_: _Role = Field(
@@ -163,7 +163,7 @@ class Shown(BaseModel):
     heldBack: str | None = Field(description="Why people are asked instead of the agent in `to`")  # noqa: N815
 
 
-class Page(BaseModel):
+class ClarificationPage(BaseModel):
     """Sorted by issue and number. `next`: pass it as `after` to get the next page; null: this is the last page."""
 
     clarifications: list[Shown]
@@ -184,10 +184,10 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
         return record
 
     @router.post("", status_code=201)
-    async def ask(body: Question, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
+    async def ask(body: RoleQuestion, response: Response, key: _Key = None, who: Speaker = caller) -> Shown:
         """Ask a person or another agent. To get the answer, `GET` the returned location with `wait`."""
         _check_asker(body.from_, who)
-        question = NewRequest(
+        question = HubRequest(
             body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
         )
         record = await hub.request(question, _key(who.producer, key))
@@ -231,7 +231,7 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
         return _shown(await find(clarification_id, who))
 
     @router.get("")
-    async def listed(query: Annotated[_ListQuery, Query()], who: Speaker = caller) -> Page:
+    async def listed(query: Annotated[_ListQuery, Query()], who: Speaker = caller) -> ClarificationPage:
         """List what your agents asked and were asked, and what your sessions asked."""
         return await _page(ledger, _seen_by(who), query)
 
@@ -334,7 +334,7 @@ def _without_halves(value: Any) -> Any:
     return value
 
 
-async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
+async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> ClarificationPage:
     """The next clarifications that fit. Ledgers are read one by one, and no more of them than it takes."""
     place = parse_id(wanted.after) if wanted.after else (0, 0)
     found: list[Clarification] = []
@@ -358,7 +358,7 @@ async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> Page:
     listed = found[: wanted.limit]
     following = listed[-1].id if len(found) > wanted.limit else None
     shown = await asyncio.to_thread(lambda: [_shown(each) for each in listed])
-    return Page(clarifications=shown, next=following, unreadable=unreadable)
+    return ClarificationPage(clarifications=shown, next=following, unreadable=unreadable)
 
 
 def _has(record: Clarification, status: str | None) -> bool:

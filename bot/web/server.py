@@ -78,7 +78,7 @@ def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted =
     return app
 
 
-async def listen(app: FastAPI, settings: Settings, limits: Limits) -> HttpServer | None:
+async def listen(app: FastAPI, settings: Settings, limits: ConnectionLimits) -> HttpServer | None:
     """The server, bound and not yet serving; None where nobody counts on it and its address is taken.
 
     Raises:
@@ -107,9 +107,9 @@ class HttpServer:
     app: InitVar[FastAPI]
     host: str
     port: int
-    limits: InitVar[Limits]
+    limits: InitVar[ConnectionLimits]
 
-    def __post_init__(self, app: FastAPI, limits: Limits) -> None:
+    def __post_init__(self, app: FastAPI, limits: ConnectionLimits) -> None:
         self.stopping: asyncio.Event = app.state.stopping
         self._sockets: list[socket.socket] = []
         self._serves = False
@@ -202,7 +202,7 @@ def _configuration(app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http=Connection,
+        http=HttpConnection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -276,7 +276,7 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """`connections` in all, `per_address` from each address but this machine's own; the rest are seconds.
 
     `head`: until a request's headers are in, `body`: its body after that; `write`: while nothing of an answer is read.
@@ -289,7 +289,7 @@ class Limits:
     write: float = 30.0
 
     @classmethod
-    def within(cls, descriptors: int) -> Limits:
+    def within(cls, descriptors: int) -> ConnectionLimits:
         """At most half of the descriptors: the others are for ledgers, Slack and agents."""
         most = max(1, min(_MOST, descriptors // 2))
         return cls(most, max(1, most // 4))
@@ -313,12 +313,12 @@ def raise_descriptor_limit() -> int:
 class Connections(ServerState):
     """Who is connected, and who gives way when there are too many."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()
         self.limits = limits
-        self._held: set[Connection] = set()
+        self._held: set[HttpConnection] = set()
         self._of: Counter[str] = Counter()
-        self._waiting: dict[Connection, None] = {}  # the longest first
+        self._waiting: dict[HttpConnection, None] = {}  # the longest first
         self._logged = float("-inf")
         self._over = False
 
@@ -328,7 +328,7 @@ class Connections(ServerState):
         for each in list(self._held):
             each.transport.close()  # once what was written is read
 
-    def admit(self, new: Connection) -> bool:
+    def admit(self, new: HttpConnection) -> bool:
         """Count a new connection; returns whether it is served. If not, it is told so and ends."""
         if self._over:
             new.abort()
@@ -348,7 +348,7 @@ class Connections(ServerState):
             new.abort()
         return False
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Forget a connection that ends; again does nothing."""
         if connection in self._held:
             self._held.remove(connection)
@@ -357,7 +357,7 @@ class Connections(ServerState):
                 del self._of[connection.address]
         self._waiting.pop(connection, None)
 
-    def waits(self, connection: Connection, *, since_now: bool) -> None:
+    def waits(self, connection: HttpConnection, *, since_now: bool) -> None:
         """Note whether `connection` keeps us waiting from now on, for a request or for its reading of an answer."""
         self._waiting.pop(connection, None)
         if since_now and connection in self._held:
@@ -375,7 +375,7 @@ class Connections(ServerState):
             )
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """One connection. What we wait for decides how long it has: headers, a body, its reading of what we wrote, its end."""
 
     server_state: Connections

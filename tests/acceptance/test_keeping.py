@@ -11,6 +11,7 @@ import pytest
 from bot.app import Bot
 from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FOLAKE
+from tests.acceptance.upkeep import archived_issues
 from tests.kit.until import until
 from tests.kit.world import World, config, said, scene
 
@@ -42,7 +43,7 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Wor
         card = await stage.ask("rpl_1", question="Rotate?", session="s1", **ISSUE)
         open_ = await stage.ask("rpl_2", question="Deploy?", session="s2")
         await keeper.tidy()
-        assert (await bot.base.ledger.live(), await bot.ledger.archived()) == ([42, 100001], [])
+        assert (await bot.base.ledger.live(), await archived_issues(bot)) == ([42, 100001], [])
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         await stage.reply("rpl_1")
         await stage.says("state.changed", session="s1", from_state="awaiting_input", to_state="thinking")
@@ -50,11 +51,11 @@ async def test_archived_and_swept_while_the_bot_runs_and_starts_again(stage: Wor
         await stage.until(lambda: bot.shown.lanes.length == 0)
         await keeper.tidy()
         await keeper.tidy()  # what is timeless goes once it was seen
-        assert (await bot.base.ledger.live(), await bot.ledger.archived()) == ([100001], [42])
+        assert (await bot.base.ledger.live(), await archived_issues(bot)) == ([100001], [42])
 
         again = await stage.ask("rpl_3", question="Rotate once more?", session="s3", **ISSUE)
         assert (again.metadata or {})["event_payload"]["clarification"] == "CLR-42-002"
-        assert await bot.base.ledger.archived() == []
+        assert await archived_issues(bot) == []
         # The agent tells its old question again: the ledger knows it, though the storage does not any more.
         await stage.emit("rpl_1", session="s1", question="Rotate?", **ISSUE)
         await stage.ask("rpl_4", question="The one after that?", session="s4")

@@ -21,6 +21,7 @@ from bot.app import Bot
 from bot.retention.upkeep import Upkeep
 from bot.workspace.seed import AGENTS, FOLAKE, ONCALL
 from bot.workspace.state import Message
+from tests.acceptance.upkeep import archived_issues
 from tests.kit.builders import foreign
 from tests.kit.databases import Server
 from tests.kit.lives import beside
@@ -79,7 +80,7 @@ async def used(stage: World, bot: Bot) -> tuple[Message, Message]:
     await until(lambda: stage.record(42)["aaep"]["reply"] == "confirmed")
     await stage.until(lambda: bot.shown.lanes.length == 0)
     await archived(bot)
-    assert await bot.base.ledger.archived() == [42]
+    assert await archived_issues(bot) == [42]
     await stage.emit("rpl_open", question="Open \0 then?", session="s_open")
     waiting = await stage.card("then?")
     assert (await beside(stage, "escalate", "CLR-100001-001", "too late")).code == 0
@@ -112,7 +113,7 @@ async def test_bot_goes_on_where_it_was_wherever_it_is_kept_now(
     await stage.producer.up()
     async with stage.bot() as bot:
         assert bot.base.store.installation == before
-        assert await bot.base.ledger.archived() == [42]
+        assert await archived_issues(bot) == [42]
         assert (await stage.reply("rpl_way"))["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
         assert (await stage.workspace.click(ONCALL, page.channel, page.ts, label="Take")).ok
         await stage.now_says(page, f"<@{ONCALL}>")

@@ -29,9 +29,9 @@ from aiohttp import web
 from bot.logs import configure_logging
 from bot.workspace.seed import ADE, AGENTS
 from tests.bench.counting import EXACT, HOPS, TURNS, Seen
-from tests.bench.databases import a_server
 from tests.bench.stage import Stage, bot, stage
 from tests.bench.table import Row, spread
+from tests.kit.databases import Server
 from tests.kit.until import until
 
 CARD, CLICK = "card", "click"
@@ -212,8 +212,12 @@ async def _futex_calls(counted: _Counted, work: Callable[[str], Awaitable[None]]
 
 async def on_postgres(folder: Path, times: int) -> list[Row]:
     """The same on PostgreSQL, where ledgers are rows."""
-    async with a_server() as server:
-        costs = await measured(folder / "budget-postgres", times, server.new())
+    with tempfile.TemporaryDirectory(prefix="pg", ignore_cleanup_errors=True) as place:
+        server = await asyncio.to_thread(Server, Path(place))
+        try:
+            costs = await measured(folder / "budget-postgres", times, server.new())
+        finally:
+            await asyncio.to_thread(server.stop)
     return _rows(costs, limits()["postgres"], " on PostgreSQL")
 
 

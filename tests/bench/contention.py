@@ -1,4 +1,4 @@
-"""Several processes that write ledgers at once, against loops that only replace files; and what a dead holder costs.
+"""Several processes that write ledgers at once, against loops that only replace files.
 
 python -m tests.bench.contention FOLDER NAME    one of them: takes commands on stdin, answers on stdout
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,8 +23,7 @@ from core.clock import SystemClock
 from core.errors import LockTimeout
 from core.ledger import FileLedger
 from core.router import Router
-from tests.bench.files import replace
-from tests.bench.table import Row, median, ms, spread
+from tests.bench.table import Row, median, spread
 
 PROCESSES = 8
 _ONE = 1000  # the issue that all write
@@ -34,12 +34,11 @@ _SOON = 0.05  # from a command until all begin at once
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """`rounds` of `seconds` each way; `deaths`: how many holders die; `processes`: at once, at most `PROCESSES`."""
+    """`rounds` of `seconds` each way; `processes`: at once, at most `PROCESSES`."""
 
     rounds: int
     seconds: float
-    deaths: int
-    processes: int = 8
+    processes: int = PROCESSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Worker:
 
 
 async def contended(folder: Path, size: Size) -> list[Row]:
-    """Eight processes on one ledger, then each on its own; then holders that die."""
+    """Eight processes on one ledger, then each on its own."""
     return await asyncio.to_thread(_contended, folder / "contention", size)
 
 
@@ -93,12 +92,9 @@ def _contended(folder: Path, size: Size) -> list[Row]:
         one = _rounds(workers, [f"CLR-{_ONE}-{n + 1:03d}" for n in range(size.processes)], workers[:1], size)
         own = _rounds(workers, [f"CLR-{_OWN + n}-001" for n in range(size.processes)], workers, size)
     lost = one.lost(folder), own.lost(folder)
-    after, waiting = _deaths(folder, size.deaths)
     return [
         one.row("one issue", "one process's loop, as the lock lets one write at a time", lost[0], size),
         own.row("distinct issues", "8 processes' loops on 8 files", lost[1], size),
-        _recovered("the next process's attempt", after),
-        _recovered("its death, by a process that waits", waiting),
     ]
 
 
@@ -146,45 +142,6 @@ def _turn(workers: list[Worker], commands: Sequence[dict[str, str]], seconds: fl
     for worker, command in zip(workers, commands, strict=False):
         worker.tell(**command, begin=begin, end=begin + seconds)
     return Turn.of([worker.told() for worker in workers])
-
-
-def _recovered(since: str, seconds: Sequence[float]) -> Row:
-    return Row(
-        f"a holder of ours is killed: from {since} until the lock is had",
-        median(seconds) * 1e3,
-        "{:.1f} ms",
-        f"{ms(seconds)}, of {len(seconds)}",
-        goal=50.0,
-    )
-
-
-def _deaths(folder: Path, times: int) -> tuple[list[float], list[float]]:
-    """Seconds to the lock from an attempt after a holder's death, and from the death for one that waits."""
-    after, waiting, name = [], [], f"CLR-{_ONE}-001"
-    with _worker(folder, "heir") as heir:
-        for _ in range(times):
-            with _holder(folder, name) as holder:
-                holder.kill()
-                heir.tell(do="take", id=name)
-                heir.told()
-                began, had = heir.told()["at"]
-                after.append(had - began)
-            with _holder(folder, name) as holder:
-                heir.tell(do="take", id=name)
-                heir.told()
-                time.sleep(0.3)  # it waits as one waits who has waited for some time
-                died = time.monotonic()
-                holder.kill()
-                waiting.append(heir.told()["at"][1] - died)
-    return after, waiting
-
-
-@contextmanager
-def _holder(folder: Path, name: str) -> Iterator[Worker]:
-    with _worker(folder, "holder") as holder:
-        holder.tell(do="hold", id=name)
-        holder.told()
-        yield holder
 
 
 @contextmanager
@@ -259,26 +216,24 @@ class _Works:
         done = 0
         await asyncio.sleep(begin - time.monotonic())
         while time.monotonic() < end or not done:
-            replace(path, content)
+            _replace(path, content)
             done += 1
         return {"done": done, "timeouts": 0, "longest": 0.0}
 
-    async def hold(self, id: str) -> dict[str, Any]:  # noqa: A002
-        """Takes the lock and keeps it until killed."""
 
-        def wait(_: object) -> None:
-            _say({})
-            sys.stdin.read()
-
-        await self._ledger.transact(parse_id(id)[0], wait)
-        return {}
-
-    async def take(self, id: str) -> dict[str, Any]:  # noqa: A002
-        """When it was tried, and when the lock was had."""
-        _say({})
-        began = time.monotonic()
-        had = await self._ledger.transact(parse_id(id)[0], lambda _: time.monotonic(), timeout=10.0)
-        return {"at": [began, had]}
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file atomically: it and its folder's entry are on the disk when this returns."""
+    draft = path.with_name(f".{path.name}")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _say(answer: dict[str, Any]) -> None:

@@ -66,11 +66,14 @@ async def main(producer: str, slack: str) -> None:
         handler = AsyncSocketModeHandler(app, APP_TOKEN)
         await handler.connect_async()  # type: ignore[no-untyped-call]  # slack_bolt leaves it bare
         events = f"events?subscription_id={subscription}"
-        async with http.get(events, timeout=aiohttp.ClientTimeout()) as stream:
-            async for line in stream.content:
-                if line.startswith(b"data: "):
-                    tasks.add(task := asyncio.create_task(ask(json.loads(line[6:]))))
-                    task.add_done_callback(tasks.discard)
+        try:
+            async with http.get(events, timeout=aiohttp.ClientTimeout()) as stream:
+                async for line in stream.content:
+                    if line.startswith(b"data: "):
+                        tasks.add(task := asyncio.create_task(ask(json.loads(line[6:]))))
+                        task.add_done_callback(tasks.discard)
+        finally:
+            await handler.close_async()  # type: ignore[no-untyped-call]  # as above
 
 
 async def until_stopped() -> None:

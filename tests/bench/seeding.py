@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from core.clarification import (
     Clarification,
     Decider,
     answered,
-    nudged,
     opened,
     reply_settled,
     resolved,
@@ -32,16 +31,14 @@ from tests.kit.builders import ask
 PRODUCER = "planner"
 FIRST, _FIRST_ARCHIVED = 200_001, 300_001
 _PER_AGENT = 20
-_SIZE, _AGENTS = 300, 300
 _SLA = timedelta(hours=4)
 
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """`size` characters of question each; the first `stale` of those that are open were nudged already."""
+    """`size` characters of question each."""
 
     open: int
-    stale: int = 0
     archived: int = 0
     size: int = 1000
 
@@ -79,31 +76,10 @@ async def _begun(storage: Path) -> None:
     await store.close()
 
 
-def seed_issues(folder: Path, issues: int, pending: int, now: datetime) -> None:
-    """`issues` ledgers of three clarifications each, of which `pending` altogether wait for another agent's answer:
-    the first is due a second after `now`, the next two seconds after it, and so on. Nobody waits in a circle.
-    """
-    template, every = _closed(_SIZE), issues // pending
-    for number in range(issues):
-        issue = FIRST + number
-        records = [_archived(issue, 3 * number + seq, template, seq) for seq in (1, 2, 3)]
-        which, rest = divmod(number, every)
-        if rest == 0 and which < pending:
-            agent = which % _AGENTS
-            asked = replace(
-                _ask(which, _SIZE, now), agent_id=f"agent-{agent}", to=f"agent-{agent + 1}", expires_at=None
-            )
-            record = opened(issue, 3, asked, now, _SLA)
-            due = now + timedelta(seconds=which + 1)
-            records[2] = record.model_copy(update={"stale_after": due})
-        _write(folder, *records)
-
-
 def _open(past: Seed) -> Iterator[Clarification]:
     now = datetime.now(UTC)
     for number in range(past.open):
-        record = opened(FIRST + number, 1, _ask(number, past.size, now), now, _SLA)
-        yield nudged(record, now, _SLA) if number < past.stale else record
+        yield opened(FIRST + number, 1, _ask(number, past.size, now), now, _SLA)
 
 
 def _closed(size: int) -> Clarification:
@@ -115,14 +91,14 @@ def _closed(size: int) -> Clarification:
     return resolved(reply_settled(record, "confirmed", None), now)
 
 
-def _archived(issue: int, number: int, template: Clarification, seq: int = 1) -> Clarification:
+def _archived(issue: int, number: int, template: Clarification) -> Clarification:
     own = {
         "session_id": f"seeded-session-{number}",
         "event_id": f"evt_seeded_{number}",
         "reply_token": f"seeded-token-{number}",
     }
     asked = template.asked.model_copy(update=own)
-    return template.model_copy(update={"id": f"CLR-{issue}-{seq:03d}", "issue_number": issue, "aaep": asked})
+    return template.model_copy(update={"id": f"CLR-{issue}-001", "issue_number": issue, "aaep": asked})
 
 
 def _ask(number: int, size: int, now: datetime) -> Ask:

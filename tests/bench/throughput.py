@@ -15,7 +15,7 @@ from tests.bench.stage import Stage, bot, connected, process, stage
 from tests.bench.table import Row, median, spread
 
 PATIENCE = 60.0
-GOALS = {"shown": 0.3, "acknowledged": 0.6, "replied": 0.6}
+GOALS = {"shown": 0.35, "acknowledged": 0.5, "replied": 0.55}
 
 
 @dataclass(frozen=True, slots=True)

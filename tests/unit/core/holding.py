@@ -15,7 +15,7 @@ _RIVAL = Path(__file__).with_name("rival.py")
 def rival_holds(folder: Path, issue: int = 42) -> Iterator[None]:
     """Held from when it is entered until it is left."""
     holder = subprocess.Popen(
-        [sys.executable, str(_RIVAL), "hold", str(folder), str(issue)],
+        [sys.executable, str(_RIVAL), str(folder), str(issue)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

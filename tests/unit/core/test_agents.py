@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from core import clarification
 from core.agents import (
     AgentNode,
+    BlockedOn,
     SessionFact,
     StatusFile,
-    Waiting,
     going_on,
     ready_queue,
     tree,
@@ -94,8 +94,8 @@ def test_tree_says_on_whom_since_when() -> None:
     assert engineer.name == "Edna"
     assert engineer.since == NOW + 3 * MINUTE
     assert engineer.waits == (
-        Waiting("CLR-42-001", "architect", NOW + 3 * MINUTE, escalated=False),
-        Waiting("CLR-42-002", "human", NOW + 9 * MINUTE, escalated=True),
+        BlockedOn("CLR-42-001", "architect", NOW + 3 * MINUTE, escalated=False),
+        BlockedOn("CLR-42-002", "human", NOW + 9 * MINUTE, escalated=True),
     )
     assert engineer.issues == (42, 43)
     assert engineer.last_event_at == NOW + 4 * MINUTE

@@ -27,7 +27,7 @@ from core.clarification import (
     taken,
 )
 from core.matching import followed_up, reopened
-from core.monitor import Call, Finding, Monitor, due_call, next_call, repetitions
+from core.monitor import DueCall, Finding, Monitor, due_call, next_call, repetitions
 from core.records import dump, parse
 from core.router import done
 from tests.kit.builders import ADE, MINUTE, NOW, SLA, ask, changed, record
@@ -296,7 +296,7 @@ def test_repetitions_session_that_may_ask(earlier: Clarification, asked_again: C
 MS = timedelta(milliseconds=1)
 
 
-def minutes(call: Call | None) -> tuple[str, float] | None:
+def minutes(call: DueCall | None) -> tuple[str, float] | None:
     """What, and how many minutes after the question."""
     return None if call is None else (call.kind, (call.at - NOW) / MINUTE)
 
@@ -379,7 +379,7 @@ def test_nudges_of_the_question_before_do_not_count() -> None:
     entry = Entry(round=2, from_="engineer", type="question", body="And now?", timestamp=later)
     again = first.model_copy(update={"round": 2, "thread": (*first.thread, entry), "stale_after": None})
     assert (again.asked.nudges, again.nudges) == (1, 0)
-    assert next_call(again, SLA) == Call("nudge", later + SLA)
+    assert next_call(again, SLA) == DueCall("nudge", later + SLA)
     assert nudged(again, later + SLA, SLA).nudges == 1
     behind = nudged(again, NOW, SLA)
     assert behind.nudges == 1, "also if our clock is behind the one that asked"
@@ -392,14 +392,14 @@ def test_follow_up_is_chased_anew() -> None:
         answered(first, Answer("x", "x"), ADE, later), ask(reply_token="rpl_2", expires_at=None), later, SLA
     )
     assert (second.nudges, second.asked.taken_by) == (0, None)
-    assert next_call(second, SLA) == next_call(second, SLA) == Call("nudge", later + SLA)
+    assert next_call(second, SLA) == next_call(second, SLA) == DueCall("nudge", later + SLA)
 
 
 def test_the_end_of_time_is_no_error() -> None:
     end = datetime.max.replace(tzinfo=UTC)
     entry = record().thread[0].model_copy(update={"timestamp": end})
     never = record().model_copy(update={"thread": (entry,), "stale_after": None, "aaep": None})
-    assert next_call(never, SLA) == Call("nudge", end)
+    assert next_call(never, SLA) == DueCall("nudge", end)
 
 
 # Properties: a week of visits, at any times

@@ -12,6 +12,7 @@ from core.clarification import (
     Answer,
     Approval,
     Clarification,
+    Decider,
     Direct,
     Edit,
     abandoned,
@@ -233,12 +234,14 @@ _APPROVAL = Approval(team="T1", user="U1", decided_by="user:slack/T1/U1", at=NOW
     ],
     ids=["text", "arguments", "unknown fields", "approvals", "edits"],
 )
-@pytest.mark.parametrize("is_decided", [False, True])
-def test_seal_agrees_with_what_is_read_back(more: dict[str, Any], is_decided: bool) -> None:
-    asked = {name: more.pop(name) for name in ("approvals", "edits") if name in more}
-    made = changed(record(**more), **asked)
+@pytest.mark.parametrize(
+    "by", [None, ADE, Decider("user:os/ade@host", "shell")], ids=["nobody", "a person", "shell"]
+)
+def test_seal_agrees_with_what_is_read_back(more: dict[str, Any], by: Decider | None) -> None:
+    later = {name: more[name] for name in ("approvals", "edits") if name in more}
+    made = changed(record(**{name: each for name, each in more.items() if name not in later}), **later)
     seals, book = Seals(b"k" * 32), Book(42, {"clarifications": []}, lambda: 0, Seals(b"k" * 32))
-    book.put(answered(made, Answer("yes", "Yes"), ADE, NOW) if is_decided else made)
+    book.put(made if by is None else answered(made, Answer({"a": None}, "Yes"), by, NOW))
     (written,) = json.loads(encode(book.raw))["clarifications"]
     found = parse(written)
     assert found is not None

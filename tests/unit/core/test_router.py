@@ -27,7 +27,7 @@ from core.clarification import (
 )
 from core.errors import AnswerRejected, BadInput, LockTimeout, NotFound, TooLong
 from core.ledger import FileLedger
-from core.monitor import Call, next_call
+from core.monitor import DueCall, next_call
 from core.records import dump
 from core.router import Router
 from tests.kit.builders import ADE, BEA, MINUTE, NOW, SLA, YES, ask, news, record
@@ -467,12 +467,12 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
     await hub.router.open(42, ask(expires_at=NOW + 200 * MINUTE))
     assert await hub.router.apply_due(ID) is None
     hub.clock.jump(NOW + 30 * MINUTE)
-    assert await hub.router.apply_due(ID) == Call("nudge", NOW + 30 * MINUTE)
+    assert await hub.router.apply_due(ID) == DueCall("nudge", NOW + 30 * MINUTE)
     assert await hub.router.apply_due(ID) is None
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + 60 * MINUTE)
     hub.clock.jump(NOW + 61 * MINUTE)
-    assert await hub.router.apply_due(ID) == Call("escalate", NOW + 60 * MINUTE)
+    assert await hub.router.apply_due(ID) == DueCall("escalate", NOW + 60 * MINUTE)
     found = await hub.get()
     assert (found.status, found.asked.escalated_for, found.thread[-1].type) == (
         "escalated",
@@ -481,7 +481,7 @@ async def test_attend_does_what_is_due_once(hub: Hub) -> None:
     )
     assert await hub.router.apply_due(ID) is None
     hub.clock.jump(NOW + 200 * MINUTE)
-    assert await hub.router.apply_due(ID) == Call("expire", NOW + 200 * MINUTE)
+    assert await hub.router.apply_due(ID) == DueCall("expire", NOW + 200 * MINUTE)
     assert await hub.router.apply_due(ID) is None
     assert [one.status for one in hub.changed] == ["pending", "pending", "escalated", "abandoned"]
     assert hub.changed[-1].asked.closed == "expired"
@@ -491,7 +491,7 @@ async def test_foreign_record_is_nudged_and_escalated_and_keeps_its_fields(hub: 
     foreign = record().model_copy(update={"status": "stale", "aaep": None, "stale_after": NOW})
     raw = dump(foreign) | {"priority": "high"}
     hub.ledger.files.path(42).write_text(json.dumps({"issueNumber": 42, "clarifications": [raw, "junk"]}))
-    assert (await hub.router.apply_due(ID)) == Call("nudge", NOW)
+    assert (await hub.router.apply_due(ID)) == DueCall("nudge", NOW)
     found = await hub.get()
     assert (found.status, found.nudges, found.stale_after) == ("pending", 1, NOW + SLA)
     hub.clock.jump(NOW + SLA)
@@ -514,7 +514,7 @@ async def test_answer_that_did_not_fit_waits_as_a_new_question(hub: Hub) -> None
     await hub.router.adopt(ID)
     after = await hub.get()
     assert (after.status, after.nudges, after.asked.nudged_at) == ("pending", 0, None)
-    assert next_call(after, SLA) == Call("nudge", NOW + 3 * SLA)
+    assert next_call(after, SLA) == DueCall("nudge", NOW + 3 * SLA)
 
 
 # escalate

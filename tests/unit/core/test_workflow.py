@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import BlockingNotAllowed, ScopeViolation
-from core.workflow import Limits, Scopes, Speaker
+from core.workflow import RequestLimits, Scopes, Speaker
 
 HALF_HOUR = timedelta(minutes=30)
 LONG_AGO = time.time() - 3600
@@ -56,14 +56,14 @@ def scopes(tmp_path: Path) -> Scopes:
 @pytest.mark.parametrize(
     ("asker", "target", "blocking", "expected"),
     [
-        ("engineer", "architect", True, Limits(3, HALF_HOUR)),
-        (" ENGINEER ", "Product-Manager", True, Limits(3, HALF_HOUR)),
-        ("architect", "product-manager", False, Limits(6, None)),
-        ("engineer", "human", True, Limits(5, None)),
+        ("engineer", "architect", True, RequestLimits(3, HALF_HOUR)),
+        (" ENGINEER ", "Product-Manager", True, RequestLimits(3, HALF_HOUR)),
+        ("architect", "product-manager", False, RequestLimits(6, None)),
+        ("engineer", "human", True, RequestLimits(5, None)),
     ],
 )
 def test_check_tells_the_limits(
-    scopes: Scopes, asker: str, target: str, blocking: bool, expected: Limits
+    scopes: Scopes, asker: str, target: str, blocking: bool, expected: RequestLimits
 ) -> None:
     assert scopes.check(asker, target, blocking=blocking) == expected
     assert scopes.problems == ()
@@ -105,8 +105,8 @@ def test_check_of_blocking_where_it_is_not_allowed(scopes: Scopes) -> None:
 def test_human_may_be_asked_also_where_a_step_names_it(tmp_path: Path) -> None:
     write(tmp_path, step("engineer", "human", clarify_max_rounds="2", clarify_blocking_allowed="false"))
     scopes = Scopes(tmp_path)
-    assert scopes.check("engineer", "human", blocking=False) == Limits(2, None)
-    assert scopes.check("engineer", "human", blocking=True) == Limits(5, None)
+    assert scopes.check("engineer", "human", blocking=False) == RequestLimits(2, None)
+    assert scopes.check("engineer", "human", blocking=True) == RequestLimits(5, None)
 
 
 def test_steps_of_the_same_agent_add_up_and_the_first_that_allows_limits(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_broken_file_counts_as_it_was(tmp_path: Path, broken: str) -> None:
     path = write(tmp_path, broken, "b.toml")
     if broken == "":
         path.write_bytes(b"\xff\xfe")
-    assert scopes.check("engineer", "architect", blocking=True) == Limits(5, None)
+    assert scopes.check("engineer", "architect", blocking=True) == RequestLimits(5, None)
     (problem,) = scopes.problems
     assert problem.startswith("b.toml: is not valid TOML")
     assert problem.endswith("the earlier version stays in force.")

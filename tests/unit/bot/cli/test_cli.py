@@ -30,13 +30,6 @@ async def test_cli_version(tmp_path: Path) -> None:
     assert done.out.startswith("clarify 0.")
 
 
-async def test_cli_help_names_the_commands(tmp_path: Path) -> None:
-    done = await run("--help", cwd=tmp_path)
-    assert done.code == 0
-    for command in ("run", "check", "demo", "workspace", "init"):
-        assert command in done.out
-
-
 def test_cli_loads_nothing_heavy() -> None:
     heavy = "slack_bolt", "slack_sdk", "aiohttp", "httpx", "jinja2", "pydantic", "structlog", "asyncio"
     code = f"import sys, bot.cli; print([name for name in {heavy} if name in sys.modules])"
@@ -65,19 +58,6 @@ async def test_cli_usage_and_configuration_errors_exit_2(
     assert "Traceback" not in done.err
 
 
-async def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
-    (tmp_path / "clarify.toml").write_text('[slack]\nmod = "socket"\n[pacing]\nposts_per_second = -1\n')
-    done = await run("run", cwd=tmp_path, env={"SLACK_BOT_TOKEN": "xoxb-very-secret"})
-    assert done.code == 2
-    fallback = "required unless a route without agent exists: other agents' events need a channel"
-    assert done.err.splitlines() == [
-        f"clarify: clarify.toml:1: slack.fallback_channel: {fallback}",
-        "clarify.toml:1: slack.mode: SLACK_APP_TOKEN is not set in the environment",
-        'clarify.toml:2: slack.mod: unknown key; did you mean "mode"?',
-        "clarify.toml:4: pacing.posts_per_second: expected more than zero",
-    ]
-
-
 async def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text('[slack]\nfallback_channel = "C1"\n')
     done = await run("check", cwd=tmp_path, env=TOKENS | {"SLACK_API_URL": "http://127.0.0.1:9/api/"})
@@ -85,24 +65,6 @@ async def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None
     assert "✗ wrong  SLACK_BOT_TOKEN: Slack cannot be reached" in done.out
     assert "→ check the network, SLACK_API_URL" in done.out
     assert "very-secret" not in done.out + done.err
-
-
-async def test_cli_init_writes_a_file_that_is_accepted_and_leaves_it_alone(tmp_path: Path) -> None:
-    done = await run("init", cwd=tmp_path)
-    assert (done.code, done.err) == (0, "")
-    text = (tmp_path / "clarify.toml").read_text()
-    settings = parse_settings(text, file=tmp_path / "clarify.toml", environ=TOKENS)
-    assert not settings.producers  # none that is not there
-    assert [route.on_call for route in settings.routes] == ["platform"]
-    again = await run("init", cwd=tmp_path)
-    assert (again.code, again.err) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
-    assert (tmp_path / "clarify.toml").read_text() == text
-
-
-async def test_cli_init_names_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    done = await run("init", "no/such/clarify.toml", cwd=tmp_path)
-    assert done.code == 2
-    assert done.err == "clarify: no/such/clarify.toml: cannot be written: No such file or directory\n"
 
 
 def test_example_is_accepted_with_all_that_is_commented_out() -> None:

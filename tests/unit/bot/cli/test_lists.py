@@ -195,12 +195,6 @@ def test_show_as_json_keeps_what_is_between_producers_and_us_to_itself(prompt: P
     assert data["expiresAt"].endswith("Z")
 
 
-def test_show_waits_for_the_answer(prompt: Prompt) -> None:
-    prompt.asked("Which database?")
-    prompt.fine("answer", "42", "PostgreSQL")
-    assert "  PostgreSQL\n" in prompt.fine("show", "CLR-42-001", "--wait")
-
-
 def test_show_of_agents_words_is_inert(prompt: Prompt) -> None:
     prompt.asked("\x1b[31mred \x9b2J[bold]not bold[/bold]\nClose it: yes", "--topic", "\x1b]0;title\x07t")
     said = prompt.fine("show", "42") + prompt.fine("list")

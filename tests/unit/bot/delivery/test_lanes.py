@@ -194,31 +194,22 @@ async def test_close_lets_the_one_being_sent_finish(
     assert lanes.length == 0
 
 
+@pytest.mark.parametrize("while_it_is_sent", [False, True])
 async def test_what_may_not_be_posted_yet_waits_to_go_on(
-    lanes: Lanes, wire: Wire, clock: ManualClock
-) -> None:
-    wire.script["early"] = [NotYet()]
-    lanes.put("C1", "early", post=True, priority=(CARD, 0.0))
-    await clock.advance(600)
-    assert wire.order == ["early"]
-    assert lanes.length == 1
-    lanes.go_on()
-    await clock.advance(0)
-    assert wire.order == ["early", "early"]
-    assert lanes.length == 0
-
-
-async def test_what_finds_that_it_may_not_be_posted_while_all_goes_on_is_tried_again(
-    lanes: Lanes, wire: Wire, clock: ManualClock
+    lanes: Lanes, wire: Wire, clock: ManualClock, while_it_is_sent: bool
 ) -> None:
     wire.script["early"], wire.hold = [NotYet()], asyncio.Event()
     lanes.put("C1", "early", post=True, priority=(CARD, 0.0))
     await clock.advance(0)
-    lanes.go_on()
+    if while_it_is_sent:
+        lanes.go_on()
     wire.hold.set()
+    await clock.advance(600)
+    if not while_it_is_sent:
+        assert (wire.order, lanes.length) == (["early"], 1)
+        lanes.go_on()
     await clock.advance(0)
-    assert wire.order == ["early", "early"]
-    assert lanes.length == 0
+    assert (wire.order, lanes.length) == (["early", "early"], 0)
 
 
 async def test_slack_that_is_back_ends_a_backoff_and_no_wait_that_slack_asked_for(
@@ -248,18 +239,19 @@ async def fast_lanes(wire: Wire, clock: ManualClock) -> AsyncIterator[Lanes]:
     await made.close()
 
 
-async def test_cards_are_on_their_way_side_by_side_as_far_as_the_pace_lets_them(
-    fast_lanes: Lanes, wire: Wire, clock: ManualClock
+@pytest.mark.parametrize("post", [True, False])
+async def test_cards_and_updates_are_on_their_way_side_by_side_as_far_as_the_pace_lets_them(
+    fast_lanes: Lanes, wire: Wire, clock: ManualClock, post: bool
 ) -> None:
     wire.hold = asyncio.Event()
     for number in range(6):
-        fast_lanes.put("C1", f"card {number}", post=True, priority=(CARD, float(number)))
+        fast_lanes.put("C1", f"key {number}", post=post, priority=(CARD, float(number)))
     await clock.advance(2)
-    assert wire.order == ["card 0", "card 1", "card 2", "card 3"]
-    assert [at for _, at in wire.sent] == pytest.approx([0, 0.25, 0.5, 0.75])
+    assert wire.order == [f"key {number}" for number in range(4)]
+    assert [at for _, at in wire.sent] == pytest.approx([0, 0.25, 0.5, 0.75] if post else [0] * 4)
     wire.hold.set()
     await clock.advance(1)
-    assert wire.order == [f"card {number}" for number in range(6)]
+    assert wire.order == [f"key {number}" for number in range(6)]
 
 
 @pytest.mark.parametrize("kind", [PAGE, NOTICE])
@@ -278,19 +270,6 @@ async def test_pages_and_notices_are_posted_one_after_another(
         wire.hold = asyncio.Event()
         await clock.advance(5)
         assert wire.order == sent
-
-
-async def test_updates_are_on_their_way_side_by_side(
-    fast_lanes: Lanes, wire: Wire, clock: ManualClock
-) -> None:
-    wire.hold = asyncio.Event()
-    for number in range(6):
-        fast_lanes.put("C1", f"dead {number}", post=False, priority=(DEAD_CONTROLS, float(number)))
-    await clock.advance(0)
-    assert wire.order == ["dead 0", "dead 1", "dead 2", "dead 3"]
-    wire.hold.set()
-    await clock.advance(0)
-    assert len(wire.order) == 6
 
 
 async def test_a_rate_limit_that_meets_several_counts_once(

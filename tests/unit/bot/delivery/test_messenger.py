@@ -67,26 +67,6 @@ async def test_card_is_posted_once_and_opens_the_thread(world: Room) -> None:
     assert (thread.channel, thread.ts) == (CHANNEL, (await world.row(KEY)).ts)
 
 
-async def test_card_follows_its_clarification_and_loses_its_controls(world: Room) -> None:
-    await opened(world)
-    await world.deliver(KEY)
-    await answered(world)
-    assert await world.deliver(KEY) == Done()
-    assert world.slack.live() == []
-    await world.router.settle_reply("CLR-42-001", "rpl_1", "confirmed", resolve=True)
-    await world.deliver(KEY)
-    assert (await world.row(KEY)).final
-    assert world.slack.calls == [f"post {CHANNEL}", f"update {CHANNEL}", f"update {CHANNEL}"]
-
-
-async def test_answered_before_it_was_posted_is_shown_without_controls(world: Room) -> None:
-    await opened(world)
-    await answered(world)
-    await world.deliver(KEY)
-    assert world.slack.live() == []
-    assert len(world.slack.there) == 1
-
-
 async def test_found_post_is_brought_up_to_date(world: Room) -> None:
     """It was answered while the outcome was unknown: what was found still has its controls."""
     await opened(world)
@@ -170,22 +150,6 @@ async def test_content_refused_is_said_plainly_with_its_controls(world: Room) ->
     assert world.raised == []
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        Never("invalid_blocks", "content"),
-        Never("message_not_found", "message"),
-    ],
-)
-async def test_refused_also_plainly_or_without_a_thread_is_not_tried_for_ever(
-    world: Room, refusal: Never
-) -> None:
-    await opened(world)
-    world.slack.script = [(refusal, False)] * (2 if refusal.what == "content" else 1)
-    await world.until_done(KEY)
-    assert [incident.key for incident in world.raised] == [f"unplaceable:{KEY}:{CHANNEL}:{refusal.code}"]
-
-
 async def test_fault_of_ours_with_one_message_is_paged(world: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     await opened(world)
 
@@ -205,16 +169,6 @@ async def test_deleted_card_is_posted_again_while_it_is_open(world: Room) -> Non
     await world.messages.now_shows(KEY, "older", final=False)
     await world.until_done(KEY)
     assert len(world.slack.live()) == 1
-
-
-async def test_deleted_card_is_left_alone_once_answered(world: Room) -> None:
-    await opened(world)
-    await world.deliver(KEY)
-    world.slack.there.clear()
-    await answered(world)
-    await world.until_done(KEY)
-    assert world.slack.there == {}
-    assert (await world.row(KEY)).failed == "message_not_found"
 
 
 async def test_deleted_root_makes_the_next_card_open_a_new_thread(world: Room) -> None:

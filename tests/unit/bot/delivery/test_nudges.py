@@ -119,48 +119,31 @@ async def settled(world: Stage, marker: int = 900) -> None:
     await until(lambda: f"nudge:{last.id}:1:1" in world.keys)
 
 
-async def test_nudges_goes_into_the_session_thread_and_the_channel(world: Stage) -> None:
+@pytest.mark.parametrize(
+    ("owner", "left", "broadcast", "to"),
+    [
+        (None, False, True, "<@U0GOOD>"),
+        ("U0OWNER", False, False, "<@U0OWNER>"),  # who has it is reminded alone
+        ("U0OWNER", True, True, "<@U0GOOD>"),
+    ],
+)
+async def test_nudge_goes_into_the_session_thread_to_its_owner_or_to_all(
+    world: Stage, owner: str | None, left: bool, broadcast: bool, to: str
+) -> None:
     await world.session("p", "111.1")
+    world.left = {"U0OWNER"} if left else set()
     record = again(record_of())
+    if owner is not None:
+        record = taken(record, Holder(user=owner, at=NOW))
     await world.put(record)
     world.note(record)
     await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
     desired = await world.wanted("nudge:CLR-42-001:1:1")
-    assert (desired.channel, desired.thread_ts, desired.broadcast, desired.needed) == (
-        "C0GOOD",
-        "111.1",
-        True,
-        True,
-    )
-    assert "<@U0GOOD>" in desired.message.text
-    assert not desired.opens_thread
-
-
-async def test_nudges_goes_to_who_has_it_in_hand_alone(world: Stage) -> None:
-    await world.session("p", "111.1")
-    record = taken(again(record_of()), Holder(user="U0OWNER", at=NOW))
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.told)
-    desired = await world.wanted("nudge:CLR-42-001:1:1")
-    assert (desired.thread_ts, desired.broadcast) == ("111.1", False)
-    assert desired.message.text.startswith("<@U0OWNER> ")
-    assert "<@U0GOOD>" not in desired.message.text
-    assert "click Release on its card" in desired.message.text
-
-
-async def test_nudges_goes_where_it_would_without_an_owner_who_has_left(world: Stage) -> None:
-    await world.session("p", "111.1")
-    world.left.add("U0OWNER")
-    record = taken(again(record_of()), Holder(user="U0OWNER", at=NOW))
-    await world.put(record)
-    world.note(record)
-    await until(lambda: world.told)
-    desired = await world.wanted("nudge:CLR-42-001:1:1")
-    assert (desired.thread_ts, desired.broadcast) == ("111.1", True)
-    assert desired.message.text.startswith("<@U0GOOD> ")
-    assert "U0OWNER" not in desired.message.text
-    assert "Release" not in desired.message.text
+    assert (desired.channel, desired.thread_ts, desired.needed) == ("C0GOOD", "111.1", True)
+    assert (desired.broadcast, desired.opens_thread) == (broadcast, False)
+    text = desired.message.text
+    assert [who for who in ("<@U0GOOD>", "<@U0OWNER>") if who in text] == [to]
+    assert ("click Release on its card" in text) is not broadcast
 
 
 async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:

@@ -170,6 +170,7 @@ async def test_kill_loses_and_doubles_nothing(world: World, moment: str) -> None
             await world.paged(1)
             user, write = (ONCALL, world.router.take) if moment == "taken" else (SECOND, world.router.hand)
             world.deaf = True  # killed before the pages were told
+            await world.clock.advance(1)  # entries of one moment are taken for the same
             await write("CLR-42-001", Holder(user=user, team="T1", at=world.clock.now()))
         case _:
             world.places.nobody |= {"dm", "channel"}

@@ -1,7 +1,7 @@
 """The rules of `bot.storage.lease` in every order of events: several bots, the server, time.
 
 Times are ticks, in states as ages, so that there are finitely many states and all are seen. What each bot does with what
-it knows is `Held`'s; what the server does is said here as the statements of `bot.storage.lease` do it, which
+it knows is `HeldLease`'s; what the server does is said here as the statements of `bot.storage.lease` do it, which
 `test_postgres.py` shows on a real one.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from bot.storage.lease import Held, Terms
+from bot.storage.lease import HeldLease, Terms
 
 TERMS = Terms(lasts=3, margin=1)
 LASTS = int(TERMS.lasts)
@@ -40,7 +40,7 @@ class Rules:
     taken_at_all: bool = True
 
     def left(self, age: int) -> float:
-        return Held(0, -age, replace(TERMS, margin=self.margin)).left(0)
+        return HeldLease(0, -age, replace(TERMS, margin=self.margin)).left(0)
 
 
 class Request(NamedTuple):

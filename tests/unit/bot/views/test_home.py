@@ -13,7 +13,7 @@ from bot.views.codec import HomePress
 from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, home
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
-from core.agents import Waiting
+from core.agents import BlockedOn
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
@@ -60,7 +60,7 @@ def full(text: str) -> Snapshot:
             name=text,
             status="blocked",
             depth=depth,
-            waits=tuple(Waiting("CLR-42-001", f"{text}{n}", START, escalated=False) for n in range(20)),
+            waits=tuple(BlockedOn("CLR-42-001", f"{text}{n}", START, escalated=False) for n in range(20)),
         )
         for depth in range(40)
     )
@@ -105,20 +105,6 @@ def test_tab_of_a_quiet_day_says_so(renderer: Renderer) -> None:
     ):
         assert sentence in said
     assert labels(made) == []
-
-
-def test_tab_has_its_sections_in_their_order(renderer: Renderer) -> None:
-    made = view(renderer, Snapshot(1, [asked()]))
-
-    headings = [block["text"]["text"] for block in made["blocks"] if block["type"] == "header"]
-    assert headings == [
-        "My inbox (1)",
-        "Claimed by me",
-        "Agents",
-        "Ready queue",
-        "On call",
-        "Recent answers",
-    ]
 
 
 def test_row_of_a_question_says_all_that_counts_and_carries_its_buttons(renderer: Renderer) -> None:
@@ -179,7 +165,7 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
                 "engineer",
                 status="blocked",
                 depth=1,
-                waits=(Waiting("CLR-1-001", "architect", START, escalated=False),),
+                waits=(BlockedOn("CLR-1-001", "architect", START, escalated=False),),
             ),
         ),
         ready=(

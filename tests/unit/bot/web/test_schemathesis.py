@@ -24,7 +24,7 @@ from schemathesis.schemas import APIOperation
 
 from bot.app import Bot
 from bot.settings.load import parse_settings, prepare_folders
-from bot.web.server import HttpServer, Limits
+from bot.web.server import ConnectionLimits, HttpServer
 from bot.workspace import Workspace
 from bot.workspace.seed import BOT_TOKEN, FALLBACK, SIGNING_SECRET
 from core.clarification import Decider
@@ -51,7 +51,7 @@ agent = "engineer"
 can_clarify = ["architect"]
 clarify_max_rounds = 5
 """
-LIMITS = Limits.within(1024)
+LIMITS = ConnectionLimits.within(1024)
 Building = Callable[[Path], AbstractAsyncContextManager[FastAPI]]
 
 

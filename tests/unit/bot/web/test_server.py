@@ -30,10 +30,10 @@ from bot.web import server as web_server
 from bot.web.callers import Callers
 from bot.web.guard import stopping_of
 from bot.web.server import (
-    Connection,
+    ConnectionLimits,
     Connections,
+    HttpConnection,
     HttpServer,
-    Limits,
     build_app,
     listen,
     raise_descriptor_limit,
@@ -42,7 +42,7 @@ from tests.kit.until import until
 from tests.unit.bot.web.serving import PATIENCE
 from tests.unit.bot.web.serving import serving as serving_app
 
-LIMITS = Limits(connections=3, per_address=2)
+LIMITS = ConnectionLimits(connections=3, per_address=2)
 HEAD = b"GET /fast HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
 NOWHERE = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000\r\n\r\n"
@@ -99,9 +99,9 @@ class World:
         return caller
 
     @property
-    def connections(self) -> Collection[Connection]:
+    def connections(self) -> Collection[HttpConnection]:
         """Who is connected, as the server sees it."""
-        return cast("Collection[Connection]", self.server._server.server_state.connections)
+        return cast("Collection[HttpConnection]", self.server._server.server_state.connections)
 
     def close(self) -> None:
         for caller in self._callers:
@@ -148,7 +148,7 @@ def routes(waiting: asyncio.Semaphore) -> APIRouter:
 
 
 @asynccontextmanager
-async def serving(limits: Limits = LIMITS) -> AsyncIterator[World]:
+async def serving(limits: ConnectionLimits = LIMITS) -> AsyncIterator[World]:
     waiting = asyncio.Semaphore(0)
     async with (
         serving_app(build_app([routes(waiting)], Callers({})), limits) as server,
@@ -402,7 +402,7 @@ async def test_idle_connection_gives_way_and_who_asks_is_served(log: list[Any]) 
 
 
 async def test_who_does_not_read_its_answer_gives_way(log: list[Any]) -> None:
-    async with serving(Limits(connections=1, per_address=1)) as world:
+    async with serving(ConnectionLimits(connections=1, per_address=1)) as world:
         deaf = await world.connect(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await until(lambda: any(each.flow.write_paused for each in world.connections))
         caller = await world.connect(HEAD + b"\r\n")
@@ -442,14 +442,14 @@ class Stand:
 
 def arrive(connections: Connections, address: str, *, asks: bool = False) -> tuple[Stand, bool]:
     stand = Stand(address)
-    connection = cast("Connection", stand)
+    connection = cast("HttpConnection", stand)
     served = connections.admit(connection)
     connections.waits(connection, since_now=not asks)
     return stand, served
 
 
 def test_address_has_a_share_but_this_machine_has_all() -> None:
-    connections = Connections(Limits(connections=10, per_address=2))
+    connections = Connections(ConnectionLimits(connections=10, per_address=2))
     other, _ = arrive(connections, "192.0.2.2")
     first, _ = arrive(connections, "192.0.2.1")
     arrive(connections, "192.0.2.1", asks=True)
@@ -460,7 +460,7 @@ def test_address_has_a_share_but_this_machine_has_all() -> None:
 
 
 def test_connection_that_comes_while_the_server_ends_is_ended_too() -> None:
-    connections = Connections(Limits(connections=9, per_address=9))
+    connections = Connections(ConnectionLimits(connections=9, per_address=9))
     first, _ = arrive(connections, "127.0.0.1")
     connections.end()
     late, served = arrive(connections, "127.0.0.1")
@@ -474,7 +474,7 @@ def test_connection_that_comes_while_the_server_ends_is_ended_too() -> None:
 def test_half_of_the_descriptors_is_left_to_others(
     descriptors: int, most: int, each: int, waiting: int
 ) -> None:
-    limits = Limits.within(descriptors)
+    limits = ConnectionLimits.within(descriptors)
     assert (limits.connections, limits.per_address, limits.waiting) == (most, each, waiting)
 
 
