@@ -1,7 +1,7 @@
 """Turns clicks and submitted modals into answers (`Answering`), and shows people the results (`Interactions`).
 
-When `Answering` returns, the answer is in the ledger, or the reaction says that nothing was recorded. Reactions go out after
-the ack (`Background`), except "nothing was recorded", which must arrive before it. Replies in threads go through
+When `Answering` returns, the answer is in the ledger, or the reaction says that nothing was recorded. Reactions go out
+after the ack (`Background`), except "nothing was recorded", which must arrive before it. Replies in threads go through
 `Answering`, too.
 """
 
