@@ -80,7 +80,9 @@ class Intake:
         default_factory=dict, init=False
     )  # what is in work comes first
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
-    failed: asyncio.Future[None] = field(default_factory=asyncio.get_running_loop().create_future, init=False)
+    failed: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future(), init=False
+    )
 
     async def drained(self) -> None:
         """Returns when every stored event is processed."""
