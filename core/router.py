@@ -80,7 +80,6 @@ class Opened:
     how: Literal["new", "follow_up", "duplicate"]
 
 
-@dataclass(eq=False)
 class Router:
     """Opens, answers, reminds, escalates, closes. Calls `changed(record)` after each write.
 
@@ -88,19 +87,30 @@ class Router:
     changed. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
     with the current record. A record whose time has run out raises Closed, and is abandoned unless it may have been
     answered.
-
-    `patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether a
-    clarification may have an answer that has not been read yet; it does not expire before that is known. `shown_whole`:
-    whether people see all of an action without opening anything; only then a typed accept counts.
     """
 
-    ledger: Ledger
-    clock: Clock
-    sla: timedelta
-    changed: Changed
-    patience: float = LOCK_TIMEOUT
-    may_be_answered: Callable[[str], bool] = lambda _: False
-    shown_whole: Callable[[Clarification], bool] = lambda _: True
+    def __init__(
+        self,
+        ledger: Ledger,
+        clock: Clock,
+        sla: timedelta,
+        changed: Changed,
+        patience: float = LOCK_TIMEOUT,
+        *,
+        may_be_answered: Callable[[str], bool] = lambda _: False,
+        shown_whole: Callable[[Clarification], bool] = lambda _: True,
+    ) -> None:
+        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether a
+        clarification may have an answer that has not been read yet; it does not expire before that is known.
+        `shown_whole`: whether people see all of an action without opening anything; only then a typed accept counts.
+        """
+        self._ledger = ledger
+        self._clock = clock
+        self._sla = sla
+        self._changed = changed
+        self._patience = patience
+        self._may_be_answered = may_be_answered
+        self._shown_whole = shown_whole
 
     async def open(self, issue: int, ask: Ask) -> Opened:
         """Write down a question. Idempotent by producer, session, reply token and words.
@@ -119,13 +129,13 @@ class Router:
         for record in records:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
-        now = self.clock.now()
+        now = self._clock.now()
         for record in records:
             if is_follow_up(record, ask) and book.verify_question(record):
-                return Opened(book.put(followed_up(record, ask, now, self.sla)), "follow_up")
+                return Opened(book.put(followed_up(record, ask, now, self._sla)), "follow_up")
             if is_with_people(record, ask):
                 raise MaxRoundsExceeded(record)
-        fresh = opened(book.issue, book.next_seq(), ask, now, self.sla)
+        fresh = opened(book.issue, book.next_seq(), ask, now, self._sla)
         if before := rounds_before(records, ask, fresh.max_rounds):
             words = escalation_words(fresh, "rounds exhausted", before)
             fresh = escalated(fresh, "rounds exhausted", words, now)
@@ -148,7 +158,7 @@ class Router:
                 return Opened(record, "duplicate")
             check_goes_on(record, ask)
             self._check_asked(book, record)
-            return Opened(book.put(followed_up(record, ask, self.clock.now(), self.sla)), "follow_up")
+            return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
         return await self._decide(clarification_id, decide)
 
@@ -186,7 +196,7 @@ class Router:
             check_consent(record, answer, decider)
             check_length(record, answer.label)
             if record.asked.is_confirmation and answer.response == "accept":
-                shown = version is not None or self.shown_whole(record)
+                shown = version is not None or self._shown_whole(record)
                 check_seen(record, version, shown_whole=shown)
                 return accepted(record, answer, decider, at)
             return answered(record, answer, decider, at)
@@ -202,12 +212,12 @@ class Router:
         """
 
         def decide(book: Book, record: Clarification) -> DueCall | Literal["held"] | None:
-            now = self.clock.now()
-            call = due_call(record, self.sla, now)
-            if call is not None and call.kind == "expire" and self.may_be_answered(clarification_id):
+            now = self._clock.now()
+            call = due_call(record, self._sla, now)
+            if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
                 return "held"
             if call is not None:
-                book.put(done(record, call, now, self.sla))
+                book.put(done(record, call, now, self._sla))
             return call
 
         return await self._decide(clarification_id, decide)
@@ -235,7 +245,7 @@ class Router:
             if record.status == "escalated" or (only is not None and not only(record)):
                 return record
             said = words if words is not None else escalation_words(record, why)
-            return escalated(record, why, said, self.clock.now(), by.decided_by if by else US)
+            return escalated(record, why, said, self._clock.now(), by.decided_by if by else US)
 
         return await self._change_record(clarification_id, change)
 
@@ -307,7 +317,7 @@ class Router:
 
         def change(record: Clarification) -> Clarification:
             check_open(record)
-            return abandoned(record, "by hand", self.clock.now(), decider.decided_by, words)
+            return abandoned(record, "by hand", self._clock.now(), decider.decided_by, words)
 
         return await self._change_record(clarification_id, change)
 
@@ -323,7 +333,7 @@ class Router:
                 raise AlreadyAnswered(record)
             if not record.is_open:
                 return record
-            now = self.clock.now()
+            now = self._clock.now()
             return book.put(abandoned(record, "withdrawn", now, record.from_, words))
 
         return await self._decide(clarification_id, decide)
@@ -350,7 +360,7 @@ class Router:
             after = renewed(record, aaep=asked.model_copy(update={"too_few": found}))
             if found is not None and record.escalates and record.status != "escalated":
                 words = escalation_words(after, "too few people")
-                after = escalated(after, "too few people", words, self.clock.now())
+                after = escalated(after, "too few people", words, self._clock.now())
             book.put(after)
 
         await self._decide(clarification_id, decide)
@@ -366,13 +376,13 @@ class Router:
                 return  # it stays as it is, for people to look into
             if is_unsettled(record) and not (as_asked := book.verify_question(record)):
                 if as_asked is not None:
-                    book.put(disowned(record, self.clock.now()))
+                    book.put(disowned(record, self._clock.now()))
                 return
             vouched = book.seals.verify_answer(record)
             # Whether what was settled is ours can only be told with the key that sealed its question.
             is_known = is_unsettled(record) or book.seals.verify_question(record)
             if is_known and (claim := claim_of(record, vouched=vouched)) is not None:
-                book.put(settled_claim(claim, self.clock.now(), self.sla))
+                book.put(settled_claim(claim, self._clock.now(), self._sla))
             elif is_misnamed(record, vouched=vouched):
                 book.put(renamed(record))
 
@@ -396,14 +406,14 @@ class Router:
                 if is_bare and (record.status not in DONE or is_unsettled(record)):
                     book.trust(record)
 
-        await self.ledger.transact(issue, decide, self.patience)
+        await self._ledger.transact(issue, decide, self._patience)
 
     async def session_went_on(self, issue: int, news: SessionNews) -> None:
         """Draw the consequences of a session's event for its clarifications (design: Status)."""
 
         def decide(book: Book) -> None:
             mine = [r for r in book.records if of_session(r, news)]
-            for record in after_event(mine, news, self.clock.now()):
+            for record in after_event(mine, news, self._clock.now()):
                 book.put(record)
 
         await self._transact(issue, decide)
@@ -429,7 +439,7 @@ class Router:
                 and asked.reply_token == token
                 and asked.reply not in {"confirmed", state}
             ):
-                book.put(settled(record, state, note, self.clock.now(), resolve=resolve))
+                book.put(settled(record, state, note, self._clock.now(), resolve=resolve))
 
         await self._decide(clarification_id, decide)
 
@@ -452,10 +462,10 @@ class Router:
 
         def decide(book: Book, record: Clarification) -> Clarification | Closed:
             self._check_asked(book, record)
-            now = self.clock.now()
+            now = self._clock.now()
             if has_expired(record, at or now):
                 # Written down, unless an answer given in time may still come to light.
-                is_open = self.may_be_answered(record.id)
+                is_open = self._may_be_answered(record.id)
                 return Closed(record if is_open else book.put(abandoned(record, "expired", now)))
             after = change(record)
             return record if after is record else book.put(after)
@@ -481,7 +491,7 @@ class Router:
             return
         if as_asked is None:
             raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")
-        raise Closed(disowned(record, self.clock.now()))
+        raise Closed(disowned(record, self._clock.now()))
 
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
         written: list[Clarification] = []
@@ -493,10 +503,10 @@ class Router:
 
         def report() -> None:
             for record in written:
-                self.changed(record)
+                self._changed(record)
 
         # Called even if the caller stops waiting: the decision is written, so it has to be shown.
-        return await self.ledger.transact(issue, run, self.patience, report)
+        return await self._ledger.transact(issue, run, self._patience, report)
 
 
 def check_goes_on(record: Clarification, ask: Ask) -> None:
