@@ -13,7 +13,6 @@ import hashlib
 import json
 from asyncio import to_thread
 from collections.abc import (
-    AsyncIterator,
     Awaitable,
     Callable,
     Collection,
@@ -56,7 +55,6 @@ _T = TypeVar("_T")
 _Line = TypeVar("_Line", AgentNode, ReadyItem)
 View = dict[str, Any]
 
-_SLICE = 500  # items: well below a millisecond
 _MOST_ANSWERS = 80
 _KEPT_WORDS = 600  # characters: more than is shown
 _RESTORED_FILES = 100
@@ -104,7 +102,7 @@ class Snapshot:
 
 @dataclass(kw_only=True, eq=False)
 class Gathering:
-    """Takes snapshots, in slices and partly in a thread, so that thousands of open questions do not block the event loop.
+    """Takes snapshots, partly in a thread, so that thousands of open questions do not block the event loop.
 
     `sessions`: the agents' sessions; may raise StorageUnavailable. `policies`: the names of the on-call policies, in the
     order of the configuration. `paged`: the users that were paged about a clarification: they may answer it while it is
@@ -155,7 +153,7 @@ class Gathering:
 
     async def snapshot(self, number: int) -> Snapshot:
         """All facts as they are now; `number` tells this snapshot from others."""
-        known = [each async for each in _in_slices(self.index)]
+        known = list(self.index)
         turns = await asyncio.gather(*(self.roster.who(policy) for policy in self.policies))
         try:
             sessions = await self.sessions()
@@ -167,10 +165,8 @@ class Gathering:
             _log.warning("cannot read the agents' sessions", reason=str(error))
         agents, ready = self._fleet
         questions = await to_thread(self._for_people, known)
-        paged = {}
-        async for each in _in_slices(questions):
-            if each.status == "escalated" and (users := self.paged(each.id)):
-                paged[each.id] = users
+        escalated = (each.id for each in questions if each.status == "escalated")
+        paged = {each: users for each in escalated if (users := self.paged(each))}
         answers = sorted(self._answers.values(), key=lambda each: (each.at, each.clarification), reverse=True)
         audiences = {*map(audience_of, known), *(each.audience for each in answers)}
         audiences |= {Audience(each.agent) for each in agents} | {Audience(each.agent) for each in ready}
@@ -190,14 +186,6 @@ class Gathering:
 
     def _for_people(self, known: Sequence[Clarification]) -> list[Clarification]:
         return sorted((each for each in known if each.is_open and self.shows(each)), key=order)
-
-
-async def _in_slices(items: Iterable[Clarification]) -> AsyncIterator[Clarification]:
-    """All of them, with turns for others in between."""
-    for count, each in enumerate(items):
-        if count % _SLICE == 0:
-            await asyncio.sleep(0)
-        yield each
 
 
 def _answered(record: Clarification) -> Answered | None:

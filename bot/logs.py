@@ -145,8 +145,8 @@ class QueuedHandler(logging.Handler):
     Lines are dropped and counted while too many wait, or when nobody reads them any more; once lines can be written
     again, one of them tells how many are missing. At the end, `flush` waits for a moment only.
 
-    The queue is a `SimpleQueue`: a line may be logged at any point, by a finalizer in the middle of another call, and
-    then a lock of ours would be waited for by its own holder.
+    The thread is called through a `SimpleQueue`: a line may be logged at any point, by a finalizer in the middle of
+    another call, and then a lock of ours would be waited for by its own holder.
     """
 
     def __init__(

@@ -16,7 +16,10 @@ Callbacks to a question's `callback_url` would be such a sender:
             backoff = Backoff(first=15.0, longest=3600.0, spread=1 / 3)
             self.outbox = Outbox("callback", self.mail.attempt, backoff, clock=clock, rng=rng, at_once=4)
 
-        async def restore(self) -> None:
+        async def restore(self, records: Iterable[Clarification]) -> None:
+            for record in records:  # what was decided, and killed before it was stored here
+                if record.asked.callback == "owed":
+                    await self.decided(record, record.asked.callback_url)
             for clarification in await self.mail.owed():
                 self.outbox.put(clarification)
 
@@ -92,7 +95,7 @@ class RetryLater:
     """
 
     reason: str
-    after: float = 0.0
+    after: float | None = None
     within: float = inf
     everybody: bool = False
     sooner: Callable[[], Awaitable[None]] | None = None
@@ -202,6 +205,7 @@ class Outbox(Generic[_K]):
         for wait in (self._timer, *self._sooner.values()):
             if wait is not None:
                 wait.cancel()
+        self._timer, self._timer_at = None, inf
         tries = list(self._trying.values())
         if tries and grace:
             await asyncio.wait(tries, timeout=grace)
@@ -280,9 +284,9 @@ class Outbox(Generic[_K]):
         self._on_outcome("later")
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        seconds = max(self._policy.seconds(failures, self._rng), outcome.after)
+        seconds = max(self._policy.seconds(failures, self._rng), outcome.after or 0.0)
         if outcome.everybody:
-            held = max(self._policy.seconds(self._held_failures, self._rng), outcome.after)
+            held = max(self._policy.seconds(self._held_failures, self._rng), outcome.after or 0.0)
             self._held_until = self._clock.steady() + held
             self._held_failures += 1
             seconds = max(seconds, held)

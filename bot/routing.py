@@ -6,15 +6,14 @@ people see only what others do not settle, and every question of a producer's ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from bot.settings.model import Configuration, RouteSettings
 from core.clarification import HUMAN, Clarification, agent_key
 from core.index import OWN_THREAD, Session, session_of
 
-Kind = Literal["command", "http", "people"]
 _MOST_KEPT = 20_000
 
 
@@ -52,29 +51,8 @@ def audience_of(record: Clarification) -> Audience:
     return Audience(record.agent, HUMAN if record.is_held_back else record.to, record.person or "")
 
 
-def shows_card(record: Clarification, responders: Mapping[str, Kind]) -> bool:
-    """Whether people have to see it: `responders` say how roles answer, by `agent_key`.
-
-    Always for a producer's event. What agents ask each other, while it is open: where people are asked, where nobody
-    else is, and once it is escalated. A role that is not configured is left to its own implementation, unless it was
-    us who were told to ask it.
-    """
-    if record.producer is not None:
-        return True
-    if not record.is_open:
-        return False
-    if record.status == "escalated" or record.is_held_back:
-        return True
-    to = agent_key(record.to)
-    kind = responders.get(to)
-    if kind is not None:
-        return kind == "people"
-    is_late = record.status == "stale" or record.nudges > 0
-    return to == HUMAN or record.asked.via is not None or is_late
-
-
 class Audiences:
-    """The same decisions for the settings of this bot."""
+    """These decisions, by the settings of this bot."""
 
     def __init__(self, settings: Configuration) -> None:
         self._settings = settings
@@ -89,9 +67,10 @@ class Audiences:
     @property
     def channels(self) -> list[str]:
         """Every channel that questions may be shown in by the settings."""
-        roles = [each.channel for each in self._settings.responders.values() if each.channel is not None]
-        fallback = [each for each in [self._settings.slack.fallback_channel] if each is not None]
-        return list(dict.fromkeys([*(each.channel for each in self._settings.routes), *roles, *fallback]))
+        routes = (each.channel for each in self._settings.routes)
+        roles = (each.channel for each in self._settings.responders.values())
+        found = (*routes, *roles, self._settings.slack.fallback_channel)
+        return list(dict.fromkeys(each for each in found if each is not None))
 
     def route_of(self, audience: Audience) -> RouteSettings:
         """The route of an audience, kept: of thousands of questions only a few differ."""
@@ -129,8 +108,22 @@ class Audiences:
         return self.thread(record) == (thread.producer, thread.session_id)
 
     def shows(self, record: Clarification) -> bool:
-        """Whether people have to see its card."""
-        return shows_card(record, self._kinds)
+        """Whether people have to see its card.
+
+        Always of a producer's event. What agents ask each other, while it is open: where people are asked, where nobody
+        else is, and once it is escalated. A role that is not configured is left to its own implementation, unless it
+        was us who were told to ask it.
+        """
+        if record.producer is not None:
+            return True
+        if not record.is_open:
+            return False
+        if record.status == "escalated" or record.is_held_back:
+            return True
+        if (kind := self._kinds.get(agent_key(record.to))) is not None:
+            return kind == "people"
+        is_late = record.status == "stale" or record.nudges > 0
+        return agent_key(record.to) == HUMAN or record.asked.via is not None or is_late
 
     def asks_an_agent(self, record: Clarification) -> bool:
         """Whether a command or an endpoint is asked for an answer now, besides the people who see the card."""

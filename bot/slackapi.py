@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import aiohttp
 import structlog
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bot.storage.store import Acting
 
 _log = structlog.get_logger("clarify.delivery")
+_T = TypeVar("_T")
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
 NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
 # Slack did not take it, and will later; Slack may have taken it.
@@ -153,7 +154,8 @@ class Never:
     what: Literal["place", "content", "message", "app"]
 
 
-Outcome = Sent | Later | Unknown | Never
+Failure = Later | Unknown | Never
+Outcome = Sent | Failure
 
 PLACE = frozenset(
     [
@@ -203,7 +205,7 @@ APP = frozenset(
 )
 
 
-def failure(error: BaseException) -> Later | Unknown | Never:
+def failure(error: BaseException) -> Failure:
     """The case behind an exception of a Slack call.
 
     Sources: slack.dev method pages for the error codes; the SDK raises SlackApiError for `ok: false` and for 429.
@@ -219,7 +221,7 @@ def failure(error: BaseException) -> Later | Unknown | Never:
     raise error
 
 
-def _refusal(error: SlackApiError) -> Later | Unknown | Never:
+def _refusal(error: SlackApiError) -> Failure:
     status, code = _status(error), _code(error)
     if status == 429 or code in _LATER:
         return Later(code or "ratelimited", retry_after(error))
@@ -230,6 +232,14 @@ def _refusal(error: SlackApiError) -> Later | Unknown | Never:
     if code in MESSAGE:
         return Never(code, "message")
     return Never(code, "app" if code in APP else "content")
+
+
+async def _tried(call: Awaitable[_T]) -> _T | Failure:
+    """The result of a call, once, or why it failed."""
+    try:
+        return await call
+    except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+        return failure(error)
 
 
 # A post whose outcome is unknown is recent. A channel's history comes newest first, a thread's replies oldest first.
@@ -272,9 +282,8 @@ class Gateway:
         arguments: dict[str, Any] = {"thread_ts": post.thread_ts} if post.thread_ts else {}
         if post.thread_ts and post.broadcast:
             arguments["reply_broadcast"] = True
-        outcome: Outcome
-        try:
-            response = await self._client.chat_postMessage(
+        response = await _tried(
+            self._client.chat_postMessage(
                 channel=channel,
                 text=post.text,
                 blocks=post.blocks,
@@ -285,9 +294,12 @@ class Gateway:
                 unfurl_media=False,
                 **arguments,
             )
+        )
+        outcome: Outcome
+        if isinstance(response, Failure):
+            outcome = response
+        else:
             outcome = Sent(str(response["channel"]), str(response["ts"]))
-        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
-            outcome = failure(error)
         if post.kind == "page" and isinstance(outcome, Sent | Never):
             self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
         self._telemetry.delivered(post.kind, outcome.word)
@@ -295,9 +307,8 @@ class Gateway:
 
     async def update(self, channel: str, ts: str, post: Post) -> Outcome:
         """chat.update, once. An update whose outcome is unknown is simply repeated: it says the same."""
-        outcome: Outcome = Sent(channel, ts)
-        try:
-            await self._client.chat_update(
+        failed = await _tried(
+            self._client.chat_update(
                 channel=channel,
                 ts=ts,
                 text=post.text,
@@ -305,87 +316,79 @@ class Gateway:
                 metadata=self._signed(post.metadata),
                 parse="none",
             )
-        except Exception as error:  # noqa: BLE001 - as above
-            outcome = failure(error)
+        )
+        outcome = failed if isinstance(failed, Failure) else Sent(channel, ts)
         self._telemetry.delivered(post.kind, outcome.word)
         return outcome
 
-    async def open_dm(self, user: str) -> str | Later | Unknown | Never:
+    async def open_dm(self, user: str) -> str | Failure:
         """The channel of the direct messages with a user."""
-        try:
-            response = await self._client.conversations_open(users=user)
-            return str(response["channel"]["id"])
-        except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
+        response = await _tried(self._client.conversations_open(users=user))
+        return response if isinstance(response, Failure) else str(response["channel"]["id"])
 
     async def find(
         self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
-    ) -> Sent | Later | Unknown | Never | None:
+    ) -> Outcome | None:
         """The message whose metadata holds `matches`, and no other installation's id, and whose ts is not `known`; None if
         there is none.
 
         Reads conversations.replies or .history.
         """
-        try:
+
+        async def look() -> Sent | None:
             async for message in self._messages(channel, thread_ts):
                 if message.get("ts") not in known and self._carries(message, matches):
                     return Sent(channel, str(message["ts"]))
-        except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
-        return None
+            return None
+
+        return await _tried(look())
 
     async def find_card(
         self, channel: str, matches: Mapping[str, Any], since: float, former: str
-    ) -> Sent | Later | Unknown | Never | None:
+    ) -> Outcome | None:
         """The latest message of a channel, threads' broadcasts included, that holds `matches` and was posted after
         `since` (seconds since 1970) by us or under our `former` id. A user's id: their direct messages.
         """
-        try:
-            place = channel
-            if channel.startswith(("U", "W")):
-                opened = await self._client.conversations_open(users=channel)
-                place = str(opened["channel"]["id"])
+        place = await self.open_dm(channel) if channel.startswith(("U", "W")) else channel
+        if not isinstance(place, str):
+            return place
+
+        async def look() -> Sent | None:
             async for message in self._messages(place, None, since):
                 if self._carries(message, matches, former):
                     root, ts = message.get("thread_ts"), str(message["ts"])
                     return Sent(place, ts, str(root) if root and root != ts else None)
-        except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
-        return None
+            return None
+
+        return await _tried(look())
 
     async def ours(
         self, channel: str, thread_ts: str | None, since: float
-    ) -> dict[str, Mapping[str, Any]] | Later | Unknown | Never:
+    ) -> dict[str, Mapping[str, Any]] | Failure:
         """The metadata of what this installation posted in a channel, or in a thread, after `since`, by ts."""
-        found: dict[str, Mapping[str, Any]] = {}
-        try:
+
+        async def look() -> dict[str, Mapping[str, Any]]:
+            found: dict[str, Mapping[str, Any]] = {}
             async for message in self._messages(channel, thread_ts, since):
                 metadata = message.get("metadata")
-                if not isinstance(metadata, Mapping):
-                    continue
-                payload = metadata.get("event_payload")
-                if isinstance(payload, Mapping) and payload.get(_INSTALLATION) == self._installation:
+                if isinstance(metadata, Mapping) and self._is_ours(metadata.get("event_payload")):
                     found[str(message["ts"])] = metadata
-        except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
-        return found
+            return found
+
+        return await _tried(look())
+
+    def _is_ours(self, payload: object) -> bool:
+        return isinstance(payload, Mapping) and payload.get(_INSTALLATION) == self._installation
 
     async def remove(self, channel: str, ts: str, instead: str) -> Outcome:
         """chat.delete, once; where Slack does not let us, chat.update, so that the message says `instead` alone."""
-        try:
-            await self._client.chat_delete(channel=channel, ts=ts)
-        except Exception as error:  # noqa: BLE001 - as above
-            outcome = failure(error)
-            if not isinstance(outcome, Never) or outcome.code in MESSAGE:
-                return outcome
-        else:
-            return Sent(channel, ts)
-        words = [{"type": "section", "text": {"type": "plain_text", "text": instead}}]
-        try:
-            await self._client.chat_update(channel=channel, ts=ts, text=instead, blocks=words)
-        except Exception as error:  # noqa: BLE001 - as above
-            return failure(error)
-        return Sent(channel, ts)
+        failed = await _tried(self._client.chat_delete(channel=channel, ts=ts))
+        if isinstance(failed, Never) and failed.code not in MESSAGE:
+            words = [{"type": "section", "text": {"type": "plain_text", "text": instead}}]
+            failed = await _tried(
+                self._client.chat_update(channel=channel, ts=ts, text=instead, blocks=words)
+            )
+        return failed if isinstance(failed, Failure) else Sent(channel, ts)
 
     async def _messages(
         self, channel: str, thread_ts: str | None, since: float | None = None
@@ -416,13 +419,13 @@ class Gateway:
 
         `text` is ours, with what people or agents said already made inert.
         """
-        outcome: Outcome = Sent(place.channel, "")
-        try:
-            await self._client.chat_postEphemeral(
+        failed = await _tried(
+            self._client.chat_postEphemeral(
                 channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks
             )
-        except Exception as error:  # noqa: BLE001 - as above
-            outcome = failure(error)
+        )
+        outcome = failed if isinstance(failed, Failure) else Sent(place.channel, "")
+        if isinstance(outcome, Failure):
             _log.warning(
                 "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(outcome)
             )

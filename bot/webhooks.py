@@ -381,8 +381,7 @@ def _outcome(response: HttpStream, now: datetime) -> Outcome:
     if status == _GONE:
         return GivenUp(f"HTTP {status}", everybody=True)
     said = "redirects, which is not followed" if 300 <= status < 400 else "did not take it"
-    after = retry_after(response.headers, now) or 0.0
-    return RetryLater(f"{said} (HTTP {status})", after=after, everybody=True)
+    return RetryLater(f"{said} (HTTP {status})", after=retry_after(response.headers, now), everybody=True)
 
 
 async def _drain(response: HttpStream) -> None:

@@ -37,6 +37,12 @@ def page_of(items: Sequence[_T], number: int, size: int) -> Page[_T]:
     return Page(tuple(items[(number - 1) * size : number * size]), number, pages, len(items))
 
 
+def several(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def is_late(record: Clarification, now: datetime) -> bool:
     """Whether an open one waits for too long: it is overdue, was reminded of, or is escalated."""
     overdue = record.stale_after is not None and record.stale_after <= now

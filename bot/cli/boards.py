@@ -20,6 +20,7 @@ from core.agents import AgentNode, ReadyItem, SessionFact, going_on, ready_queue
 from core.clarification import HUMAN, Clarification, agent_key
 from core.clock import iso
 from core.index import Session, session_of
+from core.lists import several
 from core.records import closed_at
 
 _NAME, _LISTED, _DEEPEST = 60, 3, 12
@@ -201,8 +202,7 @@ def _whom(role: str) -> str:
 
 def _several(names: Sequence[str]) -> Cell:
     """All of them in a pipe, a few on a terminal."""
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return Cell(", ".join(map(_short, names[:_LISTED])) + more, ", ".join(names))
+    return Cell(several(list(map(_short, names)), _LISTED), ", ".join(names))
 
 
 def _short(name: str) -> str:

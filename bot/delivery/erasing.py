@@ -85,7 +85,7 @@ class Erasing:
                 return Delivered()
         after = outcome.after if isinstance(outcome, Later) else None
         reason = outcome.code if isinstance(outcome, Never) else outcome.reason
-        return RetryLater(reason, after=after or 0.0, everybody=True)
+        return RetryLater(reason, after=after, everybody=True)
 
     async def _settled(self, channel: str, ts: str, state: str, note: str | None = None) -> None:
         await self.store.run(

@@ -29,7 +29,7 @@ from bot.delivery.messages import TAKEN_UP, Fresh, Messages, Row
 from bot.delivery.steps import CALLS, Step, Tried, next_step
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
-from bot.slackapi import Gateway, Later, Never, Outcome, Post, Sent, Unknown, failure
+from bot.slackapi import Failure, Gateway, Later, Never, Outcome, Post, Sent, Unknown, failure
 from bot.views import inert
 from core.clarification import parse_id
 from core.clock import Clock, ConcurrencyLimit
@@ -237,7 +237,7 @@ class Messenger:
             _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
         return Tried("update", outcome)
 
-    async def _failed(self, row: Row, outcome: Later | Unknown | Never) -> None:
+    async def _failed(self, row: Row, outcome: Failure) -> None:
         _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
         if not (isinstance(outcome, Later) and outcome.after is not None):  # a rate limit is no news
             await self.on_outcome(row, "tried", _reason(outcome))
@@ -381,7 +381,7 @@ class Messenger:
         return thread is not None and (thread.channel, thread.ts) == (channel, thread_ts)
 
 
-def _reason(outcome: Later | Unknown | Never) -> str:
+def _reason(outcome: Failure) -> str:
     return outcome.code if isinstance(outcome, Never) else outcome.reason
 
 
@@ -467,7 +467,7 @@ class Pictures:
             raise _NotTakenError(f"Slack did not take the file ({type(error).__name__})") from error
 
 
-def _words(error: Exception, outcome: Later | Unknown | Never) -> str:
+def _words(error: Exception, outcome: Failure) -> str:
     match outcome:
         case Later():
             return "Slack is busy or out of reach, please try again in a minute"

@@ -176,7 +176,7 @@ class Replies:
             )
         return RetryLater(
             outcome.reason,
-            after=outcome.retry_after or 0.0,
+            after=outcome.retry_after,
             within=within,
             sooner=partial(self.producers.connected, asked.producer),
         )

@@ -16,7 +16,6 @@ from pydantic import SecretStr
 
 from bot.settings.model import (
     PAGERS,
-    Secrets,
     feed_url,
     http_url,
     is_loopback,
@@ -61,17 +60,6 @@ def os_identity() -> str:
 def slack_api_url(environ: Mapping[str, str]) -> str:
     """Return where Slack's Web API is; ends with a slash."""
     return (environ.get("SLACK_API_URL", "").strip() or SLACK_API_URL).rstrip("/") + "/"
-
-
-def secrets_in(document: Mapping[str, Any], environ: Mapping[str, str]) -> Secrets:
-    """Collect what the document asks for; `secret_problems` must have found nothing."""
-    given = given_secrets(document, environ)
-    return Secrets(
-        bot_token=given["SLACK_BOT_TOKEN"],
-        app_token=given.get("SLACK_APP_TOKEN"),
-        signing_secret=given.get("SLACK_SIGNING_SECRET"),
-        by_variable=given,
-    )
 
 
 def given_secrets(document: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, SecretStr]:

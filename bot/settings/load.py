@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bot.errors import ConfigurationError
-from bot.settings.environment import given_secrets, secret_problems, secrets_in, slack_api_url
-from bot.settings.model import Configuration, Settings, ShellSettings
+from bot.settings.environment import given_secrets, secret_problems, slack_api_url
+from bot.settings.model import Configuration, Secrets, Settings, ShellSettings
 from bot.settings.problems import (
     Problem,
     archive_problems,
@@ -62,7 +62,7 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
         file=file.resolve(),
         source=source,
         slack_api_url=slack_api_url(environ),
-        secrets=secrets_in(document, environ),
+        secrets=Secrets(by_variable=given_secrets(document, environ)),
     )
 
 

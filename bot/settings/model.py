@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -893,8 +894,6 @@ class Configuration(Table):
 
     def responder_for(self, role: str) -> ResponderSettings | None:
         """How a role answers, however its name is spelled; None: nobody is configured to."""
-        if role in self.responders:
-            return self.responders[role]
         key = agent_key(role)
         return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
 
@@ -914,12 +913,10 @@ class Configuration(Table):
 
     def _route_of(self, agent_id: str) -> RouteSettings:
         """Return the first route whose glob matches (case counts), else the default, else the fallback channel."""
-        for route in self.routes:
-            if route.agent is not None and fnmatchcase(agent_id, route.agent):
-                return route
-        for route in self.routes:
-            if route.agent is None:
-                return route
+        named = (each for each in self.routes if each.agent and fnmatchcase(agent_id, each.agent))
+        default = (each for each in self.routes if each.agent is None)
+        if (route := next(chain(named, default), None)) is not None:
+            return route
         if self.slack.fallback_channel is None:
             raise LookupError(
                 "neither a default route nor slack.fallback_channel: refused when the file was read"
@@ -930,10 +927,19 @@ class Configuration(Table):
 class Secrets(Table):
     """The secrets from the environment. Never written anywhere: `SecretStr` shows as stars."""
 
-    bot_token: SecretStr
-    app_token: SecretStr | None = None
-    signing_secret: SecretStr | None = None
-    by_variable: dict[str, SecretStr] = Field(default_factory=dict)
+    by_variable: dict[str, SecretStr]
+
+    @property
+    def bot_token(self) -> SecretStr:
+        return self.by_variable["SLACK_BOT_TOKEN"]
+
+    @property
+    def app_token(self) -> SecretStr | None:
+        return self.by_variable.get("SLACK_APP_TOKEN")
+
+    @property
+    def signing_secret(self) -> SecretStr | None:
+        return self.by_variable.get("SLACK_SIGNING_SECRET")
 
 
 class Settings(Configuration):

@@ -30,7 +30,7 @@ from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
 from bot.views.wording import ID_LIMIT, NAME_LIMIT, name_of, until_words
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
-from core.lists import Page
+from core.lists import Page, several
 
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
@@ -184,9 +184,9 @@ def _state(question: Clarification, user: str) -> str:
 
 def _agent(line: AgentNode) -> Iterator[Words]:
     nested = _INDENT * min(line.depth, _DEEPEST) + ("└ " if line.depth else "")
-    state = phrases.waiting(line.status, line.on, lambda names: _listed(list(map(name_of, names))))
+    state = phrases.waiting(line.status, line.on, lambda names: several(list(map(name_of, names)), _LISTED))
     ids = line.blocked_by or line.asked
-    about = f" ({_listed(list(map(_id, ids)))})" if ids else ""
+    about = f" ({several(list(map(_id, ids)), _LISTED)})" if ids else ""
     yield Words(f"{nested}{name_of(line.name or line.agent)}: {state}{about}")
     if line.since is not None:
         yield Words(f"since {inert.date(line.since)}", live=True)
@@ -198,14 +198,13 @@ def _ready(line: ReadyItem, *, told_apart: bool) -> str:
     named = name_of(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:
         return f"🟢 ready: {named}"
-    return f"⛔ blocked: {named}; waiting for {_listed(list(map(_id, line.blocked_by)))}"
+    return f"⛔ blocked: {named}; waiting for {several(list(map(_id, line.blocked_by)), _LISTED)}"
 
 
 def _duty(line: DutyLine) -> Iterator[Words]:
     users = [inert.mention(user) for user in line.users if inert.is_user(user)]
-    more = f" and {len(users) - _USERS} more" if len(users) > _USERS else ""
     yield Words(f"{name_of(line.policy)}:")
-    yield Words(", ".join(users[:_USERS]) + more if users else "no one", live=True)
+    yield Words(several(users, _USERS) or "no one", live=True)
     yield from plain_words(inert.line(line.source, _SAID))
     if line.until is not None:
         yield Words(f"until {inert.date(line.until)}", live=True)
@@ -230,8 +229,3 @@ def _who(user: str) -> str:
 
 def _id(text: str) -> str:
     return inert.line(text, ID_LIMIT)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

@@ -49,7 +49,7 @@ from bot.views.wording import (
 )
 from core.agents import AgentNode, ReadyItem
 from core.clarification import Clarification
-from core.lists import Page, page_of
+from core.lists import Page, page_of, several
 
 _T = TypeVar("_T")
 PAGE_SIZE = 8  # of a command's list
@@ -273,8 +273,7 @@ def _turning(page: Page[Any], query: str) -> tuple[Button, ...]:
 
 
 def _several(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(map(_short, names[:_NAMED])) + more
+    return several(list(map(_short, names)), _NAMED)
 
 
 def _short(text: str) -> str:

@@ -136,11 +136,11 @@ class Handoff:
 def error_notice(event: Event) -> Draft:
     """`agent.session.errored` (AAEP §4.1.3), also with the fields that are found in the wild."""
     category = event.text("error_category") or "unknown"
-    can_go_on = {"True": "Recoverable", "False": "Not recoverable"}.get(str(event.raw.get("recoverable")), "")
+    can_go_on = event.raw.get("recoverable")
     facts = (
         f"Category: {_CATEGORIES.get(category) or _fact(category)}",
         _labelled("Code", event.text("error_code")),
-        can_go_on,
+        ("Recoverable" if can_go_on else "Not recoverable") if isinstance(can_go_on, bool) else "",
     )
     summary, message = event.summary(), event.text("error_message")
     texts = [

@@ -4,16 +4,23 @@ from typing import Any
 
 import pytest
 
-from bot.routing import Audience, Group, Kind, Thread, audience_of, shows_card
+from bot.routing import Audience, Group, Thread, audience_of
 from bot.settings.model import ResponderSettings, RouteSettings
 from core.clarification import Clarification, opened
 from core.index import Index, session_of
 from tests.kit.builders import NOW, SLA, ask, changed, record
 from tests.unit.bot.audiences import audiences
 
-ROLES: dict[str, Kind] = {"architect": "people", "security": "command", "legal": "http"}
 OWN: dict[str, Any] = {"producer": None, "session_id": None, "reply_token": None, "agent_id": "engineer"}
 OURS = OWN | {"via": "shell"}
+PEOPLE = audiences(
+    route=RouteSettings(channel="C0HOME"),
+    people={"architect": ("C0THEIRS", "U1"), "lead": ("C0HOME", "U2")},
+    responders={
+        "security": ResponderSettings(command=("true",)),
+        "legal": ResponderSettings(http="http://127.0.0.1:9"),
+    },
+)
 
 
 def asked(to: str = "human", issue: int = 42, **more: Any) -> Clarification:
@@ -39,8 +46,8 @@ def asked(to: str = "human", issue: int = 42, **more: Any) -> Clarification:
         (OWN | {"to": "architect"}, "pending", True),
     ],
 )
-def test_shows_card_table(made: dict[str, Any], status: Any, shown: bool) -> None:
-    assert shows_card(changed(asked(**made), status=status), ROLES) is shown
+def test_shows_table(made: dict[str, Any], status: Any, shown: bool) -> None:
+    assert PEOPLE.shows(changed(asked(**made), status=status)) is shown
 
 
 @pytest.mark.parametrize(
@@ -59,13 +66,6 @@ def test_audience_table(made: dict[str, Any], expected: Audience) -> None:
 def test_audience_of_a_record_without_our_fields_is_the_requesters() -> None:
     found = asked("architect").model_copy(update={"aaep": None, "from_": "engineer"})
     assert audience_of(found) == Audience("engineer", "architect")
-
-
-PEOPLE = audiences(
-    route=RouteSettings(channel="C0HOME"),
-    people={"architect": ("C0THEIRS", "U1"), "lead": ("C0HOME", "U2")},
-    responders={"security": ResponderSettings(command=("true",))},
-)
 
 
 @pytest.mark.parametrize(

@@ -67,24 +67,6 @@ async def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None
     assert "very-secret" not in done.out + done.err
 
 
-async def test_cli_init_writes_a_file_that_is_accepted_and_leaves_it_alone(tmp_path: Path) -> None:
-    done = await run("init", cwd=tmp_path)
-    assert (done.code, done.err) == (0, "")
-    text = (tmp_path / "clarify.toml").read_text()
-    settings = parse_settings(text, file=tmp_path / "clarify.toml", environ=TOKENS)
-    assert not settings.producers  # none that is not there
-    assert [route.on_call for route in settings.routes] == ["platform"]
-    again = await run("init", cwd=tmp_path)
-    assert (again.code, again.err) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
-    assert (tmp_path / "clarify.toml").read_text() == text
-
-
-async def test_cli_init_names_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    done = await run("init", "no/such/clarify.toml", cwd=tmp_path)
-    assert done.code == 2
-    assert done.err == "clarify: no/such/clarify.toml: cannot be written: No such file or directory\n"
-
-
 def test_example_is_accepted_with_all_that_is_commented_out() -> None:
     text = (Path(__file__).parents[4] / "clarify.example.toml").read_text()
     head, _, rest = text.partition("[slack]")

@@ -154,7 +154,11 @@ async def test_init_without_a_terminal_fills_in_its_options(tmp_path: Path) -> N
     settings = parse_settings(text, file=tmp_path / "clarify.toml", environ=TOKENS)
     assert (settings.routes[0].channel, settings.slack.fallback_channel) == ("C0HERE", "C0HERE")
     assert settings.on_call_named("platform").users == ("U0ANN", "U0BEN")
-    assert not settings.producers
+    assert [route.on_call for route in settings.routes] == ["platform"]
+    assert not settings.producers  # none that is not there
+    again = await ended(await clarify("init", "--no-input", *options, cwd=tmp_path, env={}))
+    assert (again.code, again.err) == (2, "clarify: clarify.toml already exists; left unchanged.\n")
+    assert (tmp_path / "clarify.toml").read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -162,6 +166,7 @@ async def test_init_without_a_terminal_fills_in_its_options(tmp_path: Path) -> N
     [
         (("--channel", "#agents"), '--channel: "#agents" is not a Slack id; expected C…'),
         (("--on-call", "S0A", "--on-call", "U0B"), "expected users, or one user group alone"),
+        (("no/such/clarify.toml",), "no/such/clarify.toml: cannot be written: No such file or directory"),
     ],
 )
 async def test_init_names_a_choice_that_is_wrong(

@@ -12,8 +12,8 @@ import pytest
 from bot.delivery.messages import Fresh
 from bot.errors import StorageUnavailable
 from bot.storage.store import Store
-from core.clarification import Clarification, escalated
-from tests.kit.builders import NOW, record
+from core.clarification import Answer, Clarification, answered, escalated, reply_settled
+from tests.kit.builders import ADE, NOW, record
 from tests.kit.clocks import ManualClock
 from tests.kit.until import until
 from tests.unit.bot.delivery.room import Room
@@ -73,3 +73,21 @@ async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_s
     assert set(world.put_keys) == {"card:CLR-42-001:1"}
     assert await world.messages.get("card:CLR-42-001:2") is None
     assert not world.rollups.has_place("CLR-42-001")
+
+
+@pytest.mark.parametrize("soon", [True, False])
+async def test_card_changes_once_where_the_producer_has_the_answer_at_once(
+    world: Sorting, soon: bool
+) -> None:
+    asked = record()
+    world.changed(asked)
+    await until(lambda: world.put_keys == ["card:CLR-42-001:1"])
+    sending = answered(asked, Answer("x", "x"), ADE, NOW)
+    assert sending.asked.reply == "sending"
+    world.changed(sending)
+    if not soon:
+        await until(lambda: len(world.put_keys) == 2)
+    world.changed(reply_settled(sending, "confirmed", None))
+    await until(lambda: len(world.put_keys) == (2 if soon else 3))
+    await asyncio.sleep(0.1)
+    assert len(world.put_keys) == (2 if soon else 3)

@@ -12,6 +12,7 @@ from bot.delivery.messages import Fresh, Messages, Permalinks
 from bot.errors import SlackUnreachableError, StorageUnavailable
 from bot.storage.store import Store
 from tests.kit.databases import Server
+from tests.kit.until import until
 
 
 @dataclass
@@ -67,6 +68,18 @@ async def test_trouble_is_no_link_and_not_kept(store: Store, monkeypatch: pytest
         patch.setattr(store, "find", broken)
         assert await links.link("CLR-1-001") is None
     assert await links.link("CLR-1-001") == "https://slack.example/C1/1.0"
+
+
+async def test_expected_card_is_known_at_once_and_stored_soon(store: Store) -> None:
+    """Also where nothing is posted for long: what expires until then is still to be shown after a restart (P1)."""
+    messages, card = Messages(store), Fresh("card:CLR-1-001:1", "card", "C1", "CLR-1-001", 1)
+    messages.expect([card])
+    assert await store.read("select key from messages") == []
+    known = await messages.get(card.key)
+    assert known is not None
+    assert await messages.cards_of(["CLR-1-001", "CLR-1-002"]) == [known]
+    await until(lambda: not messages._expected)
+    assert await messages.unfinished() == [known]
 
 
 async def test_what_stands_where_a_post_is_on_its_way_is_waited_for(store: Store) -> None:

@@ -22,7 +22,6 @@ from bot.producers.client import (
 )
 from bot.producers.dialects import Spoken, minimal
 from tests.unit.bot.producers.parties import NOW, RawServer, Writer, reply
-from tests.unit.bot.producers.parties import answer as send_answer
 from tests.unit.bot.producers.test_dialects import answer
 
 
@@ -155,20 +154,6 @@ async def sent(serve: Any) -> tuple[ReplyOutcome, list[str]]:
     async with RawServer(serve) as server, HttpClient("secret") as http:
         outcome, _ = await send_reply(http, minimal(server.url, "sub_1"), reply(), connected=True, now=NOW)
         return outcome, server.requests
-
-
-async def test_send_reply_posts_what_the_schema_wants() -> None:
-    async def serve(_request: str, writer: Writer) -> None:
-        await send_answer(writer, "200 OK", '{"status":"received"}')
-
-    outcome, [request] = await sent(serve)
-    assert outcome == Accepted(proof=False)
-    assert request.startswith("POST /messages HTTP/1.1")
-    assert "Authorization: Bearer secret" in request
-    assert request.partition("\r\n\r\n")[2] == (
-        '{"type": "clarification.reply", "reply_token": "rpl_0000000000000001", "response": "yes", '
-        '"subscription_id": "sub_1", "timestamp": "2026-05-24T14:22:11.000Z", "decided_by": "user:slack/T1/U1"}'
-    )
 
 
 async def test_send_reply_does_not_repeat_the_token_or_read_for_ever() -> None:

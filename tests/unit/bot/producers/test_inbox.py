@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -235,20 +234,6 @@ def test_declared_issue_table(value: object, issue: int | None) -> None:
     assert declared_issue(event) == issue
 
 
-async def test_numbers_survive_a_restart(tmp_path: Path) -> None:
-    for number in range(2):
-        store = await Store.open(tmp_path / "again.db")
-        inbox = Inbox(store)
-        await put(
-            inbox,
-            raw(event_id=f"e{number}", reply_token=f"r{number}", session_id=f"s{number}"),
-            cursor=str(number),
-        )
-        found = await issues(inbox)
-        await store.close()
-    assert found == [FIRST_RESERVED_ISSUE, FIRST_RESERVED_ISSUE + 1]
-
-
 async def test_event_nested_to_the_limit_is_kept_in_what_matters(inbox: Inbox) -> None:
     nest: list[Any] = []
     for _ in range(5000):
@@ -419,17 +404,6 @@ async def test_receiver_takes_events_from_the_ends_of_time_in(desk: Desk, sent: 
     desk.offset.observe(NOW - timedelta(hours=1), NOW, 0.0, live=True)
     await desk.take(question(timestamp=sent))
     assert len(await desk.box.waiting(0)) == 1
-
-
-async def test_inbox_tells_of_what_came_and_of_news(store: Store) -> None:
-    stored: list[int] = []
-    inbox = Inbox(store, on_put=lambda: stored.append(1))
-    await put(inbox)
-    assert inbox.news.is_set()
-    inbox.news.clear()
-    await put(inbox)
-    assert stored == [1, 1]
-    assert not inbox.news.is_set()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-import httpx
 import pytest
 
 from bot.demo.producer import DemoProducer
@@ -14,15 +13,12 @@ from bot.producers.client import Accepted, Refused, Reply, TryAgain
 from tests.kit.until import until
 from tests.unit.bot.producers.parties import (
     NOW,
-    Agent,
     Box,
     Configured,
     Party,
     RawServer,
     Writer,
     planner,
-    question,
-    reply,
     seeded,
     stream,
     until_ticking,
@@ -140,42 +136,6 @@ async def test_producers_tells_of_the_next_connection_and_counts_replies(demo: D
         await until_ticking(party.clock, 0.2, again.done)
         await party.producers.send("nobody", yes("rpl_1"))
         assert party.telemetry.deliveries == {("reply", "accepted"): 1, ("reply", "try_again"): 1}
-
-
-@pytest.fixture
-async def agent() -> AsyncIterator[Agent]:
-    started = await Agent.start()
-    yield started
-    await started.kill()
-
-
-async def emit(agent: Agent, event: object) -> None:
-    async with httpx.AsyncClient() as client:
-        (await client.post(f"{agent.url}/emit", json=event)).raise_for_status()
-
-
-async def test_producers_with_the_minimal_producer_from_pypi(agent: Agent) -> None:
-    async with Party(planner(agent.url, "auto")) as party:
-        await party.until_connected()
-        assert party.state()["dialect"] == "minimal"
-        await emit(agent, question())
-        await party.until_got("evt_0000000000000001")
-        assert await party.producers.send("planner", reply(response="blue")) == Accepted(proof=False)
-        await until(lambda: len(party.box.got) == 2)
-        assert party.box.got[1].event.summary() == "Got blue"
-
-        port = agent.port
-        await agent.kill()
-        await until(lambda: not party.state()["connected"])
-        outcome = await party.producers.send("planner", reply())
-        assert outcome == TryAgain("cannot connect (Connection refused)", may_have_arrived=False)
-        again = await Agent.start(port)
-        try:
-            await party.until_connected()
-            await emit(again, question(2))
-            await party.until_got("evt_0000000000000002")
-        finally:
-            await again.kill()
 
 
 @pytest.mark.parametrize(

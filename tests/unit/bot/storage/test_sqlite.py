@@ -134,3 +134,9 @@ async def test_open_refuses_what_it_cannot_use_and_ends(
         if "connection" in thread.name:  # it would keep the process alive
             thread.join(10)
             assert not thread.is_alive()
+
+
+async def test_what_cannot_be_read_on_the_event_loop_is_read_by_the_thread(store: Store) -> None:
+    await store.run(INSERT, key="there")
+    sqlite_of(store).glances.close()
+    assert await store.read_one("select key from onces where key = 'there'") is not None

@@ -138,3 +138,21 @@ async def test_flags_and_bytes_come_back_as_they_were(store: Store) -> None:
     assert [row["body"] for row in await store.read("select body from webhook_outbox where id <> '%:x'")] == [
         b"\x00'%:x"
     ]
+
+
+async def test_what_is_written_soon_joins_the_next_transaction_or_has_its_own(store: Store) -> None:
+    order: list[str] = []
+    soon = store.write_soon(lambda _: order.append("soon"))
+    await store.write(lambda _: order.append("now"))
+    assert (order, soon.done()) == (["soon", "now"], True)
+    await store.write_soon(lambda _: order.append("alone"))
+    assert order[-1] == "alone"
+
+
+async def test_what_is_written_soon_is_stored_at_the_end(place: Path | str) -> None:
+    store = await Store.open(place)
+    store.write_soon(lambda tx: tx.run(INSERT, key="last"))
+    await store.close()
+    opened = await Store.open(place)
+    assert await keys(opened) == {"last"}
+    await opened.close()
