@@ -54,7 +54,7 @@ _REMEMBERED = timedelta(days=1)
 _MOST_REMEMBERED = 5_000
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Intake:
     """Processes the inbox: questions go to the router, everything else to `notices`.
 

@@ -68,7 +68,7 @@ def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
     return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Notices:
     """Posts notices and pages on-call. Each method is idempotent, and durable when it returns.
 
@@ -300,7 +300,7 @@ class _Waiting:
     is_shown: bool = False
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class LedgerOutage:
     """Tells people, while ledgers cannot be written, what was asked meanwhile and why nobody can answer it yet.
 

@@ -146,7 +146,7 @@ class _Place:
     is_new: bool
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class _Waiter:
     """Waits for a clarification to change. `record`: as it was written last, where it was since."""
 
