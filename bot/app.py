@@ -358,7 +358,7 @@ class Bot:
             self._begin(name, work)
         if leads:
             await self._lead(found)
-            self.slack.later.run(self.watch.look_for_deleted(found.names), "look for deleted records")
+            self.slack.app.later.run(self.watch.look_for_deleted(found.names), "look for deleted records")
             self._begin("lease", self._until_deposed())
         else:
             self._begin("lease", self._take_lead(found))
@@ -434,7 +434,7 @@ class Bot:
             renderer=self.base.renderer,
             settings=self.base.settings,
         )
-        await self.slack.backfill.expect()
+        await self.slack.app.backfill.expect()
         await self.told.inbox.reserve_above(found.highest_issue)
         await trust_earlier_release(self.told.inbox, self.base.router, found.records)
         self.shown.messenger.pause_posting(pages=True)
@@ -601,7 +601,7 @@ class Bot:
         as all clicks wait for what was missed at most.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.slack.backfill.run_located(), name="threads of posts in doubt")
+            group.create_task(self.slack.app.backfill.run_located(), name="threads of posts in doubt")
             await self._introduced.wait()
             await self.base.clock.sleep(_CATCH_UP)
             self.unread.hold_clicks_no_longer()
@@ -694,7 +694,7 @@ class Bot:
                 # It may have been settled before: the bot that leads follows it no longer then, and takes it for no news.
                 tell = partial(self.store.tell, "card", record.id, leader_only=True)
                 told = until_stored(tell, self.base.clock, _log, "telling the leader later")
-                self.slack.later.run(told, "tell of what is settled")
+                self.slack.app.later.run(told, "tell of what is settled")
             self.shown.delivery.know(record)
             self.told.questions.record_changed(record)
             self.told.sessions.record_changed(record)

@@ -33,19 +33,10 @@ from bot.slack.unread import Unread
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SlackParts:
-    """The Slack app, what it answers with, and what looks for missed messages. `later` runs what follows an
-    acknowledgement.
-    """
+    """The Slack app, and the commands that it answers with."""
 
     app: SlackApp
-    answering: Answering
-    interactions: Interactions
-    conversation: Conversation
-    threads: Threads
-    memory: SlackMemory
-    backfill: Backfill
     commands: CommandParts
-    later: Background
 
 
 def build(
@@ -176,17 +167,7 @@ def build(
         passed=passed,
         clock=clock,
     )
-    return SlackParts(
-        app=app,
-        answering=answering,
-        interactions=interactions,
-        conversation=conversation,
-        threads=threads,
-        memory=memory,
-        backfill=backfill,
-        commands=commands,
-        later=later,
-    )
+    return SlackParts(app=app, commands=commands)
 
 
 def _transport(

@@ -64,7 +64,7 @@ def build(
         Check("database notices", lambda: _POLLS if store.polls else None),
         Check("slack app", lambda: app.other_bots),
         Check("slack connection", lambda: _SPARE if app.is_spare else None),
-        Check("slack history", lambda: in_slack.backfill.trouble),
+        Check("slack history", lambda: app.backfill.trouble),
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("events to be recorded", told.ledger_outage.overdue),

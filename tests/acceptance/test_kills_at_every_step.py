@@ -97,4 +97,4 @@ async def test_kill_at_every_step_from_question_to_updated_card(
         sweeps = [group.create_task(one(number)) for number in range(1, SIDE_BY_SIDE + 1)]
     kills = sum(each.result() for each in sweeps)
     print(f"{kills} kills, {dialect}")  # noqa: T201
-    assert kills * every >= 75
+    assert kills * every >= 50, "each commit, write and call of the way is a step"

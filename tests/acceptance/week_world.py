@@ -295,12 +295,12 @@ class World:
             self.story.card_acts.append(act)
 
     async def _pressed(self, life: Life, clarification: str, user: str, verb: str) -> Reaction:
-        record = await life.bot.slack.answering.find(clarification)
+        record = await life.bot.slack.app.handlers.answering.find(clarification)
         arg = {"over": "over", "accept": version_of(record.asked), "reject": version_of(record.asked)}
         press = Press(
             "take" if verb == "over" else cast("Verb", verb), record.id, record.round, arg.get(verb, "")
         )
-        return await life.bot.slack.answering.press(press, Person(TEAM, user), Place("C0LONE"))
+        return await life.bot.slack.app.handlers.answering.press(press, Person(TEAM, user), Place("C0LONE"))
 
     async def _answer(self, clarification: str, user: str) -> Clarification | None:
         """None: somebody was first, or it is closed."""

@@ -142,7 +142,7 @@ async def test_p10_readyz_says_that_the_history_is_limited(tmp_path: Path) -> No
     async with scene(tmp_path, clock=clock) as stage:
         await asked_then_away(stage)
         async with stage.bot() as bot:
-            await until(lambda: bot.slack.backfill.trouble)
+            await until(lambda: bot.slack.app.backfill.trouble)
             assert bot._http is not None
             status, body = await get(f"{bot._http.url}/readyz")
         degraded = {each["name"]: each["why"] for each in json.loads(body)["degraded"]}

@@ -154,8 +154,14 @@ async def test_dispatch_the_answer_is_the_roles(tmp_path: Path, caplog: pytest.L
     assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
 
 
-async def test_dispatch_one_failure_is_asked_again_after_30_s(tmp_path: Path) -> None:
-    architect = Agent(FAILED, "JSON")
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(FAILED, str(FAILED)), (KeyError("a bug"), "architect could not be asked (KeyError)")],
+)
+async def test_dispatch_one_failure_is_asked_again_after_30_s(
+    tmp_path: Path, failure: Exception, told: str
+) -> None:
+    architect = Agent(failure, "JSON")
     async with desk(tmp_path, {"architect": architect}) as at:
         await at.ask()
         await until(lambda: at.clock.sleeping)
@@ -164,7 +170,7 @@ async def test_dispatch_one_failure_is_asked_again_after_30_s(tmp_path: Path) ->
         await at.clock.advance(1)
         assert (await at.until("answered")).status == "answered"
     again = architect.asked[1]
-    assert (again.attempt, again.last_error) == (2, str(FAILED))
+    assert (again.attempt, again.last_error) == (2, told)
     assert at.working == [("CLR-42-001", True), ("CLR-42-001", False)]
     assert at.clock.slept == [30.0]
 
@@ -207,16 +213,6 @@ async def test_dispatch_an_answer_that_does_not_fit_is_a_failure(
     assert hint in first
     assert hint in str(architect.asked[1].last_error)
     assert not said or said not in caplog.text
-
-
-async def test_dispatch_a_responder_that_breaks_is_a_failure_like_any(tmp_path: Path) -> None:
-    architect = Agent(KeyError("a bug"), "JSON")
-    async with desk(tmp_path, {"architect": architect}) as at:
-        await at.ask()
-        await until(lambda: at.clock.sleeping)
-        await at.clock.advance(30)
-        await at.until("answered")
-    assert architect.asked[1].last_error == "architect could not be asked (KeyError)"
 
 
 async def _escalate(at: Desk) -> None:

@@ -375,17 +375,6 @@ async def test_lost_notice_only_delays(
     assert ("cannot watch the ledger folder" in caplog.text) == (lost == "cannot be watched")
 
 
-async def test_wait_goes_on_through_escalation(hub: Hub, other: Hub) -> None:
-    await hub.request(REQUEST)
-    task = await begun(hub)
-    await other.escalate(ID, PERSON)
-    with pytest.raises(TimeoutError):
-        await hub.wait(ID, 0.05)
-    assert not task.done()
-    await other.answer(ID, "PostgreSQL", PERSON)
-    assert await task == "PostgreSQL"
-
-
 @pytest.mark.parametrize(
     ("status", "entries", "told"),
     [

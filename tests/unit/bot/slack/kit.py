@@ -133,10 +133,12 @@ class Bot:
             counted=whole._note_connections,
             replicas=lambda: 0,
         )
-        self.app, self.later = slack.app, slack.later
-        self.memory, self.threads, self.backfill = slack.memory, slack.threads, slack.backfill
-        self.answering, self.interactions = slack.answering, slack.interactions
-        self.conversation = slack.conversation
+        self.app, self.later = slack.app, slack.app.later
+        self.backfill = slack.app.backfill
+        self.memory, self.threads = self.backfill.memory, self.backfill.threads
+        handlers = slack.app.handlers
+        self.answering, self.interactions = handlers.answering, handlers.interactions
+        self.conversation = handlers.conversation
         if isinstance(self.app.transport, SlackSocket):
             self.app.transport.timing = QUICK
         self.app.build(ME)
