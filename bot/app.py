@@ -38,7 +38,7 @@ from bot.monitoring import LedgerWatch, Monitoring
 from bot.oncall.build import build as build_oncall
 from bot.oncall.build import build_board
 from bot.oncall.outside import Heartbeat, SlackOutageAlert, outside_pagers
-from bot.producers.inbox import Item
+from bot.producers.inbox import Incoming
 from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
@@ -734,6 +734,6 @@ class Bot:
         self.shown.delivery.refresh(clarification)
         self.board.incidents.show_again(clarification)
 
-    def _touch_home(self, _item: Item | None = None) -> None:
+    def _touch_home(self, _item: Incoming | None = None) -> None:
         """Updates the Home tabs: an event came in, a page was sent or taken, or someone's turn on call began."""
         self.home.touch()

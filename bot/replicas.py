@@ -142,7 +142,7 @@ class Replicas:
         for producer in names.get("reader", ()):
             self.producers.note_connected(producer)
         if "inbox" in names:
-            self.inbox.news.set()
+            self.inbox.heard()
         if "gap" in names:
             self.catch_up()
 
@@ -156,7 +156,7 @@ class Replicas:
             await self.delivery.send_all()
             await self.home.restore()
             self.home.touch()
-            self.inbox.news.set()
+            self.inbox.heard()
             self.catch_up()
 
 

@@ -12,7 +12,7 @@ from bot.intake.adoption import Adoption
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices
 from bot.oncall.build import Board
-from bot.producers.inbox import Inbox, Item
+from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
 from bot.producers.questions import Questions
 
@@ -33,7 +33,12 @@ class Told:
 
 
 def build(
-    base: Base, board: Board, shown: Shown, *, on_put: Callable[[], None], on_event: Callable[[Item], None]
+    base: Base,
+    board: Board,
+    shown: Shown,
+    *,
+    on_put: Callable[[], None],
+    on_event: Callable[[Incoming], None],
 ) -> Told:
     """`on_put` is called for each event that comes in, `on_event` before it is worked off, wherever it came in."""
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
@@ -79,7 +84,7 @@ def build(
     )
     sessions = Sessions(store, base.index, clock)
 
-    def seen(item: Item) -> None:
+    def seen(item: Incoming) -> None:
         sessions.note(item)
         on_event(item)
 

@@ -18,7 +18,7 @@ import structlog
 
 from bot.errors import StorageUnavailable
 from bot.intake.notices import LedgerOutage, Notices
-from bot.producers.inbox import AT_ONCE, Inbox, Item, declared_issue, seen_sessions
+from bot.producers.inbox import AT_ONCE, Inbox, Incoming, declared_issue, seen_sessions
 from bot.routing import Audience, Audiences
 from bot.storage.store import Store, until_stored
 from bot.views.locale import reads_rtl
@@ -71,12 +71,12 @@ class Intake:
     notices: Notices
     outage: LedgerOutage
     replies_settled: Callable[[list[str], float], Awaitable[None]]
-    seen: Callable[[Item], None]
+    seen: Callable[[Incoming], None]
     clock: Clock
     _idle: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _looking: bool = field(default=False, init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
-    _sessions: dict[tuple[str, str], deque[Item]] = field(
+    _sessions: dict[tuple[str, str], deque[Incoming]] = field(
         default_factory=dict, init=False
     )  # what is in work comes first
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
@@ -100,7 +100,7 @@ class Intake:
             self.inbox.news.clear()
             more = True
             while more:
-                items = await self._stored(partial(self.inbox.waiting, last), "reading the inbox delayed")
+                items = await self._stored(partial(self.inbox.following, last), "reading the inbox delayed")
                 more = len(items) == AT_ONCE
                 for item in items:
                     last = item.id
@@ -114,7 +114,7 @@ class Intake:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _queue(self, item: Item) -> None:
+    def _queue(self, item: Incoming) -> None:
         """Events of one session keep their order; sessions do not wait for each other."""
         session = (item.producer, item.event.session_id)
         if session in self._sessions:
@@ -158,7 +158,7 @@ class Intake:
                 self._run(marking, "mark processed events")
         del self._sessions[session]
 
-    async def _until_done(self, run: list[Item], queue: Collection[Item]) -> list[int]:
+    async def _until_done(self, run: list[Incoming], queue: Collection[Incoming]) -> list[int]:
         """Work a run of events off; returns the ids of those that were not given up, which are marked already.
 
         `queue` has the run and all that waits behind it. While a run waits, other sessions have its slot: they may be
@@ -191,19 +191,19 @@ class Intake:
         finally:
             self.outage.recorded(run)
 
-    async def _give_up(self, item: Item) -> None:
+    async def _give_up(self, item: Incoming) -> None:
         await self.notices.not_processed(item)
         await self.inbox.failed([item.id])
 
     async def _stored(self, work: Callable[[], Awaitable[_T]], otherwise: str) -> _T:
         return await until_stored(work, self.clock, _log, otherwise)
 
-    async def _process(self, run: list[Item]) -> None:
+    async def _process(self, run: list[Incoming]) -> None:
         for item in await self._fresh(run):
             await self._session_news(item)
             await self.notices.event(item)
 
-    async def _fresh(self, run: list[Item]) -> list[Item]:
+    async def _fresh(self, run: list[Incoming]) -> list[Incoming]:
         """Writes the questions of a run into their ledger; returns the events that were not processed before."""
         issue = run[0].issue
         if issue is None or run[0].event.question is None:
@@ -239,7 +239,7 @@ class Intake:
         route = self.audiences.route_of(Audience(ask.agent_id))
         return bounded(ask, route.risk_at_least, route.approvals.by_risk)
 
-    async def _replies_known(self, item: Item) -> None:
+    async def _replies_known(self, item: Incoming) -> None:
         """Whether a question follows up on an answer shows only once it is known that the agent has that answer.
 
         Its next question can be here before its response to our reply was read.
@@ -249,7 +249,7 @@ class Intake:
             [each.id for each in mine if each.asked.reply == "sending"], _REPLY_PATIENCE
         )
 
-    async def _session_news(self, item: Item) -> None:
+    async def _session_news(self, item: Incoming) -> None:
         """What the event means for the other clarifications of its session."""
         event = item.event
         known = self.index.of_session(item.producer, event.session_id)
@@ -268,7 +268,7 @@ class Intake:
             await self.router.session_went_on(issue, news)
 
 
-def _envelope(item: Item) -> dict[str, object]:
+def _envelope(item: Incoming) -> dict[str, object]:
     """What a log line says of an event: nothing of its content."""
     event = item.event
     return {
@@ -280,9 +280,9 @@ def _envelope(item: Item) -> dict[str, object]:
     }
 
 
-def _runs(items: list[Item]) -> list[list[Item]]:
+def _runs(items: list[Incoming]) -> list[list[Incoming]]:
     """Events in their order; questions of one issue that follow each other go into its ledger together."""
-    grouped: list[list[Item]] = []
+    grouped: list[list[Incoming]] = []
     for item in items:
         last = grouped[-1][-1] if grouped else None
         is_question = item.event.question is not None
@@ -293,7 +293,7 @@ def _runs(items: list[Item]) -> list[list[Item]]:
     return grouped
 
 
-def _ask(item: Item) -> Ask:
+def _ask(item: Incoming) -> Ask:
     """A question event as the router takes it. Consent is people's: a confirmation is never put to an agent."""
     event, question = item.event, item.event.question
     if item.asked is not None and item.expires_at is not None:
@@ -399,7 +399,7 @@ class Sessions:
         for fact in await seen_sessions(self.store, self.clock.now() - _REMEMBERED, _MOST_REMEMBERED):
             self._known[fact.producer, fact.session_id] = fact
 
-    def note(self, item: Item) -> None:
+    def note(self, item: Incoming) -> None:
         """Take in an event."""
         event = item.event
         key = (item.producer, event.session_id)

@@ -17,7 +17,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.messages import Fresh, Messages, Row
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
-from bot.producers.inbox import Item, counter, set_counter
+from bot.producers.inbox import Incoming, counter, set_counter
 from bot.producers.receiver import Trouble
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
@@ -84,7 +84,7 @@ class Notices:
         default_factory=dict, init=False
     )  # records that cannot be read, as they were when they were logged
 
-    async def event(self, item: Item) -> None:
+    async def event(self, item: Incoming) -> None:
         """Show an event that people have to see, or that helps them to decide."""
         item = replace(item, event=hinted(item.event))
         event = item.event
@@ -108,7 +108,7 @@ class Notices:
         title = f"Producer {trouble.producer}: an event was not processed"
         await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
 
-    async def not_processed(self, item: Item) -> None:
+    async def not_processed(self, item: Incoming) -> None:
         """Page somebody because an event could not be processed, through a fault of ours. The event is kept."""
         event = item.event
         reason = f"Error in clarify-bot: could not process event {event.event_id} ({event.type}). See the log"
@@ -190,7 +190,7 @@ class Notices:
     async def _page(self, key: str, reason: str, title: str, body: str = "", *, agent_id: str | None) -> None:
         await self.incidents.raise_(NewIncident(key, reason, title, body, agent_id))
 
-    async def _handoff(self, item: Item) -> None:
+    async def _handoff(self, item: Incoming) -> None:
         """Its card, and the page that it follows: paged first, since the card's controls are the page's. How urgent it
         is by the agent's own word is said, and changes nothing: critical events are never held back.
         """
@@ -201,14 +201,14 @@ class Notices:
         )
         await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
 
-    async def _notice(self, item: Item, draft: Draft, *, critical: bool) -> None:
+    async def _notice(self, item: Incoming, draft: Draft, *, critical: bool) -> None:
         await self._show(item, "notice", content(self.renderer, draft), critical=critical)
 
-    async def _show(self, item: Item, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
+    async def _show(self, item: Incoming, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
         standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
         await self._deliver(item, f"notice:{_key(item)}", kind, {**words, **standing}, kind)
 
-    async def _deliver(self, item: Item, key: str, kind: str, body: dict[str, Any], wanted: str) -> None:
+    async def _deliver(self, item: Incoming, key: str, kind: str, body: dict[str, Any], wanted: str) -> None:
         await self.delivery.notify(
             Fresh(
                 key=key,
@@ -221,7 +221,7 @@ class Notices:
             )
         )
 
-    async def _page_error(self, item: Item) -> None:
+    async def _page_error(self, item: Incoming) -> None:
         event = item.event
         category = event.text("error_category") or "unknown"
         if not self.settings.monitor.pages_error(category):
@@ -234,7 +234,7 @@ class Notices:
             f"errored:{_key(item)}", f"Error category {category}", title, body, agent_id=event.agent_id
         )
 
-    async def _page_unanswerable(self, item: Item) -> None:
+    async def _page_unanswerable(self, item: Incoming) -> None:
         """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
         event = item.event
         title = f"{agent_of(event)} asks something that cannot be answered in Slack"
@@ -247,7 +247,7 @@ class Notices:
         body = event.text("action") or event.summary() or ""
         await self._page(f"event:{_key(item)}", reason, title, body, agent_id=event.agent_id)
 
-    async def _tool(self, item: Item) -> None:
+    async def _tool(self, item: Incoming) -> None:
         """Into the session's thread: failures each as a notice, successes folded into one."""
         event = item.event
         duration = event.raw.get("duration_ms")
@@ -262,7 +262,7 @@ class Notices:
         else:
             await self._notice(item, tools_notice([line]), critical=False)
 
-    async def _fold(self, item: Item, line: ToolLine) -> None:
+    async def _fold(self, item: Incoming, line: ToolLine) -> None:
         key = f"tools:{item.producer}:{item.event.session_id}"
         row = await self.messages.get(key)
         past = (row.body or {}) if row is not None else {}
@@ -280,7 +280,7 @@ class Notices:
         await self._deliver(item, key, "tools", body, json.dumps(events)[-200:])
 
 
-def _key(item: Item) -> str:
+def _key(item: Incoming) -> str:
     return f"{item.producer}:{item.event.event_id}"
 
 
@@ -294,7 +294,7 @@ def _result(event: Event) -> str:
 class _Waiting:
     """An event that cannot be recorded. `seconds`: how long it has waited, as far as was counted."""
 
-    item: Item
+    item: Incoming
     reason: str
     seconds: float = 0.0
     is_shown: bool = False
@@ -325,12 +325,12 @@ class LedgerOutage:
         default=None, init=False
     )  # the one that people know of, also from an earlier process
 
-    def waits(self, items: Collection[Item], reason: str) -> None:
+    def waits(self, items: Collection[Incoming], reason: str) -> None:
         """These could not be recorded just now."""
         for item in items:
             self._waiting.setdefault(item.id, _Waiting(item, reason)).reason = reason
 
-    def recorded(self, items: Collection[Item]) -> None:
+    def recorded(self, items: Collection[Incoming]) -> None:
         """These wait no longer."""
         for item in items:
             self._waiting.pop(item.id, None)

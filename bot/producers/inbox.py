@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import structlog
 
+from bot.errors import StorageUnavailable
 from bot.storage.beside import read_only
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
@@ -45,7 +46,7 @@ our response. From others it is stored as new.
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """One event as it came from a producer.
+    """One event from a producer, also once it is stored: then it has its `id` and, if it belongs to one, an `issue`.
 
     `at` and `expires_at`: when it was sent, and when its question runs out, on our clock. `cursor` is the SSE `id` to
     resume after, where the producer sends ids. `live`: the event was just emitted, not replayed from a backlog; only
@@ -62,23 +63,8 @@ class Incoming:
     live: bool = False
     refusable: bool = False
     asked: AskedQuestion | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """A stored event to be processed. `at`: when it was sent; `expires_at`: when its question runs out; both on our
-    clock. `asked`: see `Incoming`.
-    """
-
-    id: int
-    producer: str
-    event: Event
-    issue: int | None
-    received_at: datetime
-    at: datetime
-    expires_at: datetime | None
-    live: bool
-    asked: AskedQuestion | None = None
+    id: int = 0  # 0: not stored yet
+    issue: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +85,8 @@ class Inbox:
     def __init__(self, store: Store, on_put: Callable[[], object] | None = None) -> None:
         """`on_put` is called when events come in, before they are stored."""
         self.news = asyncio.Event()
+        self._own: list[Incoming] = []  # stored here, not given to intake yet
+        self._has_others = True  # whether other bots, or an earlier process, may have stored more
         self._store = store
         self._on_put = on_put
 
@@ -109,18 +97,29 @@ class Inbox:
         """
         if self._on_put is not None:
             self._on_put()
-        arrived = await self._store.write(lambda tx: [take(tx, each) for each in incoming])
+        stored = await self._store.write(lambda tx: [take(tx, each) for each in incoming])
+        arrived = [how for how, _ in stored]
         if "new" in arrived:
-            self.news.set()
+            self._process(each for how, each in stored if how == "new")
         for each, how in zip(incoming, arrived, strict=True):
             if how != "new":
                 _log.info(how, producer=each.producer, event_id=each.event.event_id)
         return arrived
 
-    def announce(self) -> None:
-        """A question was stored by `take` in a transaction of its own: have it processed."""
+    def announce(self, stored: Incoming) -> None:
+        """Have a question processed that `take` stored in a transaction of its own."""
         if self._on_put is not None:
             self._on_put()
+        self._process([stored])
+
+    def heard(self) -> None:
+        """Have what other bots stored processed."""
+        self._has_others = True
+        self.news.set()
+
+    def _process(self, stored: Iterable[Incoming]) -> None:
+        if self._store.leads:  # else the bot that leads reads them
+            self._own += stored
         self.news.set()
 
     async def reserve_above(self, issue: int) -> None:
@@ -172,8 +171,21 @@ class Inbox:
             body=text,
         )
 
-    async def waiting(self, after: int, limit: int = AT_ONCE) -> list[Item]:
-        """Unprocessed events with an id above `after`, oldest first."""
+    async def following(self, after: int) -> list[Incoming]:
+        """As `waiting`, but reads nothing where all that follows `after` was just stored here."""
+        own = sorted((each for each in self._own if each.id > after), key=lambda each: each.id)
+        self._own.clear()
+        if own and not self._has_others and own[0].id == after + 1 and own[-1].id == after + len(own):
+            return own
+        self._has_others = False
+        try:
+            return await self.waiting(after)
+        except StorageUnavailable:
+            self._has_others = True
+            raise
+
+    async def waiting(self, after: int, limit: int = AT_ONCE) -> list[Incoming]:
+        """Unprocessed events with an id above `after`, oldest first, as they are stored."""
         sql = "select * from inbox where state = 'new' and id > :after order by id limit :limit"
         rows = await self._store.find(sql, after=after, limit=_FEW)
         if len(rows) == _FEW:
@@ -182,7 +194,7 @@ class Inbox:
             return [_item(row) for row in rows]
         return await asyncio.to_thread(lambda: [_item(row) for row in rows])
 
-    async def unprocessed(self, producer: str, event_id: str) -> Item | None:
+    async def unprocessed(self, producer: str, event_id: str) -> Incoming | None:
         """One event, unless it was processed."""
         row = await self._store.read_one(
             "select * from inbox where producer = :producer and event_id = :event_id and state = 'new'",
@@ -262,10 +274,10 @@ def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionF
     return [_session_fact(row) for row in reversed(rows)]
 
 
-def take(tx: Tx, incoming: Incoming) -> Arrived:
-    """Store one event in this transaction, unless it is known; see `Inbox.put`."""
+def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
+    """Store one event in this transaction, unless it is known; see `Inbox.put`. Returns it as it is stored, if it is new."""
     tx.queue("inbox")  # it is read by number
-    arrived = _insert(tx, incoming)
+    arrived, stored = _insert(tx, incoming)
     if arrived == "new":
         tx.tell("inbox", leader_only=True)
     if incoming.cursor is not None:
@@ -275,10 +287,10 @@ def take(tx: Tx, incoming: Incoming) -> Arrived:
             producer=incoming.producer,
             cursor=incoming.cursor,
         )
-    return arrived
+    return arrived, stored
 
 
-def _insert(tx: Tx, incoming: Incoming) -> Arrived:
+def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     event = incoming.event
     payload_hash, question_hash = _payload_hash(event), _question_hash(event)
     event_id, arrived = _named(tx, incoming, payload_hash)
@@ -286,18 +298,22 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
     if arrived == "new" and token is not None:
         arrived = _asked_with(tx, incoming, token, question_hash, payload_hash)
     if arrived != "new":
-        return arrived
-    body = _body(event) if incoming.asked is None else incoming.asked.model_dump_json()
+        return arrived, incoming
+    if incoming.asked is None:
+        event, body = _readable(event, incoming.received_at)
+    else:
+        body = incoming.asked.model_dump_json()
     said = _Said(question_hash, _topic(event), len(body))
-    tx.run(
+    issue = _issue(tx, incoming, said)
+    (row,) = tx.rows(
         """insert into inbox (producer, event_id, session_id, issue, token, words, topic, contents, received_at, at,
              expires_at, live, body, kind)
            values (:producer, :event_id, :session_id, :issue, :token, :question_hash, :topic, :payload_hash, :received_at, :at,
-             :expires_at, :live, :body, :kind)""",
+             :expires_at, :live, :body, :kind) returning id""",
         producer=incoming.producer,
         event_id=event_id,
         session_id=event.session_id,
-        issue=_issue(tx, incoming, said),
+        issue=issue,
         token=token,
         question_hash=question_hash,
         topic=said.topic,
@@ -309,7 +325,7 @@ def _insert(tx: Tx, incoming: Incoming) -> Arrived:
         body=body,
         kind="event" if incoming.asked is None else "question",
     )
-    return "new"
+    return "new", replace(incoming, event=replace(event, event_id=event_id), id=row["id"], issue=issue)
 
 
 def _named(tx: Tx, incoming: Incoming, payload_hash: str) -> tuple[str, Arrived]:
@@ -516,13 +532,13 @@ def declared_issue(event: Event) -> int | None:
     return None
 
 
-def _body(event: Event) -> str:
+def _readable(event: Event, received: datetime) -> tuple[Event, str]:
+    """An event that can be written, and as it is written."""
     try:
-        return json.dumps(event.raw)
+        return event, json.dumps(event.raw)
     except RecursionError:  # it could just be read, but not be written: what is said is never that deep
-        return json.dumps(
-            {key: value for key, value in event.raw.items() if isinstance(value, (str, int, float))}
-        )
+        raw = {key: value for key, value in event.raw.items() if isinstance(value, (str, int, float))}
+        return parse_event(raw, received), json.dumps(raw)
 
 
 def _payload_hash(event: Event) -> str:
@@ -530,7 +546,7 @@ def _payload_hash(event: Event) -> str:
     said = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
     try:
         text = json.dumps(said, sort_keys=True)
-    except RecursionError:  # as in `_body`
+    except RecursionError:  # as in `_readable`
         text = repr(
             sorted((key, value) for key, value in said.items() if isinstance(value, (str, int, float)))
         )
@@ -572,7 +588,7 @@ def _session_fact(row: Row) -> SessionFact:
     )
 
 
-def _item(row: Row) -> Item:
+def _item(row: Row) -> Incoming:
     received = datetime.fromtimestamp(row["received_at"], UTC)
     asked = AskedQuestion.model_validate_json(row["body"]) if row["kind"] == "question" else None
     event = (
@@ -580,7 +596,7 @@ def _item(row: Row) -> Item:
         if asked is None
         else event_of(asked, row["event_id"], received)
     )
-    return Item(
+    return Incoming(
         id=row["id"],
         producer=row["producer"],
         event=replace(event, event_id=row["event_id"]),

@@ -474,23 +474,19 @@ class Questions:
         waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self.index)
         waiting += self._on_the_way[producer] - 1
 
-        def work(tx: Tx) -> _Place:
+        def work(tx: Tx) -> tuple[_Place, Incoming]:
             before = _before(tx, asked, incoming, over, may_be_repeated=may_be_repeated)
             if before is None and (asked.key is not None or over is not None or may_be_repeated):
                 tx.queue("inbox")  # another bot may be asked the same right now
                 before = _before(tx, asked, incoming, over, may_be_repeated=may_be_repeated)
             if before is not None:
-                return before
+                return before, incoming
             if trouble is not None:
                 raise BadField("to", trouble)
             if waiting >= most:
                 raise TooManyOpen(most)
-            take(tx, incoming)
-            (row,) = tx.rows(
-                "select issue from inbox where producer = :producer and event_id = :token",
-                producer=producer,
-                token=token,
-            )
+            _, stored = take(tx, incoming)
+            issue = stored.issue or 0  # every question has one
             tx.run(
                 """insert into questions (token, producer, agent, session_id, key, digest, issue, created_at, expires_at)
                    values (:token, :producer, :agent, :session, :key, :digest, :issue, :now, :expires_at)""",
@@ -500,15 +496,15 @@ class Questions:
                 session=asked.session,
                 key=asked.key,
                 digest=asked.digest,
-                issue=row["issue"],
+                issue=issue,
                 now=now.timestamp(),
                 expires_at=expires_at.timestamp(),
             )
-            return _Place(token, row["issue"], None, is_new=True)
+            return _Place(token, issue, None, is_new=True), stored
 
-        place = await self.store.write(work)
+        place, stored = await self.store.write(work)
         if place.is_new:
-            self.inbox.announce()
+            self.inbox.announce(stored)
         return place
 
     @contextmanager

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from bot.errors import StorageUnavailable
 from bot.intake.intake import Intake
-from bot.producers.inbox import Inbox, Item, take
+from bot.producers.inbox import Inbox, Incoming, take
 from bot.storage.store import Store
 from core.clarification import Answer, Clarification
 from core.errors import LedgerUnreadable
@@ -38,10 +38,10 @@ class Told:
 
     events: list[str] = field(default_factory=list)
     paged: list[str] = field(default_factory=list)
-    seen: list[Item] = field(default_factory=list)
+    seen: list[Incoming] = field(default_factory=list)
     troubles: list[Exception] = field(default_factory=list)
 
-    async def event(self, item: Item) -> None:
+    async def event(self, item: Incoming) -> None:
         if self.troubles:
             raise self.troubles.pop(0)
         self.events.append(item.event.event_id)
@@ -51,7 +51,7 @@ class Told:
             raise self.troubles.pop(0)
         self.paged.append(f"ledger {error.issue}")
 
-    async def not_processed(self, item: Item) -> None:
+    async def not_processed(self, item: Incoming) -> None:
         self.paged.append(item.event.event_id)
 
 
@@ -82,10 +82,10 @@ class World:
 
 
 class Untold:
-    def waits(self, items: Collection[Item], reason: str) -> None:
+    def waits(self, items: Collection[Incoming], reason: str) -> None:
         assert reason
 
-    def recorded(self, items: Collection[Item]) -> None: ...
+    def recorded(self, items: Collection[Incoming]) -> None: ...
 
 
 @pytest.fixture
@@ -197,13 +197,33 @@ async def test_following_event_confirms_a_delivered_reply(world: World) -> None:
 
 
 async def test_event_that_another_bot_stored_is_seen_when_it_is_read(world: World) -> None:
-    world.inbox.news.set()
+    world.inbox.heard()
     await world.worked_off()  # the look with which it begins is over
     await world.store.write(lambda tx: take(tx, incoming(other("session.errored"))))
     assert not world.notices.seen
-    world.inbox.news.set()
+    world.inbox.heard()
     await world.worked_off()
     assert [item.event.event_id for item in world.notices.seen] == ["evt_session.errored"]
+
+
+async def test_event_that_was_just_stored_here_is_not_read_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.put(other("session.started"))
+    await world.worked_off()
+    monkeypatch.setattr(world.inbox, "waiting", None)  # not called
+    await world.put(raw(**IN_42))
+    await world.worked_off()
+    assert await world.records() == [("CLR-42-001", "pending")]
+
+
+async def test_events_of_two_bots_are_processed_in_the_order_in_which_they_were_stored(world: World) -> None:
+    await world.put(other("session.started"))
+    await world.worked_off()
+    await world.store.write(lambda tx: take(tx, incoming(other("session.errored"))))
+    await world.put(other("session.completed"))
+    await world.worked_off()
+    assert world.notices.events[1:] == ["evt_session.errored", "evt_session.completed"]
 
 
 async def test_event_waits_for_what_is_not_there_now(world: World) -> None:
