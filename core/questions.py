@@ -12,7 +12,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
 from core.answers import describe
@@ -104,7 +112,7 @@ _Choice = Annotated[GivenChoice, BeforeValidator(_by_value, json_schema_input_ty
 
 
 def _by_kind(schema: dict[str, Any]) -> None:
-    """What goes together, for the OpenAPI document: `read_question` checks it."""
+    """What goes together, for the OpenAPI document: `_check` refuses what does not."""
     nothing: dict[str, Any] = {"enum": [None, False]}
 
     def shape(
@@ -165,6 +173,8 @@ class NewQuestion(BaseModel):
     """A question as an agent asks it. You can omit `kind`: `choice` with `choices`, `form` with `schema`, `approval` with
     `action`, else `text`.
     """
+
+    # Once read it makes sense: its kind is known, texts are plain, choices are distinct and have labels.
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_by_kind)
 
@@ -283,10 +293,44 @@ class NewQuestion(BaseModel):
             BadField: the first field that is wrong.
         """
         try:
-            return read(value)
+            new = read(value)
         except ValidationError as error:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             raise _bad_field(first["loc"], first["type"]) from None
+        _check(new)
+        return new
+
+    @field_validator("question", "agent", "session", "context", "action", "consequence", "topic")
+    @classmethod
+    def _plain(cls, text: str | None) -> str | None:
+        return plain(text) if text else None
+
+    def stored(self, token: str) -> dict[str, Any]:
+        """Its JSON in the inbox. `token`: stands in for a session that was not named."""
+        said = self.model_dump(mode="json")
+        said |= {
+            "choices": said["choices"] or [],
+            "risk": self.risk or "medium",
+            "approvals": self.approvals or 1,
+        }
+        return said | {"session": self.session or token, "own_session": self.session is None}
+
+    @classmethod
+    def restored(cls, said: dict[str, Any]) -> NewQuestion:
+        """The question of what `stored` or `model_dump` returned: it was checked before."""
+        fields = {"schema" if name == "form" else name: each for name, each in said.items()}
+        if fields.pop("own_session", False):
+            fields["session"] = None
+        fields["choices"] = [GivenChoice.model_construct(**each) for each in said["choices"] or ()] or None
+        return cls.model_construct(**fields)
+
+    @property
+    def digest(self) -> str:
+        """The same for the same question: all but its key and its times. A session of its own tells nothing."""
+        said = self.stored("")
+        for name in ("timeout", "key", *(("session",) if self.session is None else ())):
+            del said[name]
+        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 _NAME_OF_A_FIELD = re.compile(r"(choices\.[0-9]+\.)?[A-Za-z0-9_]{1,64}")
@@ -350,60 +394,13 @@ def _unknown_field(field: str, shown: str) -> BadField:
     return BadField(field, f"`{shown}` is not a field of a question. Remove it, or check its spelling.")
 
 
-class AskedQuestion(BaseModel):
-    """A question that is complete and makes sense: as it is stored, and told apart from others.
-
-    `agent` and `session` are filled in; texts are plain, choices have labels.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    kind: DirectKind
-    question: str | None
-    agent: str
-    session: str
-    own_session: bool
-    choices: tuple[GivenChoice, ...] = ()
-    multiple: bool = False
-    other: bool = False
-    context: str | None = None
-    to: str | None = None
-    action: str | None = None
-    consequence: str | None = None
-    risk: Literal["low", "medium", "high"] = "medium"
-    irreversible: bool = False
-    arguments: dict[str, Any] | None = None
-    editable: bool = False
-    approvals: int = 1
-    form: dict[str, Any] | None = None
-    timeout: float = DEFAULT_TIMEOUT
-    default: Any = None
-    escalate: bool = True
-    key: str | None = None
-    issue: int | None = None
-    topic: str | None = None
-
-    @property
-    def digest(self) -> str:
-        """The same for the same question: all but its key and its times. A session of its own tells nothing."""
-        said = self.model_dump(mode="json", exclude={"timeout", "key"})
-        if self.own_session:
-            del said["session"]
-        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-
-def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuestion:
-    """Fill in what was left out, and check that it makes sense.
-
-    Args:
-        new: the question as it came.
-        producer: who asks; stands in for `agent`.
-        token: a name that no other question has; stands in for `session`.
+def _check(new: NewQuestion) -> None:
+    """Whether it makes sense; fills in its kind and the labels of its choices.
 
     Raises:
         BadField: which field is wrong, and what is expected.
     """
-    kind = _kind(new)
+    kind = new.kind = _kind(new)
     for name, kinds in _ONLY.items():
         given = getattr(new, "form" if name == "schema" else name)
         if given not in (None, False) and kind not in kinds:
@@ -415,44 +412,17 @@ def read_question(new: NewQuestion, *, producer: str, token: str) -> AskedQuesti
         raise BadField("action", "`action` is required for an approval: say what the agent is about to do.")
     if kind != "approval" and new.question is None:
         raise BadField("question", "`question` is required.")
-    risk = new.risk or "medium"
-    if new.irreversible and risk == "low":
+    if new.irreversible and new.risk == "low":
         raise BadField("irreversible", "`irreversible` requires `risk` medium or high, not low.")
     for name, value in (("arguments", new.arguments), ("schema", new.form), ("default", new.default)):
         _check_json(name, value)
-    asked = AskedQuestion(
-        kind=kind,
-        question=_text(new.question),
-        agent=_text(new.agent) or producer,
-        session=_text(new.session) or token,
-        own_session=new.session is None,
-        choices=_choices(new),
-        multiple=new.multiple,
-        other=new.other,
-        context=_text(new.context) or None,
-        to=new.to,
-        action=_text(new.action),
-        consequence=_text(new.consequence),
-        risk=risk,
-        irreversible=new.irreversible,
-        arguments=new.arguments,
-        editable=new.editable,
-        approvals=new.approvals or 1,
-        form=new.form,
-        timeout=new.timeout,
-        default=new.default,
-        escalate=new.escalate,
-        key=new.key,
-        issue=new.issue,
-        topic=_text(new.topic),
-    )
-    check_form(asked)
-    if asked.default is not None and kind != "form":
-        _check_default(asked)
-    return asked
+    new.choices = _choices(new) or None
+    check_form(new)
+    if new.default is not None and kind != "form":
+        _check_default(new)
 
 
-def check_form(question: AskedQuestion) -> None:
+def check_form(question: NewQuestion) -> None:
     """Whether a form can be filled in, and its default is a valid answer. Does nothing for other kinds.
 
     Raises:
@@ -475,35 +445,35 @@ def check_form(question: AskedQuestion) -> None:
         raise BadField("default", f"`default` must be a valid answer to the form. {error}") from None
 
 
-def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
+def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
     """The question as the router takes it."""
-    kinds = (*_RECORD_KINDS[question.kind], *(("freetext",) if question.other else ()))
+    kind, choices = _kind(question), question.choices or ()
     wanted = _confirmation(question)
     return Ask(
-        agent_id=question.agent,
+        agent_id=question.agent or producer,
         question=wanted.words if wanted else question.question or "",
         to="human",
         topic=question.topic,
         blocking=True,
         received_at=at,
         producer=producer,
-        session_id=question.session,
+        session_id=question.session or token,
         event_id=token,
         reply_token=token,
         asked_at=at,
         expires_at=expires_at,
-        kinds=kinds,
-        choices=tuple(Choice(each.value, each.label or each.value) for each in question.choices),
+        kinds=(*_RECORD_KINDS[kind], *(("freetext",) if question.other else ())),
+        choices=tuple(Choice(each.value, each.label or each.value) for each in choices),
         multi_select=question.multiple,
         context=None if wanted else question.context,
         default_response=None if question.default is None else _default_words(question),
         confirmation=wanted,
         direct=Direct(
-            kind=question.kind,
+            kind=kind,
             key=question.key,
             default=question.default,
-            descriptions=tuple(each.description for each in question.choices)
-            if any(each.description for each in question.choices)
+            descriptions=tuple(each.description for each in choices)
+            if any(each.description for each in choices)
             else (),
             person=question.to,
             escalate=question.escalate,
@@ -511,19 +481,19 @@ def ask_of(question: AskedQuestion, *, producer: str, token: str, at: datetime, 
             editable=question.editable,
             form=question.form,
         ),
-        approvals_needed=question.approvals if question.approvals > 1 else None,
+        approvals_needed=question.approvals if question.approvals != 1 else None,
     )
 
 
-def event_of(question: AskedQuestion, token: str, at: datetime) -> Event:
+def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) -> Event:
     """The question as the event that passes through the inbox: its envelope, for what all events have in common."""
     agentx = {} if question.issue is None else {"issue": question.issue}
     return Event(
         type=TYPE,
         event_id=token,
-        session_id=question.session,
+        session_id=question.session or token,
         timestamp=at,
-        agent_id=question.agent,
+        agent_id=question.agent or producer,
         agent_name=None,
         critical=True,
         sequence_number=None,
@@ -532,7 +502,7 @@ def event_of(question: AskedQuestion, token: str, at: datetime) -> Event:
             text=question.question or question.action or "",
             reply_token=token,
             timeout_seconds=int(question.timeout),
-            kinds=_RECORD_KINDS[question.kind],
+            kinds=_RECORD_KINDS[_kind(question)],
         ),
         problems=(),
         raw={"type": TYPE, "extensions": {"agentx": agentx}},
@@ -641,7 +611,7 @@ def _kind(new: NewQuestion) -> DirectKind:
     return "approval" if new.action is not None else "text"
 
 
-def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
+def _choices(new: NewQuestion) -> list[GivenChoice]:
     found: dict[str, GivenChoice] = {}
     for place, each in enumerate(new.choices or ()):
         value = plain(each.value)
@@ -651,8 +621,12 @@ def _choices(new: NewQuestion) -> tuple[GivenChoice, ...]:
                 f"Duplicate choice: `choices[{place}]` repeats the value of an earlier choice.",
             )
         label = plain(each.label or each.value)
-        found[value] = GivenChoice(value=value, label=label, description=_text(each.description))
-    return tuple(found.values())
+        found[value] = GivenChoice(
+            value=value,
+            label=label,
+            description=None if each.description is None else plain(each.description),
+        )
+    return list(found.values())
 
 
 def _check_json(name: str, value: Any) -> None:
@@ -663,9 +637,9 @@ def _check_json(name: str, value: Any) -> None:
         raise BadField(name, f"`{name}` {_HALF}")
 
 
-def _check_default(question: AskedQuestion) -> None:
+def _check_default(question: NewQuestion) -> None:
     """Whether the default is an answer that a person could give."""
-    values, default = [each.value for each in question.choices], question.default
+    values, default = [each.value for each in question.choices or ()], question.default
     match question.kind:
         case "yes_no":
             fits, expected = isinstance(default, bool), "true or false"
@@ -688,24 +662,24 @@ def _check_default(question: AskedQuestion) -> None:
         raise BadField("default", f"`default` must be {expected}.")
 
 
-def _default_words(question: AskedQuestion) -> str:
+def _default_words(question: NewQuestion) -> str:
     default = question.default
     if question.form is not None:
         return read_form(question.form).lines(default).replace("\n", "; ")
     if isinstance(default, list):
-        labels = {each.value: each.label or each.value for each in question.choices}
+        labels = {each.value: each.label or each.value for each in question.choices or ()}
         return ", ".join(labels[each] for each in default)
     return ("yes" if default else "no") if isinstance(default, bool) else describe(default)
 
 
-def _confirmation(question: AskedQuestion) -> Confirmation | None:
+def _confirmation(question: NewQuestion) -> Confirmation | None:
     if question.kind != "approval" or question.action is None:
         return None
     said = {"question": question.question, "context": question.context}
     return Confirmation(
         action=question.action,
         consequence=question.consequence,
-        risk_level=question.risk,
+        risk_level=question.risk or "medium",
         irreversible=question.irreversible or None,
         default_decision=None if question.default is None else "reject",
         is_direct=True,
@@ -734,10 +708,6 @@ def _closing_words(record: Clarification) -> str | None:
 def plain(text: str) -> str:
     """`text` with U+FFFD for what storage cannot hold: half characters, and NUL in PostgreSQL."""
     return whole_characters(text).replace("\0", "\ufffd")
-
-
-def _text(text: str | None) -> str | None:
-    return None if text is None else plain(text)
 
 
 def _has_half(value: Any) -> bool:

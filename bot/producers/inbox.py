@@ -22,7 +22,7 @@ from bot.storage.tx import Row, Tx
 from core.aaep import Event, parse_event
 from core.agents import SessionFact
 from core.archive import FIRST_RESERVED, HIGHEST
-from core.questions import AskedQuestion, event_of
+from core.questions import NewQuestion, event_of
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
@@ -62,7 +62,7 @@ class Incoming:
     cursor: str | None = None
     live: bool = False
     refusable: bool = False
-    asked: AskedQuestion | None = None
+    asked: NewQuestion | None = None
     id: int = 0  # 0: not stored yet
     issue: int | None = None
 
@@ -302,7 +302,7 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     if incoming.asked is None:
         event, body = _readable(event, incoming.received_at)
     else:
-        body = incoming.asked.model_dump_json()
+        body = json.dumps(incoming.asked.stored(event.event_id), ensure_ascii=False, separators=(",", ":"))
     said = _Said(question_hash, _topic(event), len(body))
     issue = _issue(tx, incoming, said)
     (row,) = tx.rows(
@@ -590,11 +590,11 @@ def _session_fact(row: Row) -> SessionFact:
 
 def _item(row: Row) -> Incoming:
     received = datetime.fromtimestamp(row["received_at"], UTC)
-    asked = AskedQuestion.model_validate_json(row["body"]) if row["kind"] == "question" else None
+    asked = NewQuestion.restored(json.loads(row["body"])) if row["kind"] == "question" else None
     event = (
         parse_event(json.loads(row["body"]), received)
         if asked is None
-        else event_of(asked, row["event_id"], received)
+        else event_of(asked, producer=row["producer"], token=row["event_id"], at=received)
     )
     return Incoming(
         id=row["id"],

@@ -30,14 +30,12 @@ from core.errors import BadInput, ClarifyError, LedgerUnwritable, LockTimeout, N
 from core.index import Index
 from core.ledger import Ledger
 from core.questions import (
-    AskedQuestion,
     BadField,
     NewQuestion,
     Status,
     check_form,
     event_of,
     plain,
-    read_question,
     state_of,
 )
 from core.records import Raw, Subject, identity, is_direct, is_unsettled, parse
@@ -215,14 +213,15 @@ class Questions:
         leaves.
 
         Raises:
-            BadField: it makes no sense.
+            BadField: it cannot be asked of that person, or not be redacted.
             OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: as they say. After the last one it will be asked.
             Forgotten, Tampered: it was asked before; see `find`.
         """
         token = f"q_{secrets.token_hex(12) if call is None else _call_digest(speaker.producer, call)}"
-        asked = read_question(new, producer=speaker.producer, token=token)
-        if not speaker.may_be(asked.agent):
+        agent = new.agent or speaker.producer
+        if not speaker.may_be(agent):
             raise OtherAgent
+        asked = new.model_copy(update={"agent": agent})
         asking = asyncio.ensure_future(
             self._asked(asked, speaker.producer, token, repeats=repeats, may_be_repeated=call is not None)
         )
@@ -237,7 +236,7 @@ class Questions:
         return record, is_new
 
     async def _asked(
-        self, given: AskedQuestion, producer: str, token: str, *, repeats: bool, may_be_repeated: bool
+        self, given: NewQuestion, producer: str, token: str, *, repeats: bool, may_be_repeated: bool
     ) -> tuple[Clarification, bool]:
         self._on_the_way[producer] += 1
         try:
@@ -245,7 +244,7 @@ class Questions:
             repeats = repeats and asked.key is None
             if asked.kind == "approval":
                 # What was redacted may differ from call to call, and nobody would see it.
-                repeats = repeats and not asked.own_session and asked == given
+                repeats = repeats and asked.session is not None and asked == given
             over: set[str] | None = set() if repeats else None
             trouble = None if asked.to is None else await self.trouble_with(asked.to)
             while True:
@@ -448,7 +447,7 @@ class Questions:
 
     async def _stored(
         self,
-        asked: AskedQuestion,
+        asked: NewQuestion,
         producer: str,
         token: str,
         over: Collection[str] | None,
@@ -463,7 +462,7 @@ class Questions:
         expires_at = now + timedelta(seconds=asked.timeout)
         incoming = Incoming(
             producer=producer,
-            event=event_of(asked, token, now),
+            event=event_of(asked, producer=producer, token=token, at=now),
             received_at=now,
             at=now,
             expires_at=expires_at,
@@ -493,7 +492,7 @@ class Questions:
                 token=token,
                 producer=producer,
                 agent=asked.agent,
-                session=asked.session,
+                session=incoming.event.session_id,
                 key=asked.key,
                 digest=asked.digest,
                 issue=issue,
@@ -574,7 +573,7 @@ class Questions:
     def _most_open(self, producer: str) -> int:
         return self.producers[producer].max_open if producer in self.producers else _MOST_OPEN
 
-    async def _redacted(self, asked: AskedQuestion, producer: str) -> AskedQuestion:
+    async def _redacted(self, asked: NewQuestion, producer: str) -> NewQuestion:
         """A question as it may be stored and shown.
 
         Raises:
@@ -596,7 +595,7 @@ class Questions:
         return redacted
 
 
-def _without_secrets(asked: AskedQuestion, redactor: Redactor) -> AskedQuestion:
+def _without_secrets(asked: NewQuestion, redactor: Redactor) -> NewQuestion:
     """A question with all that its producer's `redact` replaces replaced.
 
     Raises:
@@ -609,7 +608,7 @@ def _without_secrets(asked: AskedQuestion, redactor: Redactor) -> AskedQuestion:
     for name in _WORDS:
         field = "schema" if name == "form" else name
         said[name] = _part_redacted(field, said[name], redactor, numbers=name == "arguments")
-    shown = AskedQuestion.model_validate(said)
+    shown = NewQuestion.restored(said)
     if asked.key is not None and shown.agent != asked.agent:  # keys are each agent's own
         raise BadField(
             "agent", "With a `key`, `agent` must not contain text that your `redact` patterns replace."
@@ -618,7 +617,7 @@ def _without_secrets(asked: AskedQuestion, redactor: Redactor) -> AskedQuestion:
     differ = "{} that become the same after your `redact` patterns. Make them differ elsewhere."
     if asked.form and shown.form and len(shown.form["properties"]) < len(asked.form["properties"]):
         raise BadField("schema.properties", differ.format("`schema.properties` has names"))
-    if len({each.value for each in shown.choices}) < len(asked.choices):
+    if len({each.value for each in shown.choices or ()}) < len(asked.choices or ()):
         raise BadField("choices", differ.format("`choices` has values"))
     if _names(shown.arguments) < _names(asked.arguments):
         raise BadField("arguments", differ.format("`arguments` has names"))
@@ -653,7 +652,7 @@ def _ended(asking: asyncio.Future[Any]) -> None:
 
 
 def _before(
-    tx: Tx, asked: AskedQuestion, incoming: Incoming, over: Collection[str] | None, *, may_be_repeated: bool
+    tx: Tx, asked: NewQuestion, incoming: Incoming, over: Collection[str] | None, *, may_be_repeated: bool
 ) -> _Place | None:
     """The same question, where it was asked before; None: it was not. See `Questions._stored`."""
     producer, now = incoming.producer, incoming.received_at
@@ -665,7 +664,7 @@ def _before(
     return known
 
 
-def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place | None:
+def _known(tx: Tx, asked: NewQuestion, producer: str, now: datetime) -> _Place | None:
     """The question that came with this key before; None: none did, or its time has long been over.
 
     Raises:
@@ -689,7 +688,7 @@ def _known(tx: Tx, asked: AskedQuestion, producer: str, now: datetime) -> _Place
     return _place(row)
 
 
-def _repeated(tx: Tx, asked: AskedQuestion, token: str) -> _Place | None:
+def _repeated(tx: Tx, asked: NewQuestion, token: str) -> _Place | None:
     """The question that the same call asked before.
 
     Raises:
@@ -701,7 +700,7 @@ def _repeated(tx: Tx, asked: AskedQuestion, token: str) -> _Place | None:
     return None if row is None else _place(row)
 
 
-def _same(tx: Tx, asked: AskedQuestion, producer: str, now: datetime, over: Collection[str]) -> _Place | None:
+def _same(tx: Tx, asked: NewQuestion, producer: str, now: datetime, over: Collection[str]) -> _Place | None:
     """The newest question that says the same for as long, was given no key, and whose time is not over; None also if it is
     among the `over`.
     """
@@ -719,7 +718,7 @@ def _same(tx: Tx, asked: AskedQuestion, producer: str, now: datetime, over: Coll
     return None if row is None or row["token"] in over else _place(row)
 
 
-def _may_be_joined(record: Clarification, asked: AskedQuestion) -> bool:
+def _may_be_joined(record: Clarification, asked: NewQuestion) -> bool:
     """Whether a call that asks the same need not ask anew."""
     return record.is_open or (asked.kind != "approval" and record.asked.reply in _NOT_HANDED_OUT)
 

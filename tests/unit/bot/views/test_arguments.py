@@ -26,7 +26,7 @@ from bot.views.notices import nudge
 from bot.views.page import outside_words, page_card
 from bot.views.wording import action_words
 from core.clarification import Answer, Clarification, Decider, Edit, answered, opened
-from core.questions import NewQuestion, ask_of, read_question
+from core.questions import NewQuestion, ask_of
 from tests.unit.bot.judges import judge_message, judge_view, labels, shown, walk
 from tests.unit.bot.strategies import NOW, SLA, words
 from tests.unit.bot.views.kit import RENDERER, about, content
@@ -50,8 +50,7 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=12)
 
 def asked(arguments: dict[str, Any], **more: Any) -> Clarification:
     given: dict[str, Any] = {"action": "Do it", "arguments": arguments, "editable": True}
-    new = NewQuestion(**given | more)
-    question = read_question(new, producer="p", token="q_1")
+    question = NewQuestion(**given | more)
     ask = ask_of(question, producer="p", token="q_1", at=NOW, expires_at=NOW + SLA)
     return opened(42, 1, ask, NOW, SLA)
 

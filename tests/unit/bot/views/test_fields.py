@@ -19,7 +19,7 @@ from bot.workspace.controls import state_values
 from core import answers
 from core.clarification import Answer, Clarification, Decider, answered, escalated, opened
 from core.forms import SCHEMA_LIMIT
-from core.questions import NewQuestion, ask_of, read_question
+from core.questions import NewQuestion, ask_of
 from tests.unit.bot.form_schemas import schemas
 from tests.unit.bot.judges import full_text, judge_view, labels, shown
 from tests.unit.bot.strategies import HOSTILE, NOW, SLA
@@ -30,8 +30,7 @@ some = settings(deadline=None, max_examples=15, suppress_health_check=list(Healt
 
 
 def record_of(schema: Json, **fields: Any) -> Clarification:
-    new = NewQuestion.model_validate({"question": "How?", "schema": schema, **fields})
-    asked = read_question(new, producer="planner", token="q_1")
+    asked = NewQuestion.model_validate({"question": "How?", "schema": schema, **fields})
     return opened(
         42, 1, ask_of(asked, producer="planner", token="q_1", at=NOW, expires_at=NOW + SLA), NOW, SLA
     )
