@@ -186,8 +186,8 @@ class Delivery:
         return record.id in self._known or self.audiences.shows(record)
 
     async def _roll_up(self, group: Group) -> None:
-        """Give a free card slot to the next held question; show or refresh the roll-up card of the others."""
-        if (record := self.rollups.next_card(group)) is not None:
+        """Give free card slots to the next held questions; show or refresh the roll-up card of the others."""
+        while (record := self.rollups.next_card(group)) is not None:
             self.rollups.claim_card(record.id)
             self._changed.put_nowait(record)
         held, key = self.rollups.held(group), self.rollups.key_of(group)
