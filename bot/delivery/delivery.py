@@ -192,8 +192,8 @@ class Delivery:
         return record.id in self._known or self.audiences.shows(record)
 
     async def _roll_up(self, group: Group) -> None:
-        """Gives a free card slot to the next held question. Shows or updates the roll-up card of the others."""
-        if (record := self.rollups.next_card(group)) is not None:
+        """Gives free card slots to the next held questions. Shows or updates the roll-up card of the others."""
+        while (record := self.rollups.next_card(group)) is not None:
             self.rollups.claim_card(record.id)
             self._changed.put_nowait(record)
         held, key = self.rollups.held(group), self.rollups.key_of(group)

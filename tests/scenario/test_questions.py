@@ -723,7 +723,7 @@ async def test_list_reads_each_ledger_once_and_shows_no_arguments(
         assert len(stage.issues()) > 1
         read: list[int] = []
         for each in stage.bots:
-            monkeypatch.setattr(each.told.questions, "_ledger", Counted(each.base.ledger, read))
+            monkeypatch.setattr(each.told.questions, "ledger", Counted(each.base.ledger, read))
         (page,) = await listed(asker, session="s")
     assert [each["id"] for each in page] == [each["id"] for each in reversed(asked)]
     assert page[-1]["answer"] == {"decision": "reject"}
