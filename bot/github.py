@@ -1,12 +1,11 @@
 """Mirrors clarifications to their GitHub issues: a comment for each entry, labels while one is open.
 
-It compares each issue's ledger with what was posted, and posts what is missing, one thing at a time; issues take turns.
-Nothing waits for it. After a crash it continues on the next start: comments carry a marker by which they are found
-again.
+It compares each issue's ledger with what it posted, and posts what is missing, one step at a time; issues take turns.
+After a crash it continues on the next start, and finds its comments by their marker.
 
-GitHub is asked for one thing at a time, at the pace that it asks for. Sources: docs.github.com, "REST API endpoints for
-issue comments" and "… for labels"; "Rate limits for the REST API" and "Best practices for using the REST API": a second
-between writes; `retry-after` and `x-ratelimit-reset` obeyed; after a limit without either, a minute, and longer each time.
+It makes one request at a time, at GitHub's pace. Sources: docs.github.com, "REST API endpoints for issue comments" and
+"… for labels"; "Rate limits for the REST API" and "Best practices for using the REST API": a second between writes; obey
+`retry-after` and `x-ratelimit-reset`; after a limit without either wait a minute, and longer each time.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _log = structlog.get_logger("clarify.github")
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label, as created if the repository has none of that name. GitHub limits descriptions to 100 characters."""
+    """A label to create if the repository has none of that name. GitHub limits descriptions to 100 characters."""
 
     name: str
     color: str
@@ -61,16 +60,16 @@ LABELS = {
         Label(STALE, "d93f0b", "An agent's question about this issue has waited too long, or was escalated"),
     )
 }
-# GitHub ends a request after 10 s: a comment whose outcome is not known is there by then, or will never be.
+# GitHub ends a request after 10 s. So after this time a comment with an unknown outcome exists or never will.
 SETTLED_AFTER = 15.0
 _BACKOFF = Backoff(first=2.0, longest=300.0, spread=0.5)
 
 
 @dataclass(kw_only=True, eq=False)
 class GithubSync:
-    """Brings issues in line with their ledgers: `restore` once, then `run` until cancelled; `record_changed` at any time.
+    """Brings issues in line with their ledgers. Call `restore` once, then `run` until cancelled.
 
-    An issue is owed something while it differs from its ledger: what was posted is in the storage.
+    The storage holds what was posted.
     """
 
     settings: GithubSettings
@@ -86,24 +85,24 @@ class GithubSync:
         self._api = GithubApi(self._http, self.settings, self.clock, self.rng, self.store.acting)
         self._listed: set[int] = set()  # issues whose comments we know
         self._created: set[str] = set()  # labels
-        self._alone: dict[int, str] = {}  # issues that GitHub refused, with what was in the ledger then
+        self._skipped: dict[int, str] = {}  # issues that GitHub refused, with the digest of their ledger then
         self._reported: dict[int, str] = {}
         self.outbox = Outbox("github", self._attempt, _BACKOFF, clock=self.clock, rng=self.rng)
 
     def record_changed(self, record: Clarification) -> None:
-        """Takes a clarification as it is now. Cheap; `run` does the rest."""
+        """Queues the clarification's issue; `run` does the rest."""
         self._put(record.issue_number)
 
     def _put(self, issue: int) -> None:
-        """Numbers of the reserved range are made up for sessions: there is no such issue."""
+        """Queues an issue, unless its number is reserved for sessions and not on GitHub."""
         if 0 < issue < FIRST_RESERVED:
             self.outbox.put(issue)
 
     async def restore(self, records: Iterable[Clarification]) -> None:
-        """Queue everything to be compared again: what is open, what was begun, and what others wrote meanwhile.
+        """Queues all issues with open records, unfinished posts or ledgers that others may have written meanwhile.
 
         Raises:
-            StorageUnavailable: what was begun is not known now.
+            StorageUnavailable: the storage cannot be used now.
         """
         self._since = await self._memory.begin(self.clock.now().timestamp())
         for record in records:
@@ -119,33 +118,33 @@ class GithubSync:
             self._put(issue)
 
     async def run(self) -> None:
-        """Mirror what is due, until cancelled."""
+        """Mirrors until cancelled."""
         async with self._http:
             await self.outbox.run()
 
     async def _attempt(self, issue: int) -> Outcome | None:
         try:
             return Delivered(more=not await self._reconcile(issue))
-        except LedgerUnreadable as error:  # it has to change first
+        except LedgerUnreadable as error:  # wait until the ledger changes
             _log.error("not mirrored to GitHub", issue=issue, reason=str(error))
             return None
         except NotNow as trouble:
             after = max(trouble.seconds or 0.0, SETTLED_AFTER if trouble.unsure else 0.0)
-            return RetryLater(str(trouble), after=after, everybody=trouble.everybody)
+            return RetryLater(str(trouble), after=after, party_wide=trouble.party_wide)
 
     async def _reconcile(self, issue: int) -> bool:
-        """Bring an issue one step further; whether all is as it should be, or cannot be."""
+        """Takes one step for an issue; returns whether nothing is left to do, or GitHub refuses it."""
         raw = await self.ledger.read(issue)
-        raw = await asyncio.to_thread(_as_decided, self.ledger, raw)
-        # Of a ledger with thousands of records this takes a second: nobody's click waits for it.
+        raw = await asyncio.to_thread(_without_tampered, self.ledger, raw)
+        # In a thread: this takes a second for a ledger with thousands of records.
         state = await asyncio.to_thread(_digest, raw)
-        if self._alone.get(issue) == state:
+        if self._skipped.get(issue) == state:
             return True
-        self._alone.pop(issue, None)
+        self._skipped.pop(issue, None)
         try:
             done = await self._step(issue, raw)
         except Refused as refused:
-            self._alone[issue] = state
+            self._skipped[issue] = state
             self._report(issue, str(refused))
             return True
         if done:
@@ -166,13 +165,13 @@ class GithubSync:
         return False
 
     async def _look_up(self, issue: int, shown: _Shown) -> None:
-        """Find what an earlier run, or a post whose outcome is not known, left on the issue."""
+        """Finds comments of an earlier run, or of a post with an unknown outcome, on the issue."""
         now = self.clock.now().timestamp()
         open_since = max((p.begun_at for p in shown.posts.values() if p.comment is None), default=0.0)
         wait = open_since + SETTLED_AFTER - now
-        if 0.0 < wait <= SETTLED_AFTER:  # more: the clock was set back, so this means nothing
+        if 0.0 < wait <= SETTLED_AFTER:  # a longer wait means that the clock was set back
             raise NotNow("whether a comment arrived is not settled yet", wait)
-        # A key holds a digest of what the entry says, so nobody else can have written it before we did.
+        # A key holds a digest of its entry, so only we can have written it.
         for key, comment in (await self._api.marked(issue, key_in)).items():
             if not _is_there(shown, key):
                 await self._memory.posted(issue, key, comment, now)
@@ -181,7 +180,7 @@ class GithubSync:
     async def _post(self, issue: int, due: Due) -> None:
         body = comment_of(due, self.settings.mention)
         now = self.clock.now().timestamp()
-        self._listed.discard(issue)  # until it is known what became of it
+        self._listed.discard(issue)  # until the outcome is known
         try:
             made = await self._api.comment(issue, body, partial(self._begin, issue, due.key))
         except (NotNow, Refused) as trouble:
@@ -218,7 +217,7 @@ class GithubSync:
         await self._api.add_labels(issue, add)
 
     async def _create(self, name: str) -> None:
-        """Have the repository know a label. Where we may not, GitHub gives it colours of its own."""
+        """Creates a label with our colour. If the token may not, GitHub picks a colour when we add it."""
         if name in self._created:
             return
         try:
@@ -228,7 +227,6 @@ class GithubSync:
         self._created.add(name)
 
     def _report(self, issue: int, reason: str) -> None:
-        """Once per issue: it changes often, its trouble seldom."""
         if self._reported.get(issue) != reason:
             self._reported[issue] = reason
             _log.error("GitHub issue skipped until it changes", issue=issue, reason=reason)
@@ -253,19 +251,19 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an issue should have: `comments` in their order, and which of our `labels`."""
+    """What an issue should show: `comments` in order, and our `labels`."""
 
     comments: tuple[Due, ...]
     labels: frozenset[str]
 
 
 def planned(records: Sequence[Clarification], known: Collection[str], since: datetime) -> Plan:
-    """What is to be shown of an issue's records.
+    """Returns what an issue should show.
 
     Args:
-        records: all of its ledger.
-        known: the entries whose comments were posted, or begun.
-        since: what was over by then is history, and not mirrored unless it was begun.
+        records: all records of its ledger.
+        known: the keys of comments that were posted, or begun.
+        since: records closed before this are not mirrored, unless begun.
     """
     comments = []
     for record in records:
@@ -276,19 +274,17 @@ def planned(records: Sequence[Clarification], known: Collection[str], since: dat
 
 
 def _labels_for(records: Sequence[Clarification]) -> frozenset[str]:
-    """`active` while a question waits for an answer (an answered one does not: nobody has to act on it);
-    `stale` beside it while one of these was nudged, is stale, or was escalated.
-    """
+    """Returns `active` while a question is open, and also `stale` while one was nudged, is stale or escalated."""
     waiting = [record for record in records if record.is_open]
     late = any(record.nudges or record.status != "pending" for record in waiting)
     return frozenset((ACTIVE,) if waiting else ()) | frozenset((STALE,) if late else ())
 
 
 def entries_of(record: Clarification) -> list[Due]:
-    """Each entry of the thread, in its order, with the key by which its comment is known.
+    """Returns each entry of the thread with the key of its comment.
 
-    By what it says, who says it and when, not by its place: others may write the file too. Entries that are
-    alike in all that are told apart by counting them.
+    The key depends on the entry's content, author and time, not its position: others may write the file, too. Equal
+    entries are counted.
     """
     seen: dict[str, int] = {}
     found = []
@@ -301,8 +297,8 @@ def entries_of(record: Clarification) -> list[Due]:
     return found
 
 
-def _as_decided(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
-    """Without what another program changed after it was decided. Blocking."""
+def _without_tampered(ledger: Ledger, raw: list[Raw]) -> list[Raw]:
+    """Leaves out records that another program changed after the decision. Blocking."""
     read = ((item, parse(item)) for item in raw)
     return [item for item, record in read if record is None or not ledger.seals.is_tampered(record)]
 
@@ -313,20 +309,20 @@ def _plan_of(raw: list[Raw], shown: _Shown, since: datetime) -> Plan:
 
 
 def _digest(raw: list[Raw]) -> str:
-    """Record by record: others get their turn in between."""
+    """Record by record, so that other threads get their turn in between."""
     content = hashlib.sha256()
     for item in raw:
         content.update(json.dumps(item, sort_keys=True).encode() + b"\n")
     return content.hexdigest()
 
 
-# An entry as a comment (pure). Agents' words are inert there: in a fenced code block, or in a code span, nothing is a
-# mention, a link, a reference, HTML or an image. Sources: GitHub Flavored Markdown Spec, 4.5 and 6.3; docs.github.com,
-# "Basic writing and formatting syntax".
+# An entry as a comment (pure). Agent text stands in a fenced code block or a code span, where it can't mention, link,
+# refer, or be HTML or an image. Sources: GitHub Flavored Markdown Spec, 4.5 and 6.3; docs.github.com, "Basic writing and
+# formatting syntax".
 
 LIMIT = 65_536  # characters of a comment; GitHub answers 422 to more
 _NAME, _TOPIC = 80, 200
-_LONGEST_RUN = 64  # a longer one would need a fence of its own length, twice: look-alikes instead
+_LONGEST_RUN = 64  # a longer run of backticks becomes look-alikes: it would need two fences of its length
 _RUN = re.compile(f"`{{{_LONGEST_RUN},}}")
 _MARKER = re.compile(r"<!-- clarify-bot: (CLR-\d{1,15}-\d{3,15} r-?\d+ [a-z]{1,20} [0-9a-f]{16}) -->")
 _NOTE = "_Cut: the beginning is shown; the whole, {count:,} characters, is in the ledger._"
@@ -334,13 +330,13 @@ _NO_TEXT = "(no words)"
 
 
 def key_in(body: str) -> str | None:
-    """The key of a comment. Only a marker in its first place counts: agents may write some."""
+    """Returns the key of a comment. Only a marker at its beginning counts: agents may write one elsewhere."""
     found = _MARKER.match(body)
     return found.group(1) if found else None
 
 
 def comment_of(due: Due, mention: str | None = None) -> str:
-    """The comment's body, of at most `LIMIT` characters. `mention`: whom to mention in an escalation."""
+    """Returns the comment's body, at most `LIMIT` characters. `mention`: whom to mention in an escalation."""
     record, entry = due.record, due.entry
     lines = [f"<!-- clarify-bot: {due.key} -->", _heading(record, entry)]
     if entry.type == "question" and line(record.topic):
@@ -362,7 +358,7 @@ def _heading(record: Clarification, entry: Entry) -> str:
 
 
 def _span(text: str, limit: int) -> str:
-    """Somebody else's words on one line, as they are: in a code span longer than any run of backticks in it."""
+    """Returns agent text on one line, in a code span with more backticks than any run in it."""
     text = clip(_RUN.sub(_stand_in, line(text)), limit) or "?"
     ticks = "`" * (_longest_run(text) + 1)
     space = " " if text[0] == "`" or text[-1] == "`" else ""
@@ -397,7 +393,7 @@ def _stand_in(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Post:
-    """A comment that was begun at `begun_at` (seconds since 1970); `comment` is its id once it is known."""
+    """A comment begun at `begun_at` (seconds since 1970); `comment` is its id once known."""
 
     begun_at: float
     comment: int | None
@@ -405,9 +401,9 @@ class _Post:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What an issue shows, as far as we know; `posts` by entry, `labels` None where they are not known.
+    """What an issue shows, as far as we know: `posts` by entry, `labels` (None: unknown).
 
-    `labelled`: whether labels of ours were ever set, or about to be.
+    `labelled`: whether we ever set labels, or were about to.
     """
 
     posts: Mapping[str, _Post]
@@ -417,16 +413,16 @@ class _Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What was mirrored to one repository, `owner/name`.
+    """Stores what was mirrored to one repository, `owner/name`.
 
-    Every method raises StorageUnavailable if nothing could be stored or read.
+    Every method raises StorageUnavailable if the storage cannot be used.
     """
 
     store: Store
     repo: str
 
     async def begin(self, now: float) -> datetime:
-        """Since when the repository is mirrored to: from `now` on, if it was not before."""
+        """Returns when mirroring to the repository began: `now`, unless it began before."""
 
         def work(tx: Tx) -> datetime:
             tx.run(
@@ -441,7 +437,7 @@ class _Memory:
         return await self.store.write(work)
 
     async def unsettled(self) -> list[int]:
-        """The issues that have, or may have, a label of ours, or a comment whose outcome is not known."""
+        """Returns the issues that have, or may have, one of our labels or a comment with an unknown outcome."""
         rows = await self.store.read(
             """select issue from github_issues where repo = :repo and (labels is null or labels <> '[]')
                union select issue from github_comments where repo = :repo and comment is null order by issue""",
@@ -450,7 +446,6 @@ class _Memory:
         return [row["issue"] for row in rows]
 
     async def shown(self, issue: int) -> _Shown:
-        """What was mirrored to an issue."""
         posts = await self.store.read(
             "select entry, begun_at, comment from github_comments where repo = :repo and issue = :issue",
             repo=self.repo,
@@ -466,7 +461,7 @@ class _Memory:
         return _Shown(by_entry, known, row is not None)
 
     async def begin_post(self, issue: int, entry: str, now: float) -> None:
-        """A comment is about to be posted."""
+        """Notes that a comment is about to be posted."""
         await self.store.run(
             """insert into github_comments (repo, issue, entry, begun_at) values (:repo, :issue, :entry, :now)
                on conflict (repo, issue, entry) do update set begun_at = excluded.begun_at, comment = null""",
@@ -477,7 +472,7 @@ class _Memory:
         )
 
     async def posted(self, issue: int, entry: str, comment: int, now: float) -> None:
-        """It is there, with this id."""
+        """Notes a comment's id."""
         await self.store.run(
             """insert into github_comments (repo, issue, entry, begun_at, comment)
                values (:repo, :issue, :entry, :now, :comment)
@@ -490,7 +485,7 @@ class _Memory:
         )
 
     async def never_began(self, issue: int, entry: str) -> None:
-        """It is certain that it is not there, and will not come."""
+        """Notes that a begun comment does not exist and never will."""
         await self.store.run(
             """delete from github_comments
                where repo = :repo and issue = :issue and entry = :entry and comment is null""",
@@ -500,7 +495,7 @@ class _Memory:
         )
 
     async def labelled(self, issue: int, labels: Collection[str] | None) -> None:
-        """The labels of ours that an issue has now; None: not known, until they are looked up."""
+        """Notes our labels on an issue; None: unknown, look them up."""
         await self.store.run(
             """insert into github_issues (repo, issue, labels) values (:repo, :issue, :labels)
                on conflict (repo, issue) do update set labels = excluded.labels""",
@@ -511,7 +506,7 @@ class _Memory:
 
 
 def comments_about(tx: Tx, subject: Subject) -> tuple[str, ...]:
-    """The issues, as `owner/name#42`, that have comments about what is to be forgotten."""
+    """Returns the issues, as `owner/name#42`, that have comments about `subject`."""
     rows = tx.rows(
         "select repo, issue, entry from github_comments where comment is not null order by repo, issue"
     )
@@ -528,8 +523,8 @@ _PER_PAGE = 50  # comments may be long
 _MOST_PAGES = 1000
 _MAX_BODY = 32 * 1024 * 1024
 _NEXT = re.compile(r'<([^<>]*)>\s*;\s*rel="?next"?')  # of a Link header
-_FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # the same, after limits that do not say how long
-_LONGEST_RESET = 7200.0  # a window of GitHub's limits is an hour; our clocks may differ
+_FIRST_LIMIT, _LONGEST_LIMIT = 60.0, 3600.0  # seconds to wait after a limit that does not say how long
+_LONGEST_RESET = 7200.0  # GitHub's limits reset every hour; our clocks may differ
 _RESET_MARGIN = 1.0
 _SHORTEST = 0.001
 _REFUSALS = {
@@ -541,29 +536,29 @@ _REFUSALS = {
 
 
 class NotNow(Exception):
-    """The request failed for now: try again after `seconds`, or as the caller sees fit.
+    """The request failed: try again after `seconds`, or when the caller decides.
 
-    `everybody`: make no other request before that, either. `unsure`: it may have been done.
+    `party_wide`: hold back all other requests, too. `unsure`: GitHub may have executed it.
     """
 
     def __init__(
-        self, why: str, seconds: float | None = None, *, everybody: bool = False, unsure: bool = False
+        self, why: str, seconds: float | None = None, *, party_wide: bool = False, unsure: bool = False
     ) -> None:
         super().__init__(why)
         self.seconds = seconds
-        self.everybody = everybody
+        self.party_wide = party_wide
         self.unsure = unsure
 
 
 class Limited(NotNow):
-    """A rate limit was hit; the request was certainly not done."""
+    """A rate limit; GitHub did not execute the request."""
 
     def __init__(self, why: str, seconds: float | None) -> None:
-        super().__init__(why, seconds, everybody=True)
+        super().__init__(why, seconds, party_wide=True)
 
 
 class Refused(Exception):
-    """The request was refused, and would be refused again; it was certainly not done."""
+    """GitHub refused the request and would refuse it again."""
 
     def __init__(self, why: str, status: int) -> None:
         super().__init__(why)
@@ -572,10 +567,7 @@ class Refused(Exception):
 
 @dataclass(eq=False)
 class GithubApi:
-    """Issues, comments and labels of one repository. `http` sends the token and follows no redirects.
-
-    One caller at a time.
-    """
+    """Calls GitHub about one repository's issues, for one caller at a time. `http` sends the token."""
 
     http: HttpClient
     settings: GithubSettings
@@ -587,10 +579,10 @@ class GithubApi:
         self._base = self.settings.api_url.rstrip("/")
         self._repo = f"{self._base}/repos/{self.settings.repo}"
         self._pace = Pace(self.settings.comments_per_second)
-        self._limits = 0  # in a row
+        self._limits = 0  # rate limits in a row
 
     async def marked(self, issue: int, key_in: Callable[[str], str | None]) -> dict[str, int]:
-        """The comments of an issue in which `key_in` finds a key: the key, and the comment's id."""
+        """Returns the ids of an issue's comments by the key that `key_in` finds in them."""
         found: dict[str, int] = {}
         async for answer in self._pages(f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"):
             for each in _listed(answer):
@@ -600,34 +592,34 @@ class GithubApi:
         return found
 
     async def comment(self, issue: int, body: str, begin: Callable[[], Awaitable[None]]) -> int:
-        """Post a comment; returns its id. `begin` is called right before it is sent."""
-        await self._turn(write=True)
+        """Posts a comment; returns its id. Calls `begin` right before the request."""
+        await self._pause(write=True)
         await begin()
-        made = _json(await self._asked("POST", f"{self._issue(issue)}/comments", {"body": body}))
+        made = _json(await self._send("POST", f"{self._issue(issue)}/comments", {"body": body}))
         if (comment := _id_of(made)) is None:
             raise NotNow("GitHub's answer names no comment", unsure=True)
         return comment
 
     async def labels(self, issue: int) -> frozenset[str]:
-        """The names of an issue's labels, of which GitHub allows 100."""
-        answer = await self._ask("GET", f"{self._issue(issue)}/labels?per_page=100")
+        """Returns the names of an issue's labels. GitHub allows 100."""
+        answer = await self._request("GET", f"{self._issue(issue)}/labels?per_page=100")
         return frozenset(str(each["name"]).casefold() for each in _listed(answer))
 
     async def add_labels(self, issue: int, names: list[str]) -> None:
-        await self._ask("POST", f"{self._issue(issue)}/labels", {"labels": names})
+        await self._request("POST", f"{self._issue(issue)}/labels", {"labels": names})
 
     async def remove_label(self, issue: int, name: str) -> None:
-        """One that is not there is as well as removed."""
+        """Removes a label; succeeds if the issue does not have it."""
         try:
-            await self._ask("DELETE", f"{self._issue(issue)}/labels/{quote(name, safe='')}")
+            await self._request("DELETE", f"{self._issue(issue)}/labels/{quote(name, safe='')}")
         except Refused as refused:
             if refused.status != 404:
                 raise
 
     async def create_label(self, label: Label) -> None:
-        """One that is there stays as it is."""
+        """Creates a label; keeps an existing one as it is."""
         try:
-            await self._ask("POST", f"{self._repo}/labels", asdict(label))
+            await self._request("POST", f"{self._repo}/labels", asdict(label))
         except Refused as refused:
             if refused.status != 422:
                 raise
@@ -640,13 +632,13 @@ class GithubApi:
         for _ in range(_MOST_PAGES):
             if url is None:
                 return
-            answer = await self._ask("GET", url)
+            answer = await self._request("GET", url)
             yield answer
             url = self._next_page(answer)
         raise NotNow("GitHub has more pages than can be looked through")
 
     def _next_page(self, answer: HttpAnswer) -> str | None:
-        """Only of the same host: the token must not travel."""
+        """Returns the next page's address, only on the same host: the token must not travel."""
         found = _NEXT.search(answer.headers.get("link", ""))
         if found is None:
             return None
@@ -654,18 +646,18 @@ class GithubApi:
             return found[1]
         raise NotNow("the next page is said to be on another host")
 
-    async def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> HttpAnswer:
-        await self._turn(write=method != "GET")
-        return await self._asked(method, url, body)
+    async def _request(self, method: str, url: str, body: dict[str, Any] | None = None) -> HttpAnswer:
+        await self._pause(write=method != "GET")
+        return await self._send(method, url, body)
 
-    async def _turn(self, *, write: bool) -> None:
-        """Returns when a request may go. A write that begins now holds up the next one."""
+    async def _pause(self, *, write: bool) -> None:
+        """Waits until a request may be sent. A write also holds back the next one."""
         while (wait := self._pace.wait(self.clock.steady(), post=write)) > 0:
             await self.clock.sleep(max(wait, _SHORTEST))
         if write:
             self._pace.posted(self.clock.steady())
 
-    async def _asked(self, method: str, url: str, body: dict[str, Any] | None) -> HttpAnswer:
+    async def _send(self, method: str, url: str, body: dict[str, Any] | None) -> HttpAnswer:
         try:
             async with self.acting(), asyncio.timeout(ANSWER_TIMEOUT):
                 answer = await self.http.request(
@@ -676,7 +668,7 @@ class GithubApi:
                     most=_MAX_BODY,
                 )
         except NETWORK as error:
-            raise NotNow(words(error), everybody=True, unsure=not isinstance(error, NOT_SENT)) from error
+            raise NotNow(words(error), party_wide=True, unsure=not isinstance(error, NOT_SENT)) from error
         now = self.clock.now()
         problem = _problem(answer, now)
         if isinstance(problem, Limited):
@@ -694,7 +686,7 @@ class GithubApi:
 
 
 def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:
-    """What went wrong, if anything. In our own words: GitHub's may quote what was sent."""
+    """Returns what went wrong, or None. In our own words, as GitHub's may quote the request."""
     status, said = answer.status, f"HTTP {answer.status}"
     if 200 <= status < 300:
         return None
@@ -703,15 +695,15 @@ def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:
     if status == 408 or status >= 500:
         seconds = retry_after(answer.headers, now)
         return NotNow(f"trouble on GitHub's side ({said})", seconds, unsure=True)
-    if status == 401:  # of every issue alike: thousands would be told so, one by one
-        return NotNow(f"the token is not valid, or not any more ({said})", everybody=True)
+    if status == 401:  # concerns all issues, so hold them all back
+        return NotNow(f"the token is not valid, or not any more ({said})", party_wide=True)
     if 300 <= status < 400:
         return Refused(f"the repository or the issue has moved ({said}); see github.repo", status)
     return Refused(f"{_REFUSALS.get(status, 'GitHub refuses it')} ({said})", status)
 
 
 def _is_limit(answer: HttpAnswer) -> bool:
-    """Whether an answer is a rate limit; 403 may be one too, shown by a header or only in the text."""
+    """Whether a 403 is a rate limit, according to a header or only its text."""
     if "retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining", "").strip() == "0":
         return True
     said = answer.body[:2000].lower()
@@ -719,13 +711,13 @@ def _is_limit(answer: HttpAnswer) -> bool:
 
 
 def _limit_wait(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that GitHub asks to wait, by either header; None: it does not say."""
+    """Returns the seconds that GitHub asks to wait, or None."""
     waits = [wait for wait in (retry_after(headers, now), _spent(headers, now)) if wait is not None]
     return max(waits, default=None)
 
 
 def _spent(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds until anything may be asked again, where this answer used up what was left."""
+    """Returns the seconds until the rate limit resets if this answer used it up, or None."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()
@@ -754,7 +746,7 @@ def _json(answer: HttpAnswer) -> Any:
 async def check_repository(settings: GithubSettings, token: str) -> CheckResult:
     subject = "github.repo"
     try:
-        async with HttpClient(token) as http:  # as the mirror will ask
+        async with HttpClient(token) as http:
             answer = await http.request(
                 "GET",
                 f"{settings.api_url}/repos/{settings.repo}",

@@ -1,6 +1,6 @@
-"""The HTTP client for everyone but Slack: producers, responders, webhooks, GitHub, calendars. And what failures are called.
+"""The HTTP client for producers, responders, webhooks, GitHub and calendars, and names for its failures.
 
-It is aiohttp, as for Slack. Bodies are read as sent: what is compressed unasked could grow without bound.
+It is aiohttp, as for Slack. It never decompresses a body: an unrequested compressed one could grow without bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from yarl import URL
 from bot.errors import NotLeading
 from bot.settings.environment import read_environment
 
-CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
+CONNECT_TIMEOUT = 5.0  # less than ANSWER_TIMEOUT, so that a timeout shows whether anything was sent
 ANSWER_TIMEOUT = 10.0
 MAX_BODY = 64 * 1024
 _MAX_HEADER = 32 * 1024  # bytes of one header: a login page's policy may be long
@@ -41,9 +41,9 @@ class MalformedRequest(aiohttp.ClientError):
     """The request cannot be sent as HTTP."""
 
 
-# All that the network may do to a request. NotLeading is an OSError as well.
+# All network failures of a request, including NotLeading, which is an OSError.
 NETWORK = (aiohttp.ClientError, OSError)
-# Nothing of the request left this machine.
+# Failures before any byte of the request was sent.
 NOT_SENT = (
     NotLeading,
     aiohttp.ClientConnectorError,
@@ -56,23 +56,23 @@ NOT_SENT = (
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """A whole HTTP answer; `body` may be cut, see `HttpClient.request`."""
+    """An HTTP answer; `body` may be cut, see `HttpClient.request`."""
 
     status: int
-    headers: Mapping[str, str] = field(repr=False)  # of any case
+    headers: Mapping[str, str] = field(repr=False)  # case-insensitive
     body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpStream:
-    """An HTTP answer whose body is still to be read. `read` returns what has come of it, and nothing at its end."""
+    """An HTTP answer whose body is not read yet. `read` returns the next bytes, none at the end."""
 
     status: int
-    headers: Mapping[str, str] = field(repr=False)  # of any case
+    headers: Mapping[str, str] = field(repr=False)  # case-insensitive
     read: Callable[[], Awaitable[bytes]] = field(repr=False)
 
     async def body(self, most: int = MAX_BODY) -> bytes:
-        """At most `most` bytes of the body."""
+        """Reads at most `most` bytes of the body."""
         body = bytearray()
         while len(body) < most and (chunk := await self.read()):
             body += chunk
@@ -80,14 +80,13 @@ class HttpStream:
 
 
 class HttpClient:
-    """Sends requests to one party, over connections that are held open until `close`.
+    """Sends requests to one party over connections that stay open until `close`.
 
-    TCP keepalive, no redirects (a token must not travel), no cookies. No environment either: proxies, .netrc and the
-    like would be configuration that settings does not know.
+    TCP keepalive, no redirects (a token must not travel), no cookies, no proxies or .netrc from the environment.
     """
 
     def __init__(self, token: str | None) -> None:
-        """`token` goes along as a bearer token."""
+        """`token`: the bearer token."""
         self._headers = {"User-Agent": "clarify-bot", "Accept": "*/*", "Accept-Encoding": "identity"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -115,7 +114,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         most: int = MAX_BODY,
     ) -> HttpAnswer:
-        """Send a request and read the answer; at most `most` bytes of its body. See `stream`."""
+        """Sends a request and reads at most `most` bytes of the answer's body. See `stream`."""
         async with self.stream(method, url, body, headers=headers) as response:
             return HttpAnswer(response.status, response.headers, await response.body(most))
 
@@ -129,17 +128,17 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         silence: float | None = ANSWER_TIMEOUT,
     ) -> AsyncIterator[HttpStream]:
-        """Send a request and read the head of the answer; its body can be read inside.
+        """Sends a request and reads the answer's head; read its body inside.
 
         Args:
-            method: of HTTP.
-            url: a string is sent as it is written, see `exact_url`.
+            method: the HTTP method.
+            url: a string is sent exactly as written, see `exact_url`.
             body: JSON.
-            headers: besides those of every request, or in their place.
-            silence: the longest time, in seconds, in which nothing comes. There is no limit for the whole.
+            headers: added to the default headers, or replacing them.
+            silence: the longest pause between bytes, in seconds. The whole exchange has no limit.
 
         Raises:
-            aiohttp.ClientError, OSError: as `words` puts them; NETWORK in short.
+            aiohttp.ClientError, OSError: the exceptions in NETWORK; `words` describes them.
         """
         if self._session is None:
             self._session = self._open()
@@ -155,20 +154,20 @@ class HttpClient:
                 allow_redirects=False,
                 timeout=_timeout(silence),
             )
-        except NETWORK:  # one of a certificate is a ValueError as well
+        except NETWORK:  # a certificate error is a ValueError, too
             raise
-        except ValueError:  # a header with a line end, which the message would quote
+        except ValueError:  # a header contains a line end; the message would quote it
             raise MalformedRequest from None
         async with response:
             self._fail_with_its_connection(response)
             yield HttpStream(response.status, response.headers, functools.partial(_next_of, response.content))
 
     def _fail_with_its_connection(self, response: aiohttp.ClientResponse) -> None:
-        """Fails the body when its connection closes: after a malformed chunk, aiohttp would leave its reader waiting forever."""
+        """Fails the body when its connection closes: aiohttp's reader waits forever after a malformed chunk."""
         if response.connection is None or response.connection.protocol is None:
-            return  # all has come
+            return  # the body is complete
         closed = response.connection.protocol.closed
-        if closed is None:  # it is closed already
+        if closed is None:  # already closed
             _break_off(response.content)
             return
         if closed not in self._bodies:
@@ -176,7 +175,7 @@ class HttpClient:
         self._bodies[closed] = response.content
 
     def _closed(self, connection: asyncio.Future[None]) -> None:
-        connection.exception()  # what is not looked at is logged
+        connection.exception()  # asyncio logs exceptions that are never retrieved
         _break_off(self._bodies.pop(connection))
 
     def _open(self) -> aiohttp.ClientSession:
@@ -206,9 +205,9 @@ def _timeout(silence: float | None) -> aiohttp.ClientTimeout:
 
 @functools.cache
 def _ssl_context() -> ssl.SSLContext:
-    """Which authorities are trusted: certifi's list, or what SSL_CERT_FILE or SSL_CERT_DIR name in its place.
+    """Returns the context that trusts certifi's list, or the authorities in SSL_CERT_FILE or SSL_CERT_DIR.
 
-    One for all clients, for reading the list takes 30 ms.
+    All clients share it, as reading the list takes 30 ms.
     """
     environ = read_environment()
     if file := environ.get("SSL_CERT_FILE"):
@@ -227,11 +226,11 @@ def _break_off(content: aiohttp.StreamReader) -> None:
 
 
 async def _next_of(content: aiohttp.StreamReader) -> bytes:
-    """What has come of a body. What came before a failure is returned first: aiohttp itself would drop it."""
+    """Returns the next bytes of a body, also those before a failure, which aiohttp would drop."""
     try:
         return await content.readany()
     except aiohttp.ClientError as error:
-        content.set_exception(None)  # type: ignore[arg-type]  # its reader refuses to read while there is one
+        content.set_exception(None)  # type: ignore[arg-type]  # the reader refuses to read while one is set
         rest = content.read_nowait()
         content.set_exception(error)
         if rest:
@@ -241,22 +240,22 @@ async def _next_of(content: aiohttp.StreamReader) -> bytes:
 
 @functools.lru_cache
 def exact_url(text: str) -> URL:
-    """Parse a URL without rewriting its path and query, which may be signed. Escapes what no request may hold.
+    """Parses a URL without rewriting its path and query, which may be signed. Escapes illegal characters.
 
     Raises:
-        aiohttp.InvalidURL: it is none.
+        aiohttp.InvalidURL: the text is not a URL.
     """
     try:
         checked, written = URL(text), URL(text, encoded=True)
         return URL.build(
             scheme=checked.scheme,
-            authority=checked.raw_authority,  # other scripts as IDNA
+            authority=checked.raw_authority,  # in IDNA
             path=_escaped(written.raw_path),
             query_string=_escaped(written.raw_query_string),
             encoded=True,
         )
     except ValueError:
-        raise aiohttp.InvalidURL("…") from None  # its text may be a secret
+        raise aiohttp.InvalidURL("…") from None  # the text may contain a secret
 
 
 def _escaped(text: str) -> str:
@@ -272,7 +271,7 @@ def _kept_alive(address: tuple[Any, ...]) -> socket.socket:
 
 
 def keepalive_options() -> list[tuple[int, int, int]]:
-    """Socket options by which a connection whose other end is gone fails after about 50 s."""
+    """Returns the socket options that make a connection fail about 50 s after its peer is gone."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
         if hasattr(socket, name):
@@ -281,16 +280,16 @@ def keepalive_options() -> list[tuple[int, int, int]]:
 
 
 def json_body(message: dict[str, Any]) -> bytes:
-    """A message as JSON; in ASCII, so that no character can break it.
+    """Returns a message as JSON in ASCII.
 
     Raises:
-        ValueError: a number that JSON does not know.
+        ValueError: a number is infinite or NaN.
     """
     return json.dumps(message, allow_nan=False).encode()
 
 
 def words(error: BaseException) -> str:
-    """A network failure for people. By its kind: the library's own text may quote a header, the token too."""
+    """Describes a network failure for people, by its class: the library's text may quote the token."""
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"cannot connect ({_root(error)})"
     named: tuple[tuple[type[BaseException], str], ...] = (
@@ -309,12 +308,12 @@ def words(error: BaseException) -> str:
 
 
 def _root(error: BaseException) -> str:
-    """What the operating system said, below the libraries' layers."""
+    """Returns the operating system's message behind the libraries' exceptions."""
     cause: BaseException | None = error
     said = str(error)
     while cause is not None:
         if isinstance(cause, ConnectionError) and cause.errno:
-            said = os.strerror(cause.errno)  # asyncio puts words of its own
+            said = os.strerror(cause.errno)  # asyncio has its own text
         elif isinstance(cause, OSError) and cause.strerror:
             said = cause.strerror
         cause = cause.__cause__ or cause.__context__
@@ -322,13 +321,13 @@ def _root(error: BaseException) -> str:
 
 
 def clean(text: str, limit: int = 200) -> str:
-    """Somebody else's words, fit for one line: no control characters, at most `limit` characters."""
+    """Returns another party's text on one line: no control characters, at most `limit` characters."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """`Retry-After` in seconds: a number, also a fractional one, or an HTTP date (RFC 9110, 10.2.3)."""
+    """Returns `Retry-After` in seconds: a number, maybe fractional, or an HTTP date (RFC 9110, 10.2.3)."""
     value = headers.get("retry-after", "").strip()
     if not value:
         return None
@@ -337,7 +336,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     except ValueError:
         try:
             moment = parsedate_to_datetime(value)
-        except (ValueError, OverflowError):  # the latter for numbers of any length in a date
+        except (ValueError, OverflowError):  # OverflowError: a huge number in a date
             return None
         seconds = ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
     return min(86400.0, max(0.0, seconds)) if seconds == seconds else None  # noqa: PLR0124  NaN is not itself

@@ -1,11 +1,11 @@
-"""The outbox: brings each party what it is owed, at least once, until it has it or will never take it.
+"""The outbox: delivers to outside parties at least once, until they accept or will never accept.
 
-A party is a sender: it knows what is owed, under which keys, and how one try is made. `Outbox` does the rest: one try at
-a time for each key, backoff that obeys Retry-After, "cannot store: try again", the log. What is owed comes from
+A sender knows what is due, under which keys, and how to make one attempt. `Outbox` does the rest: one attempt at a time
+per key, backoff that obeys Retry-After, retries while the storage is unavailable, the log. Work comes from
 
-- a state of the party's own (a reply while its record says "sending", an issue that differs from its ledger): then
-  `put(key)` is enough, and nothing is stored before the first try; or
-- `Mail`, messages that are stored before they are sent, for parties without such a state.
+- the sender's own state (a reply while its record says "sending", an issue that differs from its ledger): call
+  `put(key)`; nothing is stored before the first attempt; or
+- `Mail`, messages that are stored before they are sent, for senders without such a state.
 
 Callbacks to a question's `callback_url` would be such a sender:
 
@@ -17,7 +17,7 @@ Callbacks to a question's `callback_url` would be such a sender:
             self.outbox = Outbox("callback", self.mail.attempt, backoff, clock=clock, rng=rng, at_once=4)
 
         async def restore(self, records: Iterable[Clarification]) -> None:
-            for record in records:  # what was decided, and killed before it was stored here
+            for record in records:  # decided, but the process was killed before storing it here
                 if record.asked.callback == "owed":
                     await self.decided(record, record.asked.callback_url)
             for clarification in await self.mail.owed():
@@ -42,7 +42,7 @@ Callbacks to a question's `callback_url` would be such a sender:
                 return GivenUp("the address is gone (HTTP 410)")
             return RetryLater(f"HTTP {answer.status}", after=retry_after(answer.headers, now))
 
-and `mail.forget(tx, clarifications)` is what `retention` calls already.
+`retention` already calls `forget(tx, clarifications)`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ import asyncio
 import heapq
 import random
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -69,44 +69,44 @@ from core.errors import LedgerUnwritable, LockTimeout
 _log = structlog.get_logger("clarify.outbox")
 _NOT_NOW = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _STORAGE_RETRY = 0.5  # seconds
-_AFTER_A_DEFECT = 60.0  # seconds until what raised an unexpected error is tried again
-_SHORTEST_WAIT = 0.05  # seconds between tries
-_SHORTEST_SLEEP = 0.001  # less than a clock can tell apart would return at the same moment for ever
+_AFTER_A_DEFECT = 60.0  # seconds before retrying after an unexpected error
+_SHORTEST_WAIT = 0.05  # seconds between attempts
+_SHORTEST_SLEEP = 0.001  # a sleep below the clock's resolution would loop forever
 _K = TypeVar("_K", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The party has it. `more`: there is more under this key; other keys get their turn first."""
+    """The party accepted. `more`: there is more under this key; other keys take their turn first."""
 
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """To be tried again, after the backoff.
+    """Try again after the backoff.
 
     Args:
-        reason: for the log: no secrets, no contents.
-        after: seconds to wait at least, as the party asked.
-        within: seconds to wait at most.
-        everybody: the party itself is in trouble: it gets nothing else before, either.
-        sooner: the wait ends when this returns.
+        reason: for the log, without secrets or contents.
+        after: minimum wait in seconds, as the party asked.
+        within: maximum wait in seconds.
+        party_wide: the party itself is in trouble: hold back all other keys, too.
+        sooner: ends the wait when it returns.
     """
 
     reason: str
     after: float | None = None
     within: float = inf
-    everybody: bool = False
+    party_wide: bool = False
     sooner: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """It will never be sent. `everybody`: nor any other `Mail` of the party, until the next start. `more`: see `Delivered`."""
+    """Never send this. `party_wide`: nor the party's other `Mail`, until the next start. `more`: see `Delivered`."""
 
     reason: str
-    everybody: bool = False
+    party_wide: bool = False
     more: bool = False
 
 
@@ -115,7 +115,7 @@ Outcome = Delivered | RetryLater | GivenUp
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds after failures, see `core.clock.backoff`."""
+    """The parameters of `core.clock.backoff`, in seconds."""
 
     first: float
     longest: float
@@ -127,33 +127,27 @@ class Backoff:
         )
 
 
+@dataclass(eq=False)
 class Outbox(Generic[_K]):
-    """Tries what one party is owed, one try at a time for each key, `at_once` of them side by side.
+    """Delivers to one party: one attempt at a time per key, at most `at_once` keys in parallel.
 
-    `attempt(key)` makes one try; None: nothing is owed under this key. It may raise StorageUnavailable, LockTimeout or
-    LedgerUnwritable where it cannot read or store now. `on_outcome` is told sent, later or never for each try.
+    `attempt(key)` returns None if nothing is due under the key. It may raise StorageUnavailable, LockTimeout or
+    LedgerUnwritable. `on_outcome` gets "sent", "later" or "never" for each attempt.
     """
 
-    def __init__(
-        self,
-        party: str,
-        attempt: Callable[[_K], Awaitable[Outcome | None]],
-        policy: Backoff,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        at_once: float = 1,
-        on_outcome: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._attempt = attempt
-        self._policy = policy
-        self._clock = clock
-        self._rng = rng
-        self._at_once = at_once
-        self._on_outcome = on_outcome
+    party: str
+    attempt: Callable[[_K], Awaitable[Outcome | None]]
+    policy: Backoff
+    _: KW_ONLY
+    clock: Clock
+    rng: random.Random
+    at_once: float = 1
+    on_outcome: Callable[[str], None] = lambda _: None
+
+    def __post_init__(self) -> None:
         self._running = self._closing = False
-        self._due: dict[_K, float] = {}  # not before, on the steady clock
-        self._queue: list[tuple[float, int, _K]] = []  # a heap; what `_due` does not confirm is out of date
+        self._due: dict[_K, float] = {}  # the earliest time, on the steady clock
+        self._queue: list[tuple[float, int, _K]] = []  # a heap; stale where `_due` differs
         self._numbers = count()
         self._trying: dict[_K, asyncio.Task[None]] = {}
         self._again: set[_K] = set()
@@ -163,22 +157,22 @@ class Outbox(Generic[_K]):
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = inf
         self._waiters: dict[_K, asyncio.Future[None]] = {}
-        self._log = _log.bind(party=party)
+        self._log = _log.bind(party=self.party)
 
     def __len__(self) -> int:
-        """How many keys something is owed under."""
+        """Returns how many keys have something due."""
         return len(self._due) + len(self._trying)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can be done now: what is left waits for its time."""
-        return not self._trying and self._next_at() > self._clock.steady()
+        """Whether nothing is running or due now."""
+        return not self._trying and self._next_at() > self.clock.steady()
 
     def __contains__(self, key: _K) -> bool:
         return key in self._due or key in self._trying
 
     def put(self, key: _K) -> None:
-        """Something is owed under `key` now: it is tried at once, unless it failed and waits for its next try."""
+        """Schedules `key` for delivery: at once, unless it is waiting for a retry."""
         if key in self._trying:
             self._again.add(key)
         elif key not in self._due:
@@ -186,12 +180,12 @@ class Outbox(Generic[_K]):
             self._pump()
 
     def start(self) -> None:
-        """Begin to try what was `put`."""
+        """Starts delivering."""
         self._running, self._closing = True, False
         self._pump()
 
     async def run(self) -> None:
-        """Try what was `put`, until cancelled."""
+        """Delivers until cancelled."""
         self.start()
         try:
             await asyncio.Event().wait()
@@ -200,7 +194,7 @@ class Outbox(Generic[_K]):
             await self.close(0.0)
 
     async def close(self, grace: float = 5.0) -> None:
-        """Let running tries end, `grace` seconds long; nothing is tried a second time."""
+        """Gives running attempts `grace` seconds to end, then cancels them; starts no retries."""
         self._closing = True
         for wait in (self._timer, *self._sooner.values()):
             if wait is not None:
@@ -214,7 +208,7 @@ class Outbox(Generic[_K]):
         await asyncio.gather(*tries, return_exceptions=True)
 
     async def settled(self, keys: Iterable[_K], patience: float) -> None:
-        """Returns when nothing is owed under these, after `patience` seconds at the latest."""
+        """Waits until nothing is due under these keys, at most `patience` seconds."""
         new = asyncio.get_running_loop().create_future
         waits = [self._waiters.setdefault(key, new()) for key in keys if key in self]
         if waits:
@@ -231,10 +225,10 @@ class Outbox(Generic[_K]):
         return max(self._queue[0][0], self._held_until) if self._queue else inf
 
     def _pump(self) -> None:
-        """Start every try that may be made now; wait for the time of the next."""
+        """Starts all attempts that are due; sets the timer for the next."""
         at = inf
-        while self._running and len(self._trying) < self._at_once:
-            if (at := self._next_at()) > self._clock.steady():
+        while self._running and len(self._trying) < self.at_once:
+            if (at := self._next_at()) > self.clock.steady():
                 break
             _, _, key = heapq.heappop(self._queue)
             del self._due[key]
@@ -250,20 +244,20 @@ class Outbox(Generic[_K]):
             self._timer = asyncio.create_task(self._wait(at), name="outbox: wait")
 
     async def _wait(self, until: float) -> None:
-        while (left := until - self._clock.steady()) > 0:
-            await self._clock.sleep(max(_SHORTEST_SLEEP, left))
+        while (left := until - self.clock.steady()) > 0:
+            await self.clock.sleep(max(_SHORTEST_SLEEP, left))
         self._timer, self._timer_at = None, inf
         self._pump()
 
     async def _try(self, key: _K) -> None:
         outcome: Outcome | None
         try:
-            outcome = await self._attempt(key)
+            outcome = await self.attempt(key)
         except _NOT_NOW as error:
             self._log.warning("cannot read or store now, will try again", about=key, reason=str(error))
             self._later(key, _STORAGE_RETRY)
             return
-        except Exception:  # noqa: BLE001 - whatever it is, the others go on
+        except Exception:  # noqa: BLE001 - a defect must not stop the other keys
             self._log.exception("cannot send, will try again", about=key)
             self._later(key, _AFTER_A_DEFECT)
             return
@@ -273,21 +267,21 @@ class Outbox(Generic[_K]):
         self._failures.pop(key, None)
         if isinstance(outcome, Delivered):
             self._held_until, self._held_failures = -inf, 0
-            self._on_outcome("sent")
+            self.on_outcome("sent")
         elif isinstance(outcome, GivenUp):
             self._log.error("given up", about=key, reason=outcome.reason)
-            self._on_outcome("never")
+            self.on_outcome("never")
         if outcome is not None and outcome.more:
             self._again.add(key)
 
     def _retry(self, key: _K, outcome: RetryLater) -> None:
-        self._on_outcome("later")
+        self.on_outcome("later")
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        seconds = max(self._policy.seconds(failures, self._rng), outcome.after or 0.0)
-        if outcome.everybody:
-            held = max(self._policy.seconds(self._held_failures, self._rng), outcome.after or 0.0)
-            self._held_until = self._clock.steady() + held
+        seconds = max(self.policy.seconds(failures, self.rng), outcome.after or 0.0)
+        if outcome.party_wide:
+            held = max(self.policy.seconds(self._held_failures, self.rng), outcome.after or 0.0)
+            self._held_until = self.clock.steady() + held
             self._held_failures += 1
             seconds = max(seconds, held)
         seconds = max(_SHORTEST_WAIT, min(seconds, outcome.within))
@@ -299,12 +293,12 @@ class Outbox(Generic[_K]):
         self._again.discard(key)
         if self._closing:
             return
-        self._schedule(key, self._clock.steady() + seconds)
+        self._schedule(key, self.clock.steady() + seconds)
         if sooner is not None:
             wait = self._sooner[key] = asyncio.ensure_future(sooner())
-            wait.add_done_callback(partial(self._is_sooner, key))
+            wait.add_done_callback(partial(self._retry_now, key))
 
-    def _is_sooner(self, key: _K, wait: asyncio.Future[None]) -> None:
+    def _retry_now(self, key: _K, wait: asyncio.Future[None]) -> None:
         if not wait.cancelled():
             self._schedule(key, -inf)
             self._pump()
@@ -322,8 +316,9 @@ class Outbox(Generic[_K]):
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """One stored message: the same `id` and `body` on every try. `clarification`: what it is about; messages about one go
-    out in their order. `kind`: what its sender needs to know besides.
+    """One stored message, with the same `id` and `body` on every attempt. `kind` is free for the sender's use.
+
+    Messages about one `clarification` are sent in order.
     """
 
     id: str
@@ -332,103 +327,97 @@ class Owed:
     body: bytes = field(repr=False)
 
 
+@dataclass(eq=False)
 class Mail:
-    """Stores what one party is owed until it has it: the rows of `webhook_outbox` that name it in `endpoint`.
+    """Stores one party's messages until they are delivered: the rows of `webhook_outbox` with its name in `endpoint`.
 
-    `attempt` is an `Outbox`'s; its keys are clarifications. What is older than `patience` is given up once it, or the
-    party, failed. Every method raises StorageUnavailable if nothing could be stored or read.
+    `attempt` is for an `Outbox`, with clarifications as keys. A message older than `patience` is given up once it, or
+    the party, has failed. Every method raises StorageUnavailable if the storage cannot be used.
     """
 
-    def __init__(
-        self,
-        party: str,
-        send: Callable[[Owed], Awaitable[Outcome]],
-        *,
-        store: Store,
-        clock: Clock,
-        patience: timedelta,
-    ) -> None:
-        self._party = party
-        self._send = send
-        self._store = store
-        self._clock = clock
-        self._patience = patience
+    party: str
+    send: Callable[[Owed], Awaitable[Outcome]]
+    _: KW_ONLY
+    store: Store
+    clock: Clock
+    patience: timedelta
+
+    def __post_init__(self) -> None:
         self._fails, self._gone = False, ""
 
     async def owed(self) -> list[str]:
-        """The clarifications with messages, in the order in which they are to be tried: what never failed goes first."""
-        rows = await self._store.read(
+        """Returns the clarifications with messages in the order to try them: those that never failed first."""
+        rows = await self.store.read(
             """select clarification from webhook_outbox where endpoint = :party
                group by clarification order by min(failures), min(seq)""",
-            party=self._party,
+            party=self.party,
         )
         return [row["clarification"] for row in rows]
 
     def add(self, tx: Tx, messages: Sequence[Owed], now: datetime) -> None:
-        """Store messages; then `put` their clarifications."""
+        """Stores messages. `put` their clarifications afterwards."""
         tx.many(
             """insert into webhook_outbox (endpoint, id, clarification, type, body, queued_at, due)
                values (:party, :id, :clarification, :kind, :body, :now, :now) on conflict (endpoint, id) do nothing""",
-            [{"party": self._party, "now": now.timestamp(), **asdict(each)} for each in messages],
+            [{"party": self.party, "now": now.timestamp(), **asdict(each)} for each in messages],
         )
 
     async def attempt(self, clarification: str) -> Outcome | None:
-        """Send the first message about a clarification, unless it was tried long enough."""
-        row = await self._store.read_one(
+        """Sends the first message about a clarification, or gives it up after `patience`."""
+        row = await self.store.read_one(
             """select seq, id, type, body, queued_at, failures from webhook_outbox
                where endpoint = :party and clarification = :clarification order by seq limit 1""",
-            party=self._party,
+            party=self.party,
             clarification=clarification,
         )
         if row is None:
             return None
-        is_old = row["queued_at"] < (self._clock.now() - self._patience).timestamp()
+        is_old = row["queued_at"] < (self.clock.now() - self.patience).timestamp()
         outcome: Outcome
         if self._gone or (is_old and (self._fails or row["failures"])):
-            # What grew old while no bot ran is tried before it is given up.
+            # A message that grew old during downtime gets one attempt first.
             outcome = GivenUp(self._gone or "it was tried long enough")
         else:
-            outcome = await self._send(Owed(row["id"], clarification, row["type"], row["body"]))
+            outcome = await self.send(Owed(row["id"], clarification, row["type"], row["body"]))
             self._fails = isinstance(outcome, RetryLater)
         if isinstance(outcome, RetryLater):
             if not row["failures"]:
-                await self._store.run(
+                await self.store.run(
                     "update webhook_outbox set failures = 1 where seq = :seq", seq=row["seq"]
                 )
             return outcome
-        if isinstance(outcome, GivenUp) and outcome.everybody:
+        if isinstance(outcome, GivenUp) and outcome.party_wide:
             self._gone = outcome.reason
         return replace(outcome, more=await self._settled(row["seq"], clarification))
 
     async def _settled(self, seq: int, clarification: str) -> bool:
-        """Delete a message; whether there is another about the clarification."""
+        """Deletes a message; returns whether there is another about the clarification."""
 
         def work(tx: Tx) -> bool:
             tx.run("delete from webhook_outbox where seq = :seq", seq=seq)
             left = tx.one(
                 "select 1 from webhook_outbox where endpoint = :party and clarification = :clarification limit 1",
-                party=self._party,
+                party=self.party,
                 clarification=clarification,
             )
             return left is not None
 
-        return await self._store.write(work)
+        return await self.store.write(work)
 
 
 async def waiting(store: Store) -> Mapping[str, int]:
-    """How many stored messages wait, by party."""
+    """Returns how many stored messages each party has."""
     rows = await store.read("select endpoint, count(*) as n from webhook_outbox group by endpoint")
     return {row["endpoint"]: int(row["n"]) for row in rows}
 
 
 def retain(tx: Tx, kind: str, parties: Collection[str]) -> int:
-    """Drop messages to parties of a kind (`kind:…`; '': those without a colon) but these; how many."""
+    """Deletes messages of a kind (`kind:…`; '': without a colon) for parties not in `parties`; returns how many."""
     there = [row["endpoint"] for row in tx.rows("select distinct endpoint from webhook_outbox")]
     gone = [each for each in there if each.rpartition(":")[0] == kind and each not in parties]
     return sum(tx.run("delete from webhook_outbox where endpoint = :party", party=each) for each in gone)
 
 
 def forget(tx: Tx, clarifications: Iterable[str]) -> None:
-    """Forget the messages about clarifications."""
     for some in batches(clarifications):
         tx.run("delete from webhook_outbox where clarification in :ids", ids=some)

@@ -1,4 +1,4 @@
-"""Roles that answer by a command or over HTTP: the question goes out as JSON, the answer comes back in words."""
+"""Roles that answer through a command or over HTTP: the bot sends the question as JSON and gets the answer as text."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ from core.errors import AgentError
 
 _log = structlog.get_logger("clarify.responders")
 MOST = 64 * 1024  # bytes of an answer
-_SLACKS = frozenset({"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET"})
-_LAST_WAIT = (
-    5.0  # seconds, for what was killed to be gone: what hangs in the kernel outlives any signal for a while
-)
-_LAST_WORDS = 1.0  # seconds, for the output of what has ended to be read, should a daemon hold it open
+_SLACK_SECRETS = frozenset({"SLACK_BOT_TOKEN", "SLACK_APP_TOKEN", "SLACK_SIGNING_SECRET"})
+_KILL_WAIT = 5.0  # seconds; a process that hangs in the kernel outlives SIGKILL
+_OUTPUT_WAIT = 1.0  # seconds to read the output of a process that ended, in case a daemon holds it open
 _TYPES = "application/json or text/plain"
-# What an answer's reader asks back: thousands, or decimals? A number of JSON is never the former.
+# "1.234" is ambiguous (thousands or decimals), and the bot would ask back. In JSON it always means decimals.
 _THREE_DECIMALS = re.compile(r"-?\d+\.\d{3}")
 
 
@@ -47,18 +45,18 @@ def responders_of(
     folder: Path,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, Responder]:
-    """What answers for each role, by role; those that people answer for are left out.
+    """Returns the responder of each role that people do not answer for.
 
     Args:
         settings: the `[responders.<role>]` tables.
-        secrets: our own, by the environment variables that the configuration names: no command gets to see them.
-        folder: where commands run.
-        environ: what commands get of the environment, but for our secrets; None: all of it.
+        secrets: by environment variable; commands never see them.
+        folder: the working directory of commands.
+        environ: the environment that commands get, without our secrets; None: the process's own.
 
     Raises:
         ConfigurationError: the token of an endpoint is not among the secrets.
     """
-    ours = _SLACKS | secrets.keys()
+    ours = _SLACK_SECRETS | secrets.keys()
     given = read_environment() if environ is None else environ
     env = {name: value for name, value in given.items() if name not in ours}
     built: dict[str, Responder] = {}
@@ -80,10 +78,10 @@ def responders_of(
 
 @dataclass(frozen=True)
 class CommandResponder:
-    """Runs `argv`, without a shell, for each question; what it says on standard error goes nowhere.
+    """Runs `argv` without a shell for each question; drops its standard error.
 
-    Exit code 0 and words in UTF-8, at most 64 KiB, are an answer. When it ends, takes longer than `timeout` or is not
-    needed any more, its process group is killed; only what left the group, as daemons do, stays. `env` is all of its
+    Exit code 0 and UTF-8 output of at most 64 KiB are an answer. When the command ends, exceeds `timeout` or is
+    cancelled, its process group is killed; only processes that left the group, like daemons, stay. `env` is its whole
     environment.
     """
 
@@ -93,7 +91,6 @@ class CommandResponder:
     env: Mapping[str, str]
 
     async def answer(self, inquiry: Inquiry) -> str:
-        """As `Responder` says."""
         who = f"{inquiry.role} (command)"
         began, code = time.monotonic(), None
         run = await self._start(who, inquiry)
@@ -109,18 +106,18 @@ class CommandResponder:
             log.info("responder command ended") if gone else log.error(
                 "killed responder command still running"
             )
-        return _output_as_answer(who, code, bytes(run.said))
+        return _output_as_answer(who, code, bytes(run.output))
 
     async def _start(self, who: str, inquiry: Inquiry) -> _Run:
         try:
             _, run = await asyncio.get_running_loop().subprocess_exec(
                 lambda: _Run(inquiry),
-                *self.argv,  # what is run is configured, never what an agent says
+                *self.argv,  # from the configuration, never from an agent
                 cwd=self.cwd,
                 env=self.env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,  # it may repeat the question, which has no place in logs
+                stderr=subprocess.DEVNULL,  # it may repeat the question, which must not be logged
                 start_new_session=True,
             )
         except OSError as error:
@@ -134,54 +131,54 @@ class CommandResponder:
 
 
 class _Run(asyncio.SubprocessProtocol):
-    """One run of a command, the leader of a process group: gets the question, keeps what is said.
+    """One run of a command as leader of a process group: writes the question, collects the output.
 
-    `ended` gets its exit code, negative for a signal, as soon as it ends, even if its children hold its pipes.
+    `ended` gets the exit code, negative for a signal, even if children still hold the pipes.
     """
 
     def __init__(self, inquiry: Inquiry) -> None:
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[int] = loop.create_future()
-        self.said = bytearray()
-        self._said_all: asyncio.Future[None] = loop.create_future()
-        # In ASCII, so that no character can break it, with a line end for those that read lines.
+        self.output = bytearray()
+        self._output_ended: asyncio.Future[None] = loop.create_future()
+        # With a line end, for commands that read lines.
         self._message = json.dumps(inquiry.as_json()).encode() + b"\n"
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._process = cast("asyncio.SubprocessTransport", transport)
         stdin = cast("asyncio.WriteTransport", self._process.get_pipe_transport(0))
-        stdin.write(self._message)  # that it does not read it is no failure
+        stdin.write(self._message)  # the command may ignore it
         stdin.close()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        self.said += data
-        if len(self.said) > MOST:
+        self.output += data
+        if len(self.output) > MOST:
             self._kill()
             self._close_pipe(fd)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        if fd == 1 and not self._said_all.done():
-            self._said_all.set_result(None)
+        if fd == 1 and not self._output_ended.done():
+            self._output_ended.set_result(None)
 
     def process_exited(self) -> None:
-        self._kill()  # those that it leaves behind
+        self._kill()  # its children
         if not self.ended.done():
             self.ended.set_result(cast("int", self._process.get_returncode()))
 
     async def close(self) -> bool:
-        """Kill what is left of it, read what was said until then; whether it is gone."""
+        """Kills the group and reads the remaining output; returns whether the command is gone."""
         try:
             if not self.ended.done():
                 self._kill()
-                await asyncio.wait({self.ended}, timeout=_LAST_WAIT)
+                await asyncio.wait({self.ended}, timeout=_KILL_WAIT)
             if self.ended.done():
-                await asyncio.wait({self._said_all}, timeout=_LAST_WORDS)
+                await asyncio.wait({self._output_ended}, timeout=_OUTPUT_WAIT)
             return self.ended.done()
         finally:
             self._process.close()
 
     def _kill(self) -> None:
-        # Some systems refuse where nothing but the dead process is left in the group.
+        # Some systems refuse if only the dead process is left in the group.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.get_pid(), signal.SIGKILL)
 
@@ -191,14 +188,14 @@ class _Run(asyncio.SubprocessProtocol):
             pipe.close()
 
 
-def _output_as_answer(who: str, code: int, said: bytes) -> str:
-    if len(said) > MOST:
+def _output_as_answer(who: str, code: int, output: bytes) -> str:
+    if len(output) > MOST:
         raise AgentError(f"{who} gave more than {MOST // 1024} KiB")
     if code < 0:
         raise AgentError(f"{who} was ended by {_signal(-code)}")
     if code > 0:
         raise AgentError(f"{who} ended with exit code {code}")
-    answer = _decoded(who, said)
+    answer = _decoded(who, output)
     if not answer:
         raise AgentError(f"{who} gave no answer: it wrote nothing on standard output")
     return answer
@@ -211,9 +208,9 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _decoded(who: str, said: bytes) -> str:
+def _decoded(who: str, output: bytes) -> str:
     try:
-        return said.decode("utf-8-sig").strip()
+        return output.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
         raise AgentError(f"{who} gave an answer that is not UTF-8") from None
 
@@ -223,10 +220,9 @@ def _decoded(who: str, said: bytes) -> str:
 
 @dataclass(frozen=True)
 class HttpResponder:
-    """Posts each question to `url`, with `token` as bearer token; `timeout` is for all of one exchange.
+    """Posts each question to `url` with the bearer token `token`; `timeout` limits the whole exchange.
 
-    A response 2xx is the answer: JSON `{"answer": …}` with a string, number or boolean, or plain text, at most 64 KiB.
-    Redirects are not followed, for the token must not travel.
+    A 2xx response is the answer: JSON `{"answer": …}` with a string, number or boolean, or plain text, at most 64 KiB.
     """
 
     url: str
@@ -234,11 +230,10 @@ class HttpResponder:
     timeout: timedelta
 
     async def answer(self, inquiry: Inquiry) -> str:
-        """As `Responder` says."""
         who, began = f"{inquiry.role} (http)", time.monotonic()
         token = None if self.token is None else self.token.get_secret_value()
         if token is not None and not token.isprintable():
-            # Found here, where no library can quote it in its logs.
+            # Checked here, before a library can quote it in its logs.
             raise AgentError(f"{who} cannot be asked: its token has a line end or a control character in it")
         try:
             async with asyncio.timeout(self.timeout.total_seconds()), HttpClient(token) as client:
@@ -253,7 +248,7 @@ class HttpResponder:
         return _body_as_answer(who, media_type, body, inquiry)
 
     async def _exchange(self, client: HttpClient, who: str, inquiry: Inquiry) -> tuple[str, bytes]:
-        """The media type and the body of a response that may be an answer."""
+        """Returns the media type and the body of a 2xx response."""
         async with client.stream(
             "POST",
             self.url,
@@ -291,23 +286,20 @@ def _body_as_answer(who: str, media_type: str, body: bytes, inquiry: Inquiry) ->
 
 def _from_json(text: str, inquiry: Inquiry) -> str | None:
     try:
-        said = json.loads(text, parse_constant=lambda _: None)
+        message = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
-    return _in_words(said.get("answer"), inquiry) if isinstance(said, dict) else None
+    return _as_typed(message.get("answer"), inquiry) if isinstance(message, dict) else None
 
 
-def _in_words(value: Any, inquiry: Inquiry) -> str | None:
-    """As a person would type it."""
+def _as_typed(value: Any, inquiry: Inquiry) -> str | None:
+    """Returns a value as a person would type it; None unless it is a string, number or boolean."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)) and math.isfinite(value):
         typed = str(value)
-        return (
-            f"{typed}0"
-            if "numeric" in inquiry.record.asked.kinds and _THREE_DECIMALS.fullmatch(typed)
-            else typed
-        )
+        is_ambiguous = "numeric" in inquiry.record.asked.kinds and _THREE_DECIMALS.fullmatch(typed)
+        return f"{typed}0" if is_ambiguous else typed
     return value if isinstance(value, str) else None
 
 
@@ -316,7 +308,7 @@ def check_commands(settings: Settings) -> Iterator[CheckResult]:
         if responder.command is None:
             continue
         subject, name = f"responders.{role}.command", responder.command[0]
-        # As it will be run: a path counts from the configuration's folder, a bare name is looked up.
+        # As it will be run: a path is relative to the configuration's folder, a bare name is looked up in PATH.
         found = shutil.which(str(settings.file.parent / name) if "/" in name else name)
         if found is None:
             yield wrong(subject, f"{name} is not an executable program", "install it, or give its full path")

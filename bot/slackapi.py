@@ -1,8 +1,8 @@
-"""Calls to Slack: the Web API client, calls that read, calls that post, and what came of each.
+"""Calls to Slack: the Web API client, calls that read, calls that post, and their outcomes.
 
-A call that reads raises (`ask`: SlackUnreachableError, SlackRefusedError). A call that posts, changes or looks up
-messages returns an `Outcome` (`Gateway`), since what is done next depends on whether Slack may have taken it. Nothing
-here repeats a post. Retry-After may be missing or fractional (slack_sdk's own handler fails on "1.5"): it is read here.
+Calls that read (`ask`) raise SlackUnreachableError or SlackRefusedError. Calls that post, change or look up messages
+(`Gateway`) return an `Outcome`, as the next step depends on whether Slack may have accepted the message. Nothing here
+repeats a post. We read Retry-After ourselves: it may be missing or fractional, and slack_sdk's handler fails on "1.5".
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ _log = structlog.get_logger("clarify.delivery")
 _T = TypeVar("_T")
 Call = Callable[[], Awaitable[AsyncSlackResponse]]
 NETWORK_ERRORS = (SlackClientError, aiohttp.ClientError, TimeoutError, OSError)
-# Slack did not take it, and will later; Slack may have taken it.
 _LIMITED = frozenset({"ratelimited", "rate_limited"})
-_LATER = frozenset({"ratelimited", "rate_limited", "service_unavailable", "message_limit_exceeded"})
+_LATER = _LIMITED | {"service_unavailable", "message_limit_exceeded"}
 _UNKNOWN = frozenset({"internal_error", "fatal_error", "request_timeout"})
 _DEFAULT_WAIT = 5.0
-# Not connected: nothing can have arrived.
+# No connection, so nothing can have arrived.
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class SlackBusyError(SlackUnreachableError):
-    """Slack asks to come again later. `after` is in seconds."""
+    """Slack's rate limit. `after`: seconds to wait."""
 
     def __init__(self, message: str, after: float) -> None:
         self.after = after
@@ -51,12 +50,12 @@ class SlackBusyError(SlackUnreachableError):
 
 
 async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackResponse:
-    """One call that reads.
+    """Makes one call that reads, and returns the response.
 
     Raises:
         SlackBusyError: a rate limit.
-        SlackUnreachableError: no answer within `timeout` seconds, or Slack's own trouble.
-        SlackRefusedError: Slack said no; `code` is its word for it.
+        SlackUnreachableError: no answer within `timeout` seconds, or an error on Slack's side.
+        SlackRefusedError: Slack refused; `code` is its error code.
     """
     try:
         async with asyncio.timeout(timeout):
@@ -74,17 +73,13 @@ async def ask(method: str, call: Call, timeout: float = 10.0) -> AsyncSlackRespo
 
 
 async def permalink(web: AsyncWebClient, channel: str, ts: str) -> str:
-    """The web address of a message.
-
-    Raises:
-        SlackUnreachableError, SlackRefusedError: as `ask` does.
-    """
+    """Returns the web address of a message. Raises as `ask` does."""
     call = partial(web.chat_getPermalink, channel=channel, message_ts=ts)
     return str((await ask("chat.getPermalink", call))["permalink"])
 
 
 def retry_after(error: BaseException) -> float | None:
-    """The seconds that Slack asked to wait, an hour at most, where it said a number that makes sense."""
+    """Returns the seconds that Slack asked to wait, at most 3600, or None if it named no valid number."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "")
     try:
@@ -95,12 +90,12 @@ def retry_after(error: BaseException) -> float | None:
 
 
 def reason(error: BaseException) -> str:
-    """What may be logged of a failed call: Slack's code, or the kind of failure. No URLs, no payloads."""
+    """Returns Slack's error code or the exception's class, for the log. No URLs, no payloads."""
     return _code(error) or type(error).__name__
 
 
 def _code(error: BaseException) -> str | None:
-    """Slack's word for why it refused; None where it is not Slack that answered."""
+    """Returns Slack's error code, or None if the response is not Slack's."""
     data = getattr(getattr(error, "response", None), "data", None)
     code = data.get("error") if isinstance(data, dict) else None
     return code if isinstance(code, str) and code else None
@@ -112,7 +107,7 @@ def _status(error: BaseException) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in Slack something happened: enough to speak to the person there."""
+    """A channel, and the thread in it, where the bot can reply to a person."""
 
     channel: str
     thread_ts: str | None = None
@@ -120,7 +115,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """`thread_ts`: the thread in which it was found, if it does not begin one."""
+    """Slack has the message. `thread_ts`: its thread, unless it is the thread's first message."""
 
     word: ClassVar[str] = "sent"
     channel: str
@@ -130,7 +125,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Slack did not take it, and will later. `after` in seconds where Slack said."""
+    """Slack did not accept it now; try again. `after`: seconds, if Slack said."""
 
     word: ClassVar[str] = "later"
     reason: str
@@ -139,7 +134,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may have been taken: look it up before repeating it."""
+    """Slack may have accepted it: look it up before repeating it."""
 
     word: ClassVar[str] = "unknown"
     reason: str
@@ -147,7 +142,7 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """Slack will never take this, there. `what` tells what is at fault."""
+    """Slack will never accept it. `what` is at fault."""
 
     word: ClassVar[str] = "never"
     code: str
@@ -206,7 +201,7 @@ APP = frozenset(
 
 
 def failure(error: BaseException) -> Failure:
-    """The case behind an exception of a Slack call.
+    """Classifies the exception of a Slack call; raises it again if it is none of Slack's or the network's.
 
     Sources: slack.dev method pages for the error codes; the SDK raises SlackApiError for `ok: false` and for 429.
     """
@@ -234,23 +229,23 @@ def _refusal(error: SlackApiError) -> Failure:
     return Never(code, "app" if code in APP else "content")
 
 
-async def _tried(call: Awaitable[_T]) -> _T | Failure:
-    """The result of a call, once, or why it failed."""
+async def try_call(call: Awaitable[_T]) -> _T | Failure:
+    """Awaits a Slack call; returns its result or its `failure`."""
     try:
         return await call
     except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
         return failure(error)
 
 
-# A post whose outcome is unknown is recent. A channel's history comes newest first, a thread's replies oldest first.
-# No bound in time: Slack's clock is not ours.
+# How far to look for a post whose outcome is unknown: it is recent. Slack returns a channel's history newest first, a
+# thread's replies oldest first. No limit in time, as Slack's clock is not ours.
 _HISTORY_PAGES, _REPLIES_PAGES = 5, 50
 _INSTALLATION = "installation"
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A message to post. `metadata` is readable by every app of the workspace: no secrets."""
+    """A message to post. Every app in the workspace can read `metadata`: no secrets."""
 
     text: str
     blocks: list[dict[str, Any]]
@@ -260,30 +255,30 @@ class Post:
 
     @property
     def kind(self) -> str:
-        """Whether it is a card, a page, or what a notice's key begins with."""
+        """`card`, `page`, or the first part of a notice's key."""
         kind = str(self.metadata["event_type"]).removeprefix("clarify_")
         return str(self.metadata["event_payload"]["key"]).partition(":")[0] if kind == "notice" else kind
 
 
+@dataclass(eq=False)
 class Gateway:
-    """`client` has no retry handlers: the default one repeats a dropped post, which makes two messages.
+    """Posts, changes, finds and removes messages.
 
-    `installation`: our id, which the metadata of every post names: what another one posted is not taken for ours.
-    `telemetry` counts how every try to post or to change a message ended.
+    `client` has no retry handlers: the SDK's default one repeats a dropped post, which makes two messages. The metadata
+    of every post names our `installation`, so we never take another bot's messages for ours.
     """
 
-    def __init__(self, client: AsyncWebClient, installation: str, telemetry: Telemetry) -> None:
-        self._client = client
-        self._installation = installation
-        self._telemetry = telemetry
+    client: AsyncWebClient
+    installation: str
+    telemetry: Telemetry
 
     async def post(self, channel: str, post: Post) -> Outcome:
-        """chat.postMessage, once."""
+        """Calls chat.postMessage once."""
         arguments: dict[str, Any] = {"thread_ts": post.thread_ts} if post.thread_ts else {}
         if post.thread_ts and post.broadcast:
             arguments["reply_broadcast"] = True
-        response = await _tried(
-            self._client.chat_postMessage(
+        response = await try_call(
+            self.client.chat_postMessage(
                 channel=channel,
                 text=post.text,
                 blocks=post.blocks,
@@ -301,14 +296,14 @@ class Gateway:
         else:
             outcome = Sent(str(response["channel"]), str(response["ts"]))
         if post.kind == "page" and isinstance(outcome, Sent | Never):
-            self._telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
-        self._telemetry.delivered(post.kind, outcome.word)
+            self.telemetry.paged("slack", "sent" if isinstance(outcome, Sent) else "failed")
+        self.telemetry.delivered(post.kind, outcome.word)
         return outcome
 
     async def update(self, channel: str, ts: str, post: Post) -> Outcome:
-        """chat.update, once. An update whose outcome is unknown is simply repeated: it says the same."""
-        failed = await _tried(
-            self._client.chat_update(
+        """Calls chat.update once. An update with an unknown outcome can be repeated safely."""
+        failed = await try_call(
+            self.client.chat_update(
                 channel=channel,
                 ts=ts,
                 text=post.text,
@@ -318,56 +313,54 @@ class Gateway:
             )
         )
         outcome = failed if isinstance(failed, Failure) else Sent(channel, ts)
-        self._telemetry.delivered(post.kind, outcome.word)
+        self.telemetry.delivered(post.kind, outcome.word)
         return outcome
 
     async def open_dm(self, user: str) -> str | Failure:
-        """The channel of the direct messages with a user."""
-        response = await _tried(self._client.conversations_open(users=user))
+        """Returns the channel of the direct messages with a user."""
+        response = await try_call(self.client.conversations_open(users=user))
         return response if isinstance(response, Failure) else str(response["channel"]["id"])
 
     async def find(
         self, channel: str, thread_ts: str | None, matches: Mapping[str, Any], known: set[str]
     ) -> Outcome | None:
-        """The message whose metadata holds `matches`, and no other installation's id, and whose ts is not `known`; None if
-        there is none.
+        """Returns our message whose metadata contains `matches` and whose ts is not in `known`, or None."""
 
-        Reads conversations.replies or .history.
-        """
-
-        async def look() -> Sent | None:
+        async def search() -> Sent | None:
             async for message in self._messages(channel, thread_ts):
                 if message.get("ts") not in known and self._carries(message, matches):
                     return Sent(channel, str(message["ts"]))
             return None
 
-        return await _tried(look())
+        return await try_call(search())
 
     async def find_card(
         self, channel: str, matches: Mapping[str, Any], since: float, former: str
     ) -> Outcome | None:
-        """The latest message of a channel, threads' broadcasts included, that holds `matches` and was posted after
-        `since` (seconds since 1970) by us or under our `former` id. A user's id: their direct messages.
+        """Returns the latest message of a channel, broadcasts included, whose metadata contains `matches`, or None.
+
+        It was posted after `since` (seconds since 1970), by us or under our `former` installation id. `channel` may be
+        a user's id, for their direct messages.
         """
         place = await self.open_dm(channel) if channel.startswith(("U", "W")) else channel
         if not isinstance(place, str):
             return place
 
-        async def look() -> Sent | None:
+        async def search() -> Sent | None:
             async for message in self._messages(place, None, since):
                 if self._carries(message, matches, former):
                     root, ts = message.get("thread_ts"), str(message["ts"])
                     return Sent(place, ts, str(root) if root and root != ts else None)
             return None
 
-        return await _tried(look())
+        return await try_call(search())
 
     async def ours(
         self, channel: str, thread_ts: str | None, since: float
     ) -> dict[str, Mapping[str, Any]] | Failure:
-        """The metadata of what this installation posted in a channel, or in a thread, after `since`, by ts."""
+        """Returns the metadata, by ts, of our messages in a channel or thread after `since`."""
 
-        async def look() -> dict[str, Mapping[str, Any]]:
+        async def search() -> dict[str, Mapping[str, Any]]:
             found: dict[str, Mapping[str, Any]] = {}
             async for message in self._messages(channel, thread_ts, since):
                 metadata = message.get("metadata")
@@ -375,18 +368,18 @@ class Gateway:
                     found[str(message["ts"])] = metadata
             return found
 
-        return await _tried(look())
+        return await try_call(search())
 
     def _is_ours(self, payload: object) -> bool:
-        return isinstance(payload, Mapping) and payload.get(_INSTALLATION) == self._installation
+        return isinstance(payload, Mapping) and payload.get(_INSTALLATION) == self.installation
 
     async def remove(self, channel: str, ts: str, instead: str) -> Outcome:
-        """chat.delete, once; where Slack does not let us, chat.update, so that the message says `instead` alone."""
-        failed = await _tried(self._client.chat_delete(channel=channel, ts=ts))
+        """Deletes a message, or replaces it with the text `instead` if Slack does not let us delete it."""
+        failed = await try_call(self.client.chat_delete(channel=channel, ts=ts))
         if isinstance(failed, Never) and failed.code not in MESSAGE:
             words = [{"type": "section", "text": {"type": "plain_text", "text": instead}}]
-            failed = await _tried(
-                self._client.chat_update(channel=channel, ts=ts, text=instead, blocks=words)
+            failed = await try_call(
+                self.client.chat_update(channel=channel, ts=ts, text=instead, blocks=words)
             )
         return failed if isinstance(failed, Failure) else Sent(channel, ts)
 
@@ -403,9 +396,9 @@ class Gateway:
             if since is not None:
                 arguments["oldest"] = f"{since:.6f}"
             if thread_ts:
-                response = await self._client.conversations_replies(ts=thread_ts, **arguments)
+                response = await self.client.conversations_replies(ts=thread_ts, **arguments)
             else:
-                response = await self._client.conversations_history(**arguments)
+                response = await self.client.conversations_history(**arguments)
             for message in response.get("messages") or []:
                 yield message
             cursor = (response.get("response_metadata") or {}).get("next_cursor")
@@ -415,25 +408,26 @@ class Gateway:
     async def tell(
         self, user: str, place: Place, text: str, blocks: list[dict[str, Any]] | None = None
     ) -> bool:
-        """Say something to one person only, there and then (ephemeral), once; whether Slack took it. Failures are logged.
+        """Posts an ephemeral message once; logs a failure. Returns whether Slack accepted it.
 
-        `text` is ours, with what people or agents said already made inert.
+        Other people's and agents' words in `text` must be inert already.
         """
-        failed = await _tried(
-            self._client.chat_postEphemeral(
+        failed = await try_call(
+            self.client.chat_postEphemeral(
                 channel=place.channel, user=user, text=text, thread_ts=place.thread_ts, blocks=blocks
             )
         )
-        outcome = failed if isinstance(failed, Failure) else Sent(place.channel, "")
-        if isinstance(outcome, Failure):
+        if isinstance(failed, Failure):
             _log.warning(
-                "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(outcome)
+                "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(failed)
             )
-        self._telemetry.tried_once("whisper", outcome.word)  # what fails is not tried again
-        return isinstance(outcome, Sent)
+            self.telemetry.tried_once("whisper", failed.word)
+            return False
+        self.telemetry.tried_once("whisper", Sent.word)
+        return True
 
     def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        payload = {**metadata["event_payload"], _INSTALLATION: self._installation}
+        payload = {**metadata["event_payload"], _INSTALLATION: self.installation}
         return {**metadata, "event_payload": payload}
 
     def _carries(
@@ -446,23 +440,25 @@ class Gateway:
         wanted: Mapping[str, Any] = matches["event_payload"]
         if not isinstance(payload, Mapping):
             return False
-        # Earlier releases did not say whose it is.
-        if payload.get(_INSTALLATION, self._installation) not in {self._installation, former}:
+        # Earlier releases did not write the installation.
+        if payload.get(_INSTALLATION, self.installation) not in {self.installation, former}:
             return False
         return all(payload.get(key) == value for key, value in wanted.items())
 
 
-_LEAST = 1.0  # seconds between two tries of one party, whatever comes back
+_LEAST = 1.0  # seconds between two attempts, even if Slack is back sooner
 
 
+@dataclass(eq=False)
 class Availability:
-    """Knows whether Slack can be reached: `failed` when it could not, `answered` when it did; `rest` between two tries.
+    """Knows whether Slack can be reached. Callers report `failed` or `answered`, and `rest` between attempts.
 
-    Whatever proves that Slack is back ends the waiting of everybody who rests, and is told to who waits with `is_back`.
+    The first answer after a failure ends every `rest` and `is_back`.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    clock: Clock
+
+    def __post_init__(self) -> None:
         self._away = False
         self._back = asyncio.Event()
 
@@ -477,17 +473,17 @@ class Availability:
         self._back = asyncio.Event()
 
     async def is_back(self) -> None:
-        """Returns when Slack answers again after it did not."""
+        """Waits until Slack answers again after a failure."""
         await self._back.wait()
 
     async def rest(self, seconds: float) -> None:
-        """Returns after `seconds`, or as soon as Slack is back."""
+        """Waits `seconds`, or until Slack is back."""
         back = self._back
-        await self._clock.sleep(min(seconds, _LEAST))
+        await self.clock.sleep(min(seconds, _LEAST))
         if seconds <= _LEAST or back.is_set():
             return
         waits = {
-            asyncio.ensure_future(self._clock.sleep(seconds - _LEAST)),
+            asyncio.ensure_future(self.clock.sleep(seconds - _LEAST)),
             asyncio.ensure_future(back.wait()),
         }
         try:
@@ -498,17 +494,16 @@ class Availability:
 
 
 _TIMEOUT = 10  # seconds
-_CONNECT_TIMEOUT = 5.0  # less than the whole, so that a timeout tells whether anything was sent
+_CONNECT_TIMEOUT = 5.0  # less than _TIMEOUT, so that a timeout shows whether anything was sent
 _LEADERS = frozenset({"chat.postMessage", "chat.update", "chat.delete", "views.publish"})
 
 
 class SlackClient(AsyncWebClient):
-    """Tells the availability of each call whether Slack answered.
+    """A Web API client that keeps its connections open until `close`, unlike the SDK's own.
 
-    Holds its connections open between calls, which the SDK's own does not: most of a call's time is else the handshake.
-    `close` when it is not needed any more. No retry handlers: the default one repeats a dropped post, which makes two
-    messages of one. A call is repeated once, at once, only where it could not connect. What stays in Slack is sent by the leader alone (`acting`: see `Store.acting`). `telemetry` counts the
-    calls that met a rate limit.
+    It reports to `availability` whether Slack answered, and counts rate limits in `telemetry`. It has no retry handlers,
+    see `Gateway`; it repeats a call once, at once, only if it could not connect. Only the leader posts, changes or
+    deletes what stays in Slack (`acting`: see `Store.acting`).
     """
 
     def __init__(
@@ -528,7 +523,7 @@ class SlackClient(AsyncWebClient):
         self._telemetry = telemetry
         self._acting = acting
         if is_loopback(url_host(settings.slack_api_url)):
-            # The SDK takes a proxy from the environment whatever NO_PROXY says; a local workspace is not behind it.
+            # The SDK uses the environment's proxy despite NO_PROXY; a local workspace is not behind it.
             self.proxy = None
 
     async def close(self) -> None:
@@ -557,10 +552,10 @@ class SlackClient(AsyncWebClient):
                 self._telemetry.rate_limited[api_method] += 1
             if _code(error) is not None and _status(error) < 500:
                 self._availability.answered()
-            else:  # not Slack said no, but what stands in front of it
+            else:  # the error came from something in front of Slack
                 self._availability.failed()
             raise
-        except BaseException:  # a connection that failed, or somebody who gave up waiting for it
+        except BaseException:  # the connection failed, or the caller stopped waiting
             self._availability.failed()
             raise
         self._availability.answered()

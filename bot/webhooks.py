@@ -1,11 +1,11 @@
 """Sends the five lifecycle events to webhooks: signed, retried, in order for each clarification, at least once.
 
-What was sent about a clarification is compared with its ledger. So a crash between writing the ledger and writing the
-outbox loses nothing: the next start finds the difference. Of what happened while no bot ran, only what the ledger shows
-is sent: three rounds that others wrote meanwhile are one question and one answer.
+The bot compares each ledger with what it sent, so a crash between writing the ledger and the outbox loses nothing: the
+next start finds the difference. After downtime it sends only what the ledger shows: three rounds that others wrote
+meanwhile become one question and one answer.
 
-`Webhooks` queues (looks at clarifications → events → messages in the outbox), one `_Sender` for each endpoint sends them.
-The format and the signature are those of Standard Webhooks (github.com/standard-webhooks/standard-webhooks).
+`Webhooks` turns snapshots of clarifications into events and stores them in the outbox; a `_Sender` per endpoint sends
+them. The format and the signature are those of Standard Webhooks (github.com/standard-webhooks/standard-webhooks).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bot.outbox import Backoff, Delivered, GivenUp, Mail, Outbox, Outcome, Owed,
 from bot.settings.environment import signing_key
 from bot.settings.model import Settings
 from bot.storage.store import Store, until_stored
-from bot.storage.tx import Row, Tx
+from bot.storage.tx import Tx
 from core.bus import LifecycleEvent, State, lifecycle
 from core.clarification import DONE, Clarification
 from core.clock import Clock, iso
@@ -40,18 +40,18 @@ from core.ledger import Ledger
 from core.records import parse
 
 _log = structlog.get_logger("clarify.webhooks")
-_PATIENCE = timedelta(days=3)  # how long an event is tried
-_REMEMBERED = timedelta(days=30)  # what was sent of a clarification, after it is over
+_PATIENCE = timedelta(days=3)  # how long an event is retried
+_REMEMBERED = timedelta(days=30)  # how long after its end we remember what we sent about a clarification
 _BACKOFF = Backoff(first=15.0, longest=3600.0, spread=1 / 3)
 _COMPARING, _LEDGERS_RETRY = Backoff(first=1.0, longest=5.0, spread=0.0), 5.0
-_ALL = 0  # stands for every issue whose ledger is to be compared
+_ALL = 0  # stands for all issues
 _BATCH = 64
-_GONE = 410  # HTTP: an endpoint wants no more events, ever
+_GONE = 410  # HTTP: the endpoint never wants events again
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One webhook. `events`: the names of those it wants. Its URL may hold a secret, so logs show `label` instead."""
+    """One webhook and the names of the `events` it wants. Its URL may hold a secret, so logs show `label` instead."""
 
     url: str = field(repr=False)
     key: bytes = field(repr=False)
@@ -59,12 +59,12 @@ class Endpoint:
 
     @property
     def id(self) -> str:
-        """What it is called in the storage."""
+        """The endpoint's name in the storage."""
         return hashlib.sha256(self.url.encode()).hexdigest()[:16]
 
     @property
     def label(self) -> str:
-        """What people know it by: its host."""
+        """The host and, if given, the port."""
         found = urlsplit(self.url)
         return f"{found.hostname}:{found.port}" if found.port else found.hostname or "?"
 
@@ -72,7 +72,7 @@ class Endpoint:
         return not self.events or event.name in self.events
 
     def signature(self, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-        """The headers of one try: HMAC-SHA256 over id, time (seconds since 1970) and body."""
+        """Returns the headers of one attempt: HMAC-SHA256 over id, time (seconds since 1970) and body."""
         signed = b"%s.%d.%s" % (message_id.encode(), timestamp, body)
         digest = base64.b64encode(hmac.digest(self.key, signed, hashlib.sha256)).decode()
         return {
@@ -83,7 +83,7 @@ class Endpoint:
 
 
 def endpoints_of(settings: Settings) -> list[Endpoint]:
-    """The `[[webhooks]]` tables, each with its key."""
+    """Returns the `[[webhooks]]` tables, each with its key."""
     secrets = settings.secrets.by_variable
     return [
         Endpoint(each.url, signing_key(secrets[each.secret_env].get_secret_value()), frozenset(each.events))
@@ -93,10 +93,10 @@ def endpoints_of(settings: Settings) -> list[Endpoint]:
 
 @dataclass(kw_only=True, eq=False)
 class Webhooks:
-    """Queues events for all webhooks. `restore` once, then `run` until cancelled, then `close`; `record_changed` from
-    `restore` on.
+    """Queues events for all webhooks. Call `restore` once, then `run` until cancelled, then `close`.
 
-    `on_outcome` is called with the endpoint's host and the outcome of each try: sent, later, never (given up).
+    `record_changed` may be called from `restore` on. `on_outcome` gets the endpoint's host and the outcome of each
+    attempt: sent, later, never (given up).
     """
 
     endpoints: Sequence[Endpoint]
@@ -107,9 +107,9 @@ class Webhooks:
     on_outcome: Callable[[str, str], None]
 
     def __post_init__(self) -> None:
-        self._looks: deque[_Look] = deque()
+        self._snapshots: deque[_Snapshot] = deque()
         self._comparing = Outbox("webhooks", self._compare, _COMPARING, clock=self.clock, rng=self.rng)
-        self._changed: set[str] = set()  # while they are compared: what changed since they were read
+        self._changed: set[str] = set()  # clarifications that changed while the ledgers are compared
         self._wake = asyncio.Event()
         self._queueing = False
         self._senders = [
@@ -125,22 +125,22 @@ class Webhooks:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can be done now: what is left waits for its time."""
-        busy = self._looks or self._queueing or self._comparing
+        """Whether nothing is running or due now."""
+        busy = self._snapshots or self._queueing or self._comparing
         return not busy and all(each.outbox.idle for each in self._senders)
 
     def record_changed(self, record: Clarification) -> None:
-        """Takes a clarification as it is now. Cheap; `run` does the rest."""
+        """Notes the clarification's current state; `run` does the rest."""
         if self._comparing:
             self._changed.add(record.id)
-        self._looks.append(_Look(record, self.clock.now()))
+        self._snapshots.append(_Snapshot(record, self.clock.now()))
         self._wake.set()
 
     async def restore(self) -> None:
-        """Reads what is still to be sent, and from when on events are sent; at first, from now on.
+        """Queues stored messages and the comparison of all ledgers. On the first start, older events are not sent.
 
         Raises:
-            StorageUnavailable: it is not known what was sent.
+            StorageUnavailable: the storage cannot be used now.
         """
         now = self.clock.now()
 
@@ -161,7 +161,7 @@ class Webhooks:
                 sender.outbox.put(clarification)
 
     async def run(self) -> None:
-        """Queue what changes, compare the ledgers once with what was sent, send."""
+        """Queues changes, compares the ledgers once with what was sent, and sends."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue(), name="webhooks: queue")
@@ -173,15 +173,15 @@ class Webhooks:
                 await each.http.close()
 
     async def close(self) -> None:
-        """After `run`: queue the last changes; what cannot be is found on the next start."""
+        """Queues the last changes after `run`. If that fails, the next start finds them."""
         try:
-            while self._looks:
+            while self._snapshots:
                 await self._add(self._batch())
         except StorageUnavailable as error:
             _log.warning("webhook events will be queued on the next start", reason=str(error))
 
     async def waiting(self) -> Mapping[str, int]:
-        """How many events are queued, by the host of the endpoint."""
+        """Returns how many events are queued, by the endpoint's host."""
         queued = await waiting(self.store)
         found: Counter[str] = Counter()
         for each in self._senders:
@@ -191,29 +191,29 @@ class Webhooks:
     async def _queue(self) -> None:
         while True:
             self._wake.clear()
-            if not self._looks:
+            if not self._snapshots:
                 await self._wake.wait()
             self._queueing = True
             work = partial(self._add, self._batch())
             await until_stored(work, self.clock, _log, "webhook events delayed")
             self._queueing = False
 
-    def _batch(self) -> list[_Look]:
-        return [self._looks.popleft() for _ in range(min(_BATCH, len(self._looks)))]
+    def _batch(self) -> list[_Snapshot]:
+        return [self._snapshots.popleft() for _ in range(min(_BATCH, len(self._snapshots)))]
 
-    async def _add(self, looks: Sequence[_Look]) -> None:
-        """Queue the events that these looks, in their order, give. Looking again gives none."""
+    async def _add(self, snapshots: Sequence[_Snapshot]) -> None:
+        """Queues the events that these snapshots show, in order. Idempotent."""
 
         def work(tx: Tx) -> list[tuple[_Sender, str]]:
-            _forget_old(tx, looks[-1].at)
+            _forget_old(tx, snapshots[-1].at)
             since, queued = _since(tx), []
-            for look in looks:
-                for event in _taken(tx, look, since):
-                    message = f"msg_{uuid.uuid4().hex}"  # receivers know by it what they have already
+            for snapshot in snapshots:
+                for event in _record_events(tx, snapshot, since):
+                    message = f"msg_{uuid.uuid4().hex}"  # lets receivers deduplicate
                     owed = Owed(message, event.clarification_id, event.name, _body(message, event))
                     for each in self._senders:
                         if each.endpoint.wants(event):
-                            each.mail.add(tx, [owed], look.at)
+                            each.mail.add(tx, [owed], snapshot.at)
                             queued.append((each, owed.clarification))
             return queued
 
@@ -221,7 +221,7 @@ class Webhooks:
             sender.outbox.put(clarification)
 
     async def _compare(self, issue: int) -> Outcome | None:
-        """Look at what we or others wrote while no bot ran. What changes meanwhile is newer than that."""
+        """Queues what a ledger shows that was not sent, except records that changed since the comparison began."""
         try:
             if issue == _ALL:
                 for each in await self.ledger.live():
@@ -237,43 +237,43 @@ class Webhooks:
         for record in [record for item in items if (record := parse(item)) is not None]:
             is_news = record.needs_something or record.last_change >= self._since
             if record.id not in self._changed and is_news and not await self.ledger.is_tampered(record):
-                self._looks.append(_Look(record, now, record.last_change))
+                self._snapshots.append(_Snapshot(record, now, record.last_change))
                 self._wake.set()
         return None
 
 
-# Which events a look at a clarification gives
+# Which events follow from a snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A clarification as it was at `at`, on our clock. `changed`: when it last changed, by its own times; None: now."""
+class _Snapshot:
+    """A clarification's state at `at`, on our clock. `changed`: its last change by its own times; None: just now."""
 
     record: Clarification
     at: datetime
     changed: datetime | None = None
 
 
-def _events(before: State | None, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
-    """What happened to a clarification, in its order.
+def _events(before: State | None, snapshot: _Snapshot, since: datetime) -> Sequence[LifecycleEvent]:
+    """Returns the events since `before`, in order.
 
     Args:
-        before: as its events so far tell it; None: there was none yet.
-        look: how it is now.
-        since: what was asked before, and over before, is history.
+        before: the state that the events so far describe; None: none were sent.
+        snapshot: the state now.
+        since: what was asked and closed before this is not sent.
     """
-    record, at = look.record, look.at
+    record, at = snapshot.record, snapshot.at
     if before is not None:
         return lifecycle(before, record, at)
     if record.created >= since:
         asked = State("pending", 1, record.created, 0)
         return (*lifecycle(None, record, at, after=asked), *lifecycle(asked, record, at))
-    is_news = record.needs_something and (look.changed or at) >= since
+    is_news = record.needs_something and (snapshot.changed or at) >= since
     return lifecycle(None, record, at) if is_news else ()
 
 
 def _body(message_id: str, event: LifecycleEvent) -> bytes:
-    """The message: its type and time twice, as the specification has it, and the event. No question, no answer."""
+    """Returns the message in the format of Standard Webhooks. It holds neither question nor answer."""
     return json_body(
         {"id": message_id, "type": event.name, "timestamp": iso(event.timestamp), "data": event.payload()}
     )
@@ -283,7 +283,7 @@ def _body(message_id: str, event: LifecycleEvent) -> bytes:
 
 
 def _forget_old(tx: Tx, now: datetime) -> None:
-    """Forget what was over long ago, and move the start of sending on, or it would be sent as if it were new."""
+    """Deletes the states of long closed clarifications; moves `since` on, or they would be sent again as new."""
     horizon = (now - _REMEMBERED).timestamp()
     tx.run("update webhook_since set since = :horizon where since < :horizon", horizon=horizon)
     tx.run("delete from webhook_known where over = 1 and noted_at < :horizon", horizon=horizon)
@@ -294,12 +294,14 @@ def _since(tx: Tx) -> datetime:
     return _moment(row["since"])
 
 
-def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
-    """The events between the recorded state of a clarification and `look`; records the new state."""
-    after = State.of(look.record)
-    row = tx.one("select * from webhook_known where clarification = :id", id=look.record.id)
-    before = None if row is None else _as_sent(row)
-    events = _events(before, look, since)
+def _record_events(tx: Tx, snapshot: _Snapshot, since: datetime) -> Sequence[LifecycleEvent]:
+    """Returns the events between a clarification's recorded state and `snapshot`; records the new state."""
+    after = State.of(snapshot.record)
+    row = tx.one("select * from webhook_known where clarification = :id", id=snapshot.record.id)
+    before = None
+    if row is not None:
+        before = State(row["status"], row["round"], _moment(row["asked_last"]), row["nudges"])
+    events = _events(before, snapshot, since)
     is_over = after.status in DONE
     if after != before and (events or before or not is_over):
         tx.run(
@@ -308,20 +310,15 @@ def _taken(tx: Tx, look: _Look, since: datetime) -> Sequence[LifecycleEvent]:
                on conflict (clarification) do update set status = excluded.status, round = excluded.round,
                  asked_last = excluded.asked_last, nudges = excluded.nudges, over = excluded.over,
                  noted_at = excluded.noted_at""",
-            id=look.record.id,
+            id=snapshot.record.id,
             status=after.status,
             round=after.round,
             asked_last=after.asked_last.timestamp(),
             nudges=after.nudges,
             over=int(is_over),
-            noted_at=look.at.timestamp(),
+            noted_at=snapshot.at.timestamp(),
         )
     return events
-
-
-def _as_sent(row: Row) -> State:
-    """The clarification as the events so far describe it."""
-    return State(row["status"], row["round"], _moment(row["asked_last"]), row["nudges"])
 
 
 def _moment(seconds: float) -> datetime:
@@ -333,10 +330,10 @@ def _moment(seconds: float) -> datetime:
 
 @dataclass(kw_only=True, eq=False)
 class _Sender:
-    """Brings one endpoint its events: one at a time, each clarification's in order, until they are taken or too old.
+    """Sends one endpoint its events: one at a time, each clarification's in order, until accepted or too old.
 
-    A failure holds up everything for this endpoint, as it is most often down as a whole. The event that failed waits
-    longer each time, so that one which is never taken costs the others little.
+    A failure holds up everything for this endpoint, as it is most often down as a whole. The failed event waits longer
+    each time, so one that is never accepted costs the others little.
     """
 
     endpoint: Endpoint
@@ -358,7 +355,7 @@ class _Sender:
         )
 
     async def _send(self, owed: Owed) -> Outcome:
-        """One try, judged by its status alone. The body is read as far as the connection can be used again."""
+        """Makes one attempt; only the status counts. Reads the body so that the connection can be reused."""
         now = self.clock.now()
         headers = self.endpoint.signature(owed.id, int(now.timestamp()), owed.body)
         try:
@@ -371,7 +368,7 @@ class _Sender:
                 await _drain(response)
                 return outcome
         except NETWORK as error:
-            return RetryLater(words(error), everybody=True)
+            return RetryLater(words(error), party_wide=True)
 
 
 def _outcome(response: HttpStream, now: datetime) -> Outcome:
@@ -379,13 +376,12 @@ def _outcome(response: HttpStream, now: datetime) -> Outcome:
     if 200 <= status < 300:
         return Delivered()
     if status == _GONE:
-        return GivenUp(f"HTTP {status}", everybody=True)
+        return GivenUp(f"HTTP {status}", party_wide=True)
     said = "redirects, which is not followed" if 300 <= status < 400 else "did not take it"
-    return RetryLater(f"{said} (HTTP {status})", after=retry_after(response.headers, now), everybody=True)
+    return RetryLater(f"{said} (HTTP {status})", after=retry_after(response.headers, now), party_wide=True)
 
 
 async def _drain(response: HttpStream) -> None:
-    """A body that breaks off, after the status said all that counts, changes nothing."""
     try:
         await response.body()
     except NETWORK as error:

@@ -1,20 +1,20 @@
-"""Removes forgotten messages from Slack: deletes them, or empties them if Slack does not let us delete them.
+"""Removes forgotten messages from Slack: deletes them, or blanks them if Slack does not let us delete them.
 
-The work to do is in the storage, so that it survives a crash. Deleting twice does no harm.
+The queue is in the storage, so it survives a crash. Deleting twice does no harm.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
-from bot.slackapi import Later, Never, Sent, Unknown, failure
+from bot.slackapi import Failure, Later, Never, Unknown, try_call
 from bot.storage.store import Store, Sweep, until_stored
 from bot.storage.tx import Tx
 from core.clock import Clock
@@ -27,8 +27,9 @@ _GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"}
 
 @dataclass(kw_only=True, eq=False)
 class Erasing:
-    """Erases the messages whose place is `wanted` in the table, which is all that is owed. `client` has no retry
-    handlers. `redraw(target, key)` has a stored message updated.
+    """Erases the messages whose row in `erasures` is `wanted`.
+
+    `client` has no retry handlers. `redraw(target, key)` updates a stored message.
     """
 
     store: Store
@@ -42,21 +43,21 @@ class Erasing:
         self._outbox = Outbox("erasing", self._erase, _BACKOFF, clock=self.clock, rng=self.rng)
 
     def look(self) -> None:
-        """There may be something to erase."""
+        """Checks the table again."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Erase what there is, then whatever comes; until cancelled."""
+        """Erases until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._outbox.run(), name="erasing: outbox")
             while True:
                 self._wanted.clear()
-                await until_stored(self._look, self.clock, _log, "erasing delayed")
+                await until_stored(self._queue_wanted, self.clock, _log, "erasing delayed")
                 await self._wanted.wait()
 
-    async def _look(self) -> None:
+    async def _queue_wanted(self) -> None:
         await self.store.run(
-            # What was being posted while it was forgotten, and arrived.
+            # Posts that were under way when they were forgotten.
             """insert into erasures (channel, ts) select channel, ts from messages
                where failed = 'forgotten' and ts is not null and channel is not null
                on conflict (channel, ts) do nothing"""
@@ -71,21 +72,21 @@ class Erasing:
 
     async def _erase(self, place: tuple[str, str]) -> Outcome:
         channel, ts = place
-        outcome = await _tried(self.client.chat_delete(channel=channel, ts=ts), channel, ts)
-        if isinstance(outcome, Sent) or (isinstance(outcome, Never) and outcome.code in _GONE):
+        outcome = await try_call(self.client.chat_delete(channel=channel, ts=ts))
+        if not isinstance(outcome, Failure) or (isinstance(outcome, Never) and outcome.code in _GONE):
             await self._settled(channel, ts, "erased")
             return Delivered()
         if isinstance(outcome, Never) and outcome.what != "app":
             words = [{"type": "section", "text": {"type": "plain_text", "text": FORGOTTEN}}]
             change = self.client.chat_update(channel=channel, ts=ts, text=FORGOTTEN, blocks=words)
-            empty = await _tried(change, channel, ts)
-            if isinstance(empty, (Sent, Never)):
-                state = "blanked" if isinstance(empty, Sent) else "failed"
+            blanked = await try_call(change)
+            if not isinstance(blanked, Later | Unknown):
+                state = "failed" if isinstance(blanked, Never) else "blanked"
                 await self._settled(channel, ts, state, outcome.code)
                 return Delivered()
         after = outcome.after if isinstance(outcome, Later) else None
         reason = outcome.code if isinstance(outcome, Never) else outcome.reason
-        return RetryLater(reason, after=after, everybody=True)
+        return RetryLater(reason, after=after, party_wide=True)
 
     async def _settled(self, channel: str, ts: str, state: str, note: str | None = None) -> None:
         await self.store.run(
@@ -98,14 +99,6 @@ class Erasing:
         _log.info("forgotten message erased or given up", channel=channel, state=state, reason=note)
 
 
-async def _tried(call: Awaitable[object], channel: str, ts: str) -> Sent | Later | Unknown | Never:
-    try:
-        await call
-    except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
-        return failure(error)
-    return Sent(channel, ts)
-
-
 SWEEP = Sweep(
     "erasures",
     """select channel || ' ' || ts as name from erasures where channel || ' ' || ts > :after and state <> 'wanted'
@@ -116,7 +109,7 @@ SWEEP = Sweep(
 
 
 def want(tx: Tx, places: Iterable[tuple[str, str]]) -> None:
-    """Have the messages there, as (channel, ts), erased; also those that could not be before."""
+    """Queues messages, as (channel, ts), for erasing; retries those that failed before."""
     tx.many(
         """insert into erasures (channel, ts) values (:channel, :ts)
            on conflict (channel, ts) do update set state = 'wanted', note = null where erasures.state = 'failed'""",
@@ -125,7 +118,7 @@ def want(tx: Tx, places: Iterable[tuple[str, str]]) -> None:
 
 
 def by_state(tx: Tx) -> dict[str, list[tuple[str, str]]]:
-    """Where messages are to be erased, were, or could not be: as (channel, ts)."""
+    """Returns the messages, as (channel, ts), by the state of their erasure."""
     found: dict[str, list[tuple[str, str]]] = {}
     for row in tx.rows("select channel, ts, state from erasures order by channel, ts"):
         found.setdefault(row["state"], []).append((row["channel"], row["ts"]))

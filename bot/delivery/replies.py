@@ -1,4 +1,4 @@
-"""Sends replies to producers: at least once, always the same text, until accepted, refused or too late."""
+"""Sends replies to producers: at least once, always the same text, until accepted, refused or expired."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from core.router import Router
 _log = structlog.get_logger("clarify.replies")
 _BACKOFF = Backoff(first=0.25, longest=30.0, spread=0.5)
 _RETRY = 0.5
-_PATIENCE = 60.0  # until somebody is paged because an agent cannot be reached with the answer
+_PATIENCE = 60.0  # seconds that an answer cannot reach its agent before on-call is paged
 
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The final state of a reply. `resolve`: it proves that the requester took the answer."""
+    """The final state of a reply. `resolve`: the outcome proves that the requester accepted the answer."""
 
     state: ReplyState
     note: str | None = None
@@ -41,13 +41,13 @@ class Settle:
 def settlement(
     outcome: ReplyOutcome, *, uncertain: bool, now: datetime, expires_at: datetime | None
 ) -> Settle | None:
-    """How a reply stands after a try; None: it is tried again.
+    """Returns the final state of a reply after an attempt, or None to try again.
 
     Args:
-        outcome: of this try.
-        uncertain: an earlier try may have arrived, so that a refusal may only mean "token already used".
+        outcome: of this attempt.
+        uncertain: an earlier attempt may have arrived, so a refusal may only mean "token already used".
         now: on the clock of `expires_at`.
-        expires_at: when the producer stops waiting, None if never.
+        expires_at: when the producer stops waiting; None if never.
     """
     match outcome:
         case Accepted(proof=proof):
@@ -61,7 +61,7 @@ def settlement(
 
 @dataclass(slots=True)
 class _Blocked:
-    """Since when (on the steady clock) a reply cannot be delivered, and whether somebody was paged."""
+    """Since when (on the steady clock) a reply cannot be delivered, and whether on-call was paged."""
 
     since: float
     paged: bool = False
@@ -69,12 +69,11 @@ class _Blocked:
 
 @dataclass(kw_only=True, eq=False)
 class Replies:
-    """Sends the replies that are owed: those of records whose `reply` is "sending". So nothing is stored before the first
-    try.
+    """Sends the replies of records whose `reply` is "sending". Nothing is stored before the first attempt.
 
-    `raise_incident` pages a person when the agent refused the answer, or when it does not arrive and waiting will not
-    help. `on_foreign(clarification)` is called when another program wrote the answer under a person's name. `acts`:
-    those of people, who come first where they are many.
+    `raise_incident` pages on-call if the agent refused the answer, or if it does not arrive and waiting will not help.
+    `on_foreign(clarification)` is called if another program wrote the answer under a person's name. `acts` limits
+    people's actions, which go first under load.
     """
 
     producers: Producers
@@ -89,7 +88,7 @@ class Replies:
 
     def __post_init__(self) -> None:
         self._blocked: dict[tuple[str, str], _Blocked] = {}
-        self._fresh: dict[str, tuple[Clarification, bool]] = {}  # and whether we wrote it
+        self._fresh: dict[str, tuple[Clarification, bool]] = {}  # True: we wrote the record
         self._unstored: dict[str, tuple[Clarification, Settle]] = {}
         self._since = self.clock.now()
         self._tried: set[tuple[str, str | None]] = set()
@@ -98,21 +97,20 @@ class Replies:
         )
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
-        """Have the reply of a clarification sent, if it is not settled. The record was written just now by us, or (unless
-        `ours`) by another process.
-        """
+        """Queues the record's reply unless it is settled. `ours`: we wrote the record just now, not another process."""
         if record.asked.reply != "sending":
             return
         if record.id not in self.outbox:
-            # What was answered before we sent replies may have been sent by whoever did then.
+            # Another bot may have sent the answers given before our start.
             is_news = ours or (record.asked.answered_at or self._since) > self._since
             if is_news and (record.id, record.asked.reply_token) not in self._tried:
                 self._fresh[record.id] = record, ours
         self.outbox.put(record.id)
 
     async def restore(self, records: Iterable[Clarification]) -> None:
-        """On start: send what was on its way. Killed between a refusal and its page, the page is still owed; sent
-        before, it is not sent again.
+        """Queues the replies that were on their way before the restart, and raises the pages of refused ones again.
+
+        A page that was sent before is not sent twice.
         """
         self._since = self.clock.now()
         self.outbox.start()
@@ -126,7 +124,7 @@ class Replies:
                     _log.warning("paging without the question's details", id=record.id, reason=str(error))
 
     async def _attempt(self, clarification: str) -> Outcome | None:
-        """One try of a reply, and its outcome stored; where only that is missing, it alone is done."""
+        """Makes one attempt and stores its outcome; if only storing failed before, stores it without sending again."""
         await self.acts.uncrowded()
         if clarification not in self._unstored:
             try:
@@ -154,7 +152,7 @@ class Replies:
             await self.on_foreign(clarification)
             return None
         self._tried.add((clarification, token))
-        # The very first try need not be recorded: after a crash, "sending" without a note means that it may have been made.
+        # The first attempt needs no note: after a crash, "sending" without one means that it may have been made.
         uncertain = False if fresh else await self._begin(clarification, token)
         outcome = await self.producers.send(asked.producer, _reply(asked))
         now = self.clock.now()
@@ -167,7 +165,7 @@ class Replies:
             return record, step
         within = await self._note_blocked(record, outcome, uncertain=uncertain)
         if asked.expires_at is not None:
-            # The last try is made just before the time runs out, and one more right after it says "too late".
+            # Make a last attempt at the deadline; the one after it settles as "too late".
             within = min(within, (asked.expires_at - now).total_seconds())
         certain = not outcome.may_have_arrived
         if fresh or (certain and not uncertain):
@@ -182,9 +180,9 @@ class Replies:
         )
 
     async def _note_blocked(self, record: Clarification, outcome: ReplyOutcome, *, uncertain: bool) -> float:
-        """Say on the card why the answer does not arrive, at once if it may have, else after a minute; then page, too.
+        """Notes on the card why the answer does not arrive: at once if it may have, else after a minute; then pages.
 
-        Returns in how many seconds that minute is over, if it is not yet.
+        Returns the seconds left of that minute; infinity if it is over.
         """
         token = record.asked.reply_token or ""
         if not isinstance(outcome, TryAgain) or not outcome.blocked:
@@ -202,7 +200,7 @@ class Replies:
         return max(_RETRY, left) if left > 0 else math.inf
 
     async def _page_blocked(self, record: Clarification, outcome: TryAgain) -> None:
-        """Page somebody once because an answer cannot reach its agent until something is fixed."""
+        """Pages on-call, once, because an answer cannot reach its agent until something is fixed."""
         blocked = self._blocked.setdefault((record.id, record.asked.reply_token or ""), _Blocked(0.0))
         if blocked.paged:
             return
@@ -213,16 +211,15 @@ class Replies:
         blocked.paged = True
 
     async def _page_refused(self, clarification: str) -> None:
-        """An agent refused its reply: somebody has to know."""
         record = await self.ledger.find(clarification, parse_id(clarification)[0])
         reason = f"The agent refused the answer: {record.asked.reply_note or 'no reason given'}"
         key, title = f"refused:{record.id}:{record.round}", f"{record.id}: the answer was refused"
         await self.raise_incident(NewIncident.about(record, key, reason, title))
 
     async def _begin(self, clarification: str, token: str) -> bool:
-        """Record a try before it is made: after a crash in the middle, its outcome is unknown. Whether an earlier one is.
+        """Records an attempt before it is made; returns whether an earlier one may have arrived.
 
-        Without any note, a process that was killed may have made the first try.
+        That may be so, too, without any note: see `_try`.
         """
 
         def work(tx: Tx) -> bool:
@@ -281,6 +278,5 @@ SWEEP = Sweep(
 
 
 def forget(tx: Tx, clarifications: Iterable[str]) -> None:
-    """Forget what was tried."""
     for some in batches(clarifications):
         tx.run("delete from replies where clarification in :ids", ids=some)

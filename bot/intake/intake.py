@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -54,6 +54,7 @@ _REMEMBERED = timedelta(days=1)
 _MOST_REMEMBERED = 5_000
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Intake:
     """Processes the inbox: questions go to the router, everything else to `notices`.
 
@@ -62,36 +63,26 @@ class Intake:
     `failed` gets the exception if processing a session dies.
     """
 
-    def __init__(
-        self,
-        *,
-        inbox: Inbox,
-        router: Router,
-        scopes: Scopes,
-        audiences: Audiences,
-        index: Index,
-        notices: Notices,
-        outage: LedgerOutage,
-        replies_settled: Callable[[list[str], float], Awaitable[None]],
-        seen: Callable[[Item], None],
-        clock: Clock,
-    ) -> None:
-        self._inbox = inbox
-        self._router = router
-        self._scopes = scopes
-        self._audiences = audiences
-        self._index = index
-        self._notices = notices
-        self._outage = outage
-        self._replies_settled = replies_settled
-        self._seen = seen
-        self._clock = clock
-        self._idle = asyncio.Event()
-        self._looking = False
-        self._slots = asyncio.Semaphore(_AT_ONCE)
-        self._sessions: dict[tuple[str, str], deque[Item]] = {}  # what is in work comes first
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    inbox: Inbox
+    router: Router
+    scopes: Scopes
+    audiences: Audiences
+    index: Index
+    notices: Notices
+    outage: LedgerOutage
+    replies_settled: Callable[[list[str], float], Awaitable[None]]
+    seen: Callable[[Item], None]
+    clock: Clock
+    _idle: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _looking: bool = field(default=False, init=False)
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+    _sessions: dict[tuple[str, str], deque[Item]] = field(
+        default_factory=dict, init=False
+    )  # what is in work comes first
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+    failed: asyncio.Future[None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future(), init=False
+    )
 
     async def drained(self) -> None:
         """Returns when every stored event is processed."""
@@ -102,18 +93,18 @@ class Intake:
     async def run(self) -> None:
         """Work off the inbox until cancelled."""
         last = 0
-        self._inbox.news.set()
+        self.inbox.news.set()
         while True:
-            await self._inbox.news.wait()
+            await self.inbox.news.wait()
             self._looking = True
-            self._inbox.news.clear()
+            self.inbox.news.clear()
             more = True
             while more:
-                items = await self._stored(partial(self._inbox.waiting, last), "reading the inbox delayed")
+                items = await self._stored(partial(self.inbox.waiting, last), "reading the inbox delayed")
                 more = len(items) == AT_ONCE
                 for item in items:
                     last = item.id
-                    self._seen(item)
+                    self.seen(item)
                     self._queue(item)
             self._looking = False
             self._note_idle()
@@ -151,7 +142,7 @@ class Intake:
             self._idle.set()
 
     def _is_busy(self) -> bool:
-        return bool(self._tasks) or self._looking or self._inbox.news.is_set()
+        return bool(self._tasks) or self._looking or self.inbox.news.is_set()
 
     async def _work(self, session: tuple[str, str]) -> None:
         queue = self._sessions[session]
@@ -163,7 +154,7 @@ class Intake:
                     queue.popleft()
             if done:
                 # Once for all that waited together: after a crash they are processed again, which changes nothing.
-                marking = self._stored(partial(self._inbox.done, done), "cannot mark processed events yet")
+                marking = self._stored(partial(self.inbox.done, done), "cannot mark processed events yet")
                 self._run(marking, "mark processed events")
         del self._sessions[session]
 
@@ -182,10 +173,10 @@ class Intake:
                 except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
                     _log.warning("event delayed", event_id=run[0].event.event_id, reason=str(error))
                     if not isinstance(error, StorageUnavailable):
-                        self._outage.waits(queue, str(error))
+                        self.outage.waits(queue, str(error))
                 except LedgerUnreadable as error:
                     _log.error("cannot read a ledger", issue=error.issue, reason=str(error))
-                    page = partial(self._notices.ledger_unreadable, error, run[0].event.agent_id)
+                    page = partial(self.notices.ledger_unreadable, error, run[0].event.agent_id)
                     await self._stored(page, "page delayed")
                     if error.quarantined is not None:
                         continue  # the next try starts a new file
@@ -196,21 +187,21 @@ class Intake:
                     _log.exception("cannot process an event", **_envelope(run[0]))
                     await self._stored(partial(self._give_up, run[0]), "marking a failed event delayed")
                     return []
-                await self._clock.sleep(_RETRY)
+                await self.clock.sleep(_RETRY)
         finally:
-            self._outage.recorded(run)
+            self.outage.recorded(run)
 
     async def _give_up(self, item: Item) -> None:
-        await self._notices.not_processed(item)
-        await self._inbox.failed([item.id])
+        await self.notices.not_processed(item)
+        await self.inbox.failed([item.id])
 
     async def _stored(self, work: Callable[[], Awaitable[_T]], otherwise: str) -> _T:
-        return await until_stored(work, self._clock, _log, otherwise)
+        return await until_stored(work, self.clock, _log, otherwise)
 
     async def _process(self, run: list[Item]) -> None:
         for item in await self._fresh(run):
             await self._session_news(item)
-            await self._notices.event(item)
+            await self.notices.event(item)
 
     async def _fresh(self, run: list[Item]) -> list[Item]:
         """Writes the questions of a run into their ledger; returns the events that were not processed before."""
@@ -222,8 +213,8 @@ class Intake:
         await self._replies_known(run[0])
         asks = [self._bounded(_ask(item)) for item in run]
         if any(_is_between_agents(each) for each in asks):  # workflows are files
-            asks = await asyncio.to_thread(lambda: [_within(each, self._scopes) for each in asks])
-        opened = await self._router.open_all(issue, asks)
+            asks = await asyncio.to_thread(lambda: [_within(each, self.scopes) for each in asks])
+        opened = await self.router.open_all(issue, asks)
         for item, each in zip(run, opened, strict=True):
             _log.info("event", **_envelope(item), clarification=each.record.id, how=each.how)
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
@@ -234,9 +225,9 @@ class Intake:
         To that one it is a question that it knows, and the card follows from the ledger.
         """
         try:
-            item = await self._inbox.unprocessed(producer, token)
+            item = await self.inbox.unprocessed(producer, token)
             if item is not None and item.issue is not None:
-                opened = await self._router.open(item.issue, self._bounded(_ask(item)))
+                opened = await self.router.open(item.issue, self._bounded(_ask(item)))
                 _log.info("event", **_envelope(item), clarification=opened.record.id, how=opened.how)
         except (LockTimeout, LedgerUnwritable, StorageUnavailable) as error:
             _log.warning("question left to the leader", event_id=token, reason=str(error))
@@ -245,7 +236,7 @@ class Intake:
         """A confirmation with its route's bounds: they are people's, as the question is."""
         if ask.confirmation is None:
             return ask
-        route = self._audiences.route_of(Audience(ask.agent_id))
+        route = self.audiences.route_of(Audience(ask.agent_id))
         return bounded(ask, route.risk_at_least, route.approvals.by_risk)
 
     async def _replies_known(self, item: Item) -> None:
@@ -253,15 +244,15 @@ class Intake:
 
         Its next question can be here before its response to our reply was read.
         """
-        mine = self._index.of_session(item.producer, item.event.session_id)
-        await self._replies_settled(
+        mine = self.index.of_session(item.producer, item.event.session_id)
+        await self.replies_settled(
             [each.id for each in mine if each.asked.reply == "sending"], _REPLY_PATIENCE
         )
 
     async def _session_news(self, item: Item) -> None:
         """What the event means for the other clarifications of its session."""
         event = item.event
-        known = self._index.of_session(item.producer, event.session_id)
+        known = self.index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
         # A session can have questions in several ledgers: with several open nobody knows which is void.
         left = left and len({summary.issue_number for summary in known if summary.is_open}) == 1
@@ -274,7 +265,7 @@ class Intake:
             left_awaiting=event.type == aaep.STATE_CHANGED and left,
         )
         for issue in {summary.issue_number for summary in known if concerns(news, summary)}:
-            await self._router.session_went_on(issue, news)
+            await self.router.session_went_on(issue, news)
 
 
 def _envelope(item: Item) -> dict[str, object]:
@@ -378,15 +369,17 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
     return replace(asking, max_rounds=limits.max_rounds, sla=limits.sla)
 
 
+@dataclass(eq=False)
 class Sessions:
     """The sessions with events in the last day, at most 5,000, for the lists of agents. In memory, restored on start."""
 
-    def __init__(self, store: Store, index: Index, clock: Clock) -> None:
-        self._store = store
-        self._index = index
-        self._clock = clock
-        self._known: OrderedDict[Session, SessionFact] = OrderedDict()
-        self._over: OrderedDict[Session, datetime] = OrderedDict()  # when what they asked directly was
+    store: Store
+    index: Index
+    clock: Clock
+    _known: OrderedDict[Session, SessionFact] = field(default_factory=OrderedDict, init=False)
+    _over: OrderedDict[Session, datetime] = field(
+        default_factory=OrderedDict, init=False
+    )  # when what they asked directly was
 
     def record_changed(self, record: Clarification) -> None:
         """Take in a clarification as it is now."""
@@ -403,7 +396,7 @@ class Sessions:
         Raises:
             StorageUnavailable: they cannot be read now.
         """
-        for fact in await seen_sessions(self._store, self._clock.now() - _REMEMBERED, _MOST_REMEMBERED):
+        for fact in await seen_sessions(self.store, self.clock.now() - _REMEMBERED, _MOST_REMEMBERED):
             self._known[fact.producer, fact.session_id] = fact
 
     def note(self, item: Item) -> None:
@@ -429,17 +422,17 @@ class Sessions:
         Raises:
             StorageUnavailable: another bot leads, and they cannot be read now.
         """
-        if not self._store.leads:  # others' events do not come by here
+        if not self.store.leads:  # others' events do not come by here
             await self.restore()
-        since = self._clock.now() - _REMEMBERED
+        since = self.clock.now() - _REMEMBERED
         while self._known and _last_event(next(iter(self._known.values()))) < since:
             self._known.popitem(last=False)
         for key, fact in list(self._known.items()):
             # The issue shows in what the session asks; until then it has none.
-            if not fact.issue and (asked := self._index.of_session(*key)):
+            if not fact.issue and (asked := self.index.of_session(*key)):
                 self._known[key] = replace(fact, issue=asked[0].issue_number)
-        waits = self._index.of_session
-        return going_on(self._known.values(), lambda key: bool(waits(*key)), self._over, self._clock.now())
+        waits = self.index.of_session
+        return going_on(self._known.values(), lambda key: bool(waits(*key)), self._over, self.clock.now())
 
 
 def _last_event(fact: SessionFact) -> datetime:

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -68,27 +68,21 @@ def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
     return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Notices:
     """Posts notices and pages on-call. Each method is idempotent, and durable when it returns.
 
     Raises StorageUnavailable: nothing was stored.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        incidents: Incidents,
-        delivery: Delivery,
-        messages: Messages,
-        renderer: Renderer,
-    ) -> None:
-        self._settings = settings
-        self._incidents = incidents
-        self._delivery = delivery
-        self._messages = messages
-        self._renderer = renderer
-        self._logged: dict[str, str] = {}  # records that cannot be read, as they were when they were logged
+    settings: Settings
+    incidents: Incidents
+    delivery: Delivery
+    messages: Messages
+    renderer: Renderer
+    _logged: dict[str, str] = field(
+        default_factory=dict, init=False
+    )  # records that cannot be read, as they were when they were logged
 
     async def event(self, item: Item) -> None:
         """Show an event that people have to see, or that helps them to decide."""
@@ -103,7 +97,7 @@ class Notices:
             await self._notice(item, generic_notice(event), critical=True)
             if event.type in {aaep.CLARIFICATION, aaep.CONFIRMATION}:
                 await self._page_unanswerable(item)
-        elif event.type in _IN_THREADS and await self._messages.thread_of(item.producer, event.session_id):
+        elif event.type in _IN_THREADS and await self.messages.thread_of(item.producer, event.session_id):
             if event.type == aaep.TOOL_COMPLETED:
                 await self._tool(item)
             else:
@@ -159,7 +153,7 @@ class Notices:
             (changed, "tampered", tampered_notice),
             (deleted, "deleted", deleted_notice),
         ):
-            news = [each for each in ids if await self._messages.get(f"notice:{kind}:{each}") is None]
+            news = [each for each in ids if await self.messages.get(f"notice:{kind}:{each}") is None]
             if not news:
                 continue
             _log.error("another program changed a decision", issue=issue, ids=news[:_SEPARATELY], did=kind)
@@ -167,12 +161,12 @@ class Notices:
             for part in parts:
                 many = hashlib.blake2b(" ".join(part).encode(), digest_size=8).hexdigest()
                 name = part[0] if len(part) == 1 else f"{issue}:{many}"
-                await self._delivery.notify(
+                await self.delivery.notify(
                     Fresh(
                         key=f"notice:{kind}:{name}",
                         kind="notice",
-                        target=self._settings.slack.fallback_channel or self._settings.route_for("").channel,
-                        body=content(self._renderer, notice(issue, part), needed=True),
+                        target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
+                        body=content(self.renderer, notice(issue, part), needed=True),
                         wanted="notice",
                     )
                 )
@@ -180,21 +174,21 @@ class Notices:
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Another program wrote into a ledger that an action was accepted: said in the thread, once a round."""
         asked, draft = record.asked, consent_notice(record, by)
-        await self._delivery.notify(
+        await self.delivery.notify(
             Fresh(
                 key=f"notice:consent:{record.id}:{record.round}",
                 kind="notice",
-                target=self._settings.route_for(asked.agent_id or record.from_).channel,
+                target=self.settings.route_for(asked.agent_id or record.from_).channel,
                 clarification=record.id,
                 producer=asked.producer,
                 session_id=asked.session_id,
-                body=content(self._renderer, draft, opens_thread=False, broadcast=False, needed=True),
+                body=content(self.renderer, draft, opens_thread=False, broadcast=False, needed=True),
                 wanted="notice",
             )
         )
 
     async def _page(self, key: str, reason: str, title: str, body: str = "", *, agent_id: str | None) -> None:
-        await self._incidents.raise_(NewIncident(key, reason, title, body, agent_id))
+        await self.incidents.raise_(NewIncident(key, reason, title, body, agent_id))
 
     async def _handoff(self, item: Item) -> None:
         """Its card, and the page that it follows: paged first, since the card's controls are the page's. How urgent it
@@ -208,18 +202,18 @@ class Notices:
         await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
 
     async def _notice(self, item: Item, draft: Draft, *, critical: bool) -> None:
-        await self._show(item, "notice", content(self._renderer, draft), critical=critical)
+        await self._show(item, "notice", content(self.renderer, draft), critical=critical)
 
     async def _show(self, item: Item, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
         standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
         await self._deliver(item, f"notice:{_key(item)}", kind, {**words, **standing}, kind)
 
     async def _deliver(self, item: Item, key: str, kind: str, body: dict[str, Any], wanted: str) -> None:
-        await self._delivery.notify(
+        await self.delivery.notify(
             Fresh(
                 key=key,
                 kind=kind,
-                target=self._settings.route_for(item.event.agent_id).channel,
+                target=self.settings.route_for(item.event.agent_id).channel,
                 producer=item.producer,
                 session_id=item.event.session_id,
                 body=body,
@@ -230,7 +224,7 @@ class Notices:
     async def _page_error(self, item: Item) -> None:
         event = item.event
         category = event.text("error_category") or "unknown"
-        if not self._settings.monitor.pages_error(category):
+        if not self.settings.monitor.pages_error(category):
             return
         title = f"{agent_of(event)}: session ended with an error"
         body = event.summary() or event.text("error_message") or ""
@@ -270,13 +264,13 @@ class Notices:
 
     async def _fold(self, item: Item, line: ToolLine) -> None:
         key = f"tools:{item.producer}:{item.event.session_id}"
-        row = await self._messages.get(key)
+        row = await self.messages.get(key)
         past = (row.body or {}) if row is not None else {}
         if item.event.event_id in past.get("events", []):
             return
         lines = [*past.get("lines", []), [line.tool, line.status, line.summary[:500], line.duration_ms]]
         events = [*past.get("events", []), item.event.event_id][-_LINES_KEPT:]
-        message = self._renderer.message(tools_notice([ToolLine(*values) for values in lines[-_LINES_KEPT:]]))
+        message = self.renderer.message(tools_notice([ToolLine(*values) for values in lines[-_LINES_KEPT:]]))
         body = {
             "text": message.text,
             "blocks": message.blocks,
@@ -306,6 +300,7 @@ class _Waiting:
     is_shown: bool = False
 
 
+@dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class LedgerOutage:
     """Tells people, while ledgers cannot be written, what was asked meanwhile and why nobody can answer it yet.
 
@@ -314,31 +309,21 @@ class LedgerOutage:
     `waits` and `recorded` are called for single events; `run` does the rest.
     """
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        ledger: Ledger,
-        store: Store,
-        delivery: Delivery,
-        messages: Messages,
-        incidents: Incidents,
-        renderer: Renderer,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._ledger = ledger
-        self._store = store
-        self._delivery = delivery
-        self._messages = messages
-        self._incidents = incidents
-        self._renderer = renderer
-        self._clock = clock
-        self._waiting: dict[int, _Waiting] = {}
-        self._folder: str | None = None  # why none of them can be written; None: they can
-        self._folder_seconds = 0.0
-        self._paged: set[str] = set()
-        self._outage: int | None = None  # the one that people know of, also from an earlier process
+    settings: Settings
+    ledger: Ledger
+    store: Store
+    delivery: Delivery
+    messages: Messages
+    incidents: Incidents
+    renderer: Renderer
+    clock: Clock
+    _waiting: dict[int, _Waiting] = field(default_factory=dict, init=False)
+    _folder: str | None = field(default=None, init=False)  # why none of them can be written; None: they can
+    _folder_seconds: float = field(default=0.0, init=False)
+    _paged: set[str] = field(default_factory=set, init=False)
+    _outage: int | None = field(
+        default=None, init=False
+    )  # the one that people know of, also from an earlier process
 
     def waits(self, items: Collection[Item], reason: str) -> None:
         """These could not be recorded just now."""
@@ -352,7 +337,7 @@ class LedgerOutage:
 
     async def trouble(self) -> str | None:
         """Why no ledger can be written now, None if they can."""
-        return await self._ledger.trouble(thorough=True)
+        return await self.ledger.trouble(thorough=True)
 
     def overdue(self) -> str | None:
         """Why some ledger could not be written for so long that it counts; None: all could."""
@@ -368,8 +353,8 @@ class LedgerOutage:
         `drained` returns when what an earlier process left in the inbox is processed: only then its outage is over.
         """
         self._outage = await until_stored(
-            lambda: counter(self._store, _OUTAGE),
-            self._clock,
+            lambda: counter(self.store, _OUTAGE),
+            self.clock,
             _log,
             "storing the ledger notice delayed",
         )
@@ -382,7 +367,7 @@ class LedgerOutage:
                 except StorageUnavailable as error:
                     _log.warning("cannot tell people about the ledgers yet", reason=str(error))
                 counted = list(self._waiting.values())
-                await self._clock.sleep(_EVERY)
+                await self.clock.sleep(_EVERY)
                 for each in counted:
                     each.seconds += _EVERY
                 self._folder_seconds += _EVERY
@@ -393,7 +378,7 @@ class LedgerOutage:
         return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
 
     async def _look(self) -> None:
-        before, self._folder = self._folder, await self._ledger.trouble()
+        before, self._folder = self._folder, await self.ledger.trouble()
         if before is None:
             self._folder_seconds = 0.0
         if self._folder not in {None, before}:
@@ -410,8 +395,8 @@ class LedgerOutage:
 
     async def _begin(self, reason: str, late: Sequence[_Waiting]) -> None:
         if self._outage is None:
-            outage = int(self._clock.now().timestamp())
-            await set_counter(self._store, _OUTAGE, outage)
+            outage = int(self.clock.now().timestamp())
+            await set_counter(self.store, _OUTAGE, outage)
             self._outage = outage
             _log.error("told people that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
@@ -420,7 +405,7 @@ class LedgerOutage:
             await self._page(outage, each.item.event, each.reason)
         if not any(each.item.event.critical for each in self._waiting.values()):  # else their page says more
             await self._page(outage, None, reason)
-        head = await self._messages.get(_notice_key(outage, "began"))
+        head = await self.messages.get(_notice_key(outage, "began"))
         if head is None or (head.ts is None and head.failed is None):
             return  # the thread is there soon, and everything in it
         for each in late:
@@ -435,7 +420,7 @@ class LedgerOutage:
         asked.
         """
         agent = event.agent_id if event is not None else ""
-        policy = self._settings.route_for(agent).on_call or ""
+        policy = self.settings.route_for(agent).on_call or ""
         key = f"{_pages_of(outage)}{policy if event is not None else '-'}"
         if key in self._paged:
             return
@@ -443,26 +428,26 @@ class LedgerOutage:
         if event is not None:
             title = f"{agent_of(event)} sent an event that cannot be recorded"
             words = event.question.text if event.question is not None else event.summary() or event.type
-        await self._incidents.raise_(NewIncident(key, reason, title, words, agent or None))
+        await self.incidents.raise_(NewIncident(key, reason, title, words, agent or None))
         self._paged.add(key)
 
     async def _end(self, outage: int) -> None:
-        head = await self._messages.get(_notice_key(outage, "began"))
+        head = await self.messages.get(_notice_key(outage, "began"))
         await self._say(outage, "over", ledgers_again(), head)
-        await self._incidents.close_all(_pages_of(outage))
-        await set_counter(self._store, _OUTAGE, None)
+        await self.incidents.close_all(_pages_of(outage))
+        await set_counter(self.store, _OUTAGE, None)
         self._outage = None
         self._paged.clear()
         _log.info("told people that ledgers are writable again")
 
     async def _say(self, outage: int, name: str, draft: Draft, head: Row | None = None) -> None:
-        target = self._settings.slack.fallback_channel or self._settings.route_for("").channel
-        body = content(self._renderer, draft, needed=True)
+        target = self.settings.slack.fallback_channel or self.settings.route_for("").channel
+        body = content(self.renderer, draft, needed=True)
         if head is not None and head.ts is not None:
             target = head.channel or target
             body["thread_ts"] = head.ts
         key = _notice_key(outage, name)
-        await self._delivery.notify(Fresh(key=key, kind="notice", target=target, body=body, wanted="notice"))
+        await self.delivery.notify(Fresh(key=key, kind="notice", target=target, body=body, wanted="notice"))
 
 
 def _notice_key(outage: int, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Checks of the producers for `clarify check`: can each be reached with its token, do its patterns hold, is it alone?"""
+"""Checks of the producers for `clarify check`: is each reachable with its token, are its patterns fast, its token unique?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STANDARD = "/aaep/v1/subscriptions"
 
 
 def check_redactions(settings: Settings) -> Iterator[CheckResult]:
-    """Try each `redact` pattern against texts that are made to slow it down: agents may send such texts."""
+    """Tries each `redact` pattern against texts made to slow it down, as agents may send such texts."""
     for index, producer in enumerate(settings.producers):
         slow = {number: what_slows(pattern) for number, pattern in enumerate(producer.redact)}
         for number, text in slow.items():
@@ -56,7 +56,7 @@ async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
-    """One that connects to us is known by its token alone."""
+    """Checks a producer that pushes: only its token identifies it."""
     token = settings.producer_token(producer)
     if token is not None:
         for other in settings.producers:
@@ -77,9 +77,9 @@ def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
 async def _subscribe(
     client: HttpClient, producer: ProducerSettings, url: str
 ) -> tuple[CheckResult, str | None]:
-    """Return the result and the Date header of the answer that it comes from.
+    """Subscribes; returns the result and the Date header of the producer's answer.
 
-    The subscription is not closed again: a producer may take a closed one for the end of what it waits for.
+    Leaves the subscription open, as a producer may give up its open questions when one closes.
     """
     if producer.dialect != "minimal":
         request = json_body(subscription_request(version("clarify-bot")))

@@ -27,10 +27,9 @@ from core.aaep import Response, clarification_reply, confirmation_reply
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply for one token; the same on every try, except for the subscription. `reply_message` makes the message of
-    it.
+    """A reply for one token, the same on every attempt except for the subscription. See `reply_message`.
 
-    `confirms`: it decides on a confirmation; `response` is then "accept" or "reject", and `rationale` why, if said.
+    `confirms`: it decides a confirmation; `response` is then "accept" or "reject", `rationale` the reason if given.
     """
 
     reply_token: str
@@ -44,7 +43,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """2xx. `proof`: whether this proves that the reply was accepted (standard dialect), or only received."""
+    """A 2xx response. `proof`: it proves that the producer accepted the reply, not only received it."""
 
     word: ClassVar[str] = "accepted"
     proof: bool
@@ -52,7 +51,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The producer will never take it; `reason` is for people, short, without secrets."""
+    """The producer will never accept it. `reason` is for people: short, no secrets."""
 
     word: ClassVar[str] = "refused"
     reason: str
@@ -60,10 +59,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TryAgain:
-    """Not now. `may_have_arrived`: the outcome is unknown, the token may be consumed.
+    """The attempt failed. `may_have_arrived`: the outcome is unknown, the token may be consumed.
 
-    `retry_after` in seconds where the producer said. `blocked`: waiting alone does not help, somebody has to fix
-    something: a token that is refused, an address where something else answers.
+    `retry_after`: seconds, if the producer said. `blocked`: waiting does not help, a person must fix something, like a
+    refused token or a wrong address.
     """
 
     word: ClassVar[str] = "try_again"
@@ -85,7 +84,7 @@ async def send_reply(
     now: datetime,
     acting: Acting = nullcontext,
 ) -> tuple[ReplyOutcome, bool]:
-    """One try. Returns the outcome, and whether the subscription is gone on the producer's side.
+    """Makes one attempt. Returns the outcome, and whether the producer no longer knows the subscription.
 
     `acting`: see `Store.acting`.
     """
@@ -109,7 +108,7 @@ async def send_reply(
 
 
 def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
-    """A reply as AAEP has it: `confirmation.reply` or `clarification.reply` (chapter 6). The same for the same reply."""
+    """Returns a `confirmation.reply` or `clarification.reply` (AAEP, chapter 6). Deterministic."""
     if reply.confirms:
         return confirmation_reply(
             reply_token=reply.reply_token,
@@ -131,29 +130,28 @@ def reply_message(reply: Reply, subscription_id: str) -> dict[str, Any]:
 
 
 def subscription_gone(answer: HttpAnswer, dialect: Spoken) -> bool:
-    """Whether the producer forgot the subscription: the reply goes again, on a new one."""
+    """Whether the producer forgot the subscription, so that the reply must be sent on a new one."""
     if dialect != "standard" or answer.status not in (400, 404, 410):
         return False
     return answer.status != 400 or "subscription" in str(_body(answer).get("error", ""))
 
 
 def unsent(error: BaseException) -> TryAgain:
-    """What a failure of the network means: unless nothing left this machine, the token may be consumed."""
+    """Classifies a network failure: unless nothing was sent, the token may be consumed."""
     return TryAgain(words(error), may_have_arrived=not isinstance(error, NOT_SENT))
 
 
 def classify(  # noqa: PLR0911  a table, one row a line
     answer: HttpAnswer, dialect: Spoken, *, connected: bool, now: datetime
 ) -> ReplyOutcome:
-    """What a producer's answer to a reply means (appendix B.1; RFC 9110).
+    """Classifies a producer's answer to a reply (appendix B.1; RFC 9110).
 
-    - 2xx: in the standard dialect taken, if it is a 204 or says so in the protocol's form; in the minimal one only
-      received, as it says so to anything. A page of a proxy or a login in its place says nothing of the reply.
-    - 401, 403: our token, not the reply, is refused: an operator can fix that before the deadline.
-    - 404, 405, 410: while its event stream is open it is the producer itself that takes no replies;
-      otherwise a proxy may answer for one that restarts. (404 and 410 in the standard dialect: see
-      `subscription_gone`.)
-    - 5xx: it may have failed after taking the reply.
+    - 2xx: accepted in the standard dialect if it is a 204 or an AAEP message; only received in the minimal one, which
+      answers so to anything. An HTML page of a proxy or a login says nothing about the reply.
+    - 401, 403: our token is refused, not the reply; an operator can fix that before the deadline.
+    - 404, 405, 410: the producer accepts no replies if its event stream is open; otherwise it may be a proxy's answer
+      while the producer restarts. (404 and 410 in the standard dialect: see `subscription_gone`.)
+    - 5xx: the producer may have failed after accepting the reply.
     """
     status, said = answer.status, f"HTTP {answer.status}"
     wait = retry_after(answer.headers, now)

@@ -1,4 +1,4 @@
-"""Judges by the times of a producer's events which were just emitted, and how far its clock is from ours. Pure."""
+"""Decides which of a producer's events were just emitted, and estimates the offset of its clock. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import deque
 from datetime import UTC, datetime, timedelta
 
 _SAMPLES = 32
-_PLAUSIBLE = timedelta(hours=26)  # a clock in the wrong time zone; beyond that, the timestamp is broken
-_JITTER = timedelta(seconds=5)  # how much longer than another one an event that was just sent may take
-# So many late events, over so long a time, are a clock that was set.
+_PLAUSIBLE = timedelta(hours=26)  # a clock in the wrong time zone; a larger offset is a broken timestamp
+_JITTER = timedelta(seconds=5)  # how much the transit time of live events may vary
+# So many events, late by the same over so long a time, mean that the clock was set back.
 _AGREEING, _APART = 3, timedelta(seconds=10)
 _START = datetime(1970, 1, 1, tzinfo=UTC)
 SETTLED = 1.0  # seconds
@@ -16,11 +16,10 @@ GAP = 0.2
 
 
 class Burst:
-    """One connection's arrivals, in seconds of a steady clock.
+    """Tells a connection's replayed events from its live ones, by their arrival in seconds of a steady clock.
 
-    A producer that replays does so at once and without pause. So where the first event waits for a pause, nothing
-    is replayed, unless it was asked to (`resumed`); otherwise what comes after the first pause, and not in the
-    connection's first second, is live.
+    A producer replays at once and without pause. If the first event comes after a pause, there is no replay, unless we
+    asked to resume (`resumed`). Otherwise events are live after the first pause and the connection's first second.
     """
 
     def __init__(self, opened: float, *, resumed: bool = False) -> None:
@@ -30,7 +29,7 @@ class Burst:
         self._quiet = self._over = False
 
     def live(self, at: float) -> bool:
-        """Whether the events that arrive at `at` were just emitted."""
+        """Whether events that arrive at `at` were just emitted."""
         paused = at - (self._opened if self._last is None else self._last) >= GAP
         if self._last is None:
             self._quiet = paused and not self._resumed
@@ -40,14 +39,14 @@ class Burst:
 
 
 class ClockOffset:
-    """Ours minus the producer's, estimated from when its events arrive.
+    """Estimates our clock minus the producer's from the arrival of its events.
 
-    Every event arrives after it was sent, so each received − sent is an upper bound of the offset, and
-    the least one is nearest. A bound that is too high would tell people a deadline that is too late.
+    Every event arrives after it was sent, so each received − sent is an upper bound of the offset, and the lowest one is
+    nearest. A bound that is too high would show people a deadline that is too late.
 
-    Clocks are set. Samples are kept against our steady clock, so that a step of ours moves none of them. A
-    producer that sets its clock forward lowers the bound at once. One that sets it back looks like one whose events
-    are late: it is believed when several of them, some time apart, are late by the same.
+    Clocks get set. Samples are relative to our steady clock, so setting ours moves none of them. If a producer sets its
+    clock forward, the bound falls at once. If it sets it back, its events look late: we accept that once several of
+    them, some time apart, are late by the same.
     """
 
     def __init__(self) -> None:
@@ -58,16 +57,16 @@ class ClockOffset:
     def observe(
         self, sent: datetime, received: datetime, steady: float, *, live: bool, late: bool = False
     ) -> None:
-        """Note one event.
+        """Adds the sample of one event.
 
         Args:
             sent: its `timestamp`.
-            received: our time of receipt.
-            steady: the same, in seconds of a clock that nobody sets.
-            live: it was just emitted. A replayed one tells only that the offset is not more than it says.
-            late: it may have been just emitted, or kept back; only others can tell.
+            received: when it arrived, on our clock.
+            steady: the same, in seconds of a steady clock.
+            live: it was just emitted. A replayed event only limits the offset.
+            late: it may be live or delayed; only further events can tell.
         """
-        elapsed = self._see(received, steady)
+        elapsed = self._follow_clock(received, steady)
         if abs(received - sent) > _PLAUSIBLE:
             return
         sample = _START + elapsed - sent
@@ -80,11 +79,11 @@ class ClockOffset:
             self._late.clear()
 
     def age(self, sent: datetime, received: datetime, steady: float) -> timedelta:
-        """How long ago an event was sent, if its clock was not set."""
-        self._see(received, steady)
+        """Returns how long ago an event was sent, unless the producer's clock was set."""
+        self._follow_clock(received, steady)
         return received - self.sent_at(sent, received, live=False)
 
-    def _see(self, received: datetime, steady: float) -> timedelta:
+    def _follow_clock(self, received: datetime, steady: float) -> timedelta:
         elapsed = timedelta(seconds=steady)
         self._set = received - _START - elapsed
         return elapsed
@@ -100,24 +99,24 @@ class ClockOffset:
 
     @property
     def is_known(self) -> bool:
-        """Whether any event has shown it yet."""
+        """Whether there is a sample."""
         return bool(self._samples)
 
     @property
     def offset(self) -> timedelta:
-        """The least of the last 32 samples; zero while there is none."""
+        """The lowest of the last 32 samples; zero if there is none."""
         return min(self._samples) + self._set if self._samples else timedelta(0)
 
     def sent_at(self, sent: datetime, received: datetime, *, live: bool) -> datetime:
-        """When an event of `sent` was sent, by our clock.
+        """Returns when an event was sent, on our clock.
 
-        One that was just emitted was sent when it came, whatever a clock that was set says; the offset may only
-        tell how many seconds it was on its way. The same for one whose timestamp is its receipt, having none.
+        A live event was sent at most a few seconds before it arrived, even if its clock was set. An event without a
+        timestamp (`sent` is `received`) was sent when it arrived.
         """
         if sent is received:
             return received
         try:
             at = sent + self.offset
-        except OverflowError:  # a timestamp at the end of time
+        except OverflowError:  # a timestamp in the year 9999
             at = datetime.max.replace(tzinfo=UTC)
         return received if live and not received - _JITTER <= at <= received else at

@@ -1,7 +1,7 @@
-"""How each dialect subscribes: addresses, the handshake's message, and how to read its response. Pure.
+"""How each dialect subscribes: addresses, the handshake's messages, and how to read the responses. Pure.
 
-Sources: AAEP specification chapter 5 (handshake) and appendix B.1 (HTTP binding); the reference
-producers, which know no handshake (`minimal`).
+Sources: AAEP specification chapter 5 (handshake) and appendix B.1 (HTTP binding); the reference producers, which have
+no handshake (`minimal`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CAPABILITIES: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Where a connection's events are read from, and its replies sent to."""
+    """Where to read events and send replies."""
 
     dialect: Spoken
     id: str
@@ -45,18 +45,18 @@ class Subscription:
 
     @property
     def less(self) -> list[str]:
-        """The capabilities that the producer honours otherwise than asked."""
+        """The capabilities that the producer does not honour as requested."""
         asked = _CAPABILITIES
         return [name for name in asked if self.honoured.get(name, asked[name]) != asked[name]]
 
     @property
     def takes_replies(self) -> bool:
-        """False where the producer said that it takes no clarification replies."""
+        """False if the producer declined clarification replies."""
         return self.honoured.get("supports_clarification_reply") is not False
 
     @property
     def filtered(self) -> bool:
-        """The producer leaves events out, so that gaps in `sequence_number` mean nothing."""
+        """Whether the producer leaves events out, so gaps in `sequence_number` mean nothing."""
         filters = self.honoured.get("event_filters")
         return isinstance(filters, Mapping) and bool(filters.get("exclude"))
 
@@ -65,7 +65,7 @@ class Subscription:
 class NotConnected:
     """Why there is no subscription, or a connection failed or ended.
 
-    `retry_after` in seconds, if the producer said. `useful`: it delivered or lasted, so the backoff starts again.
+    `retry_after`: seconds, if the producer said. `useful`: it delivered or lasted, so the backoff starts over.
     """
 
     reason: str
@@ -76,24 +76,24 @@ class NotConnected:
 
 @dataclass(frozen=True, slots=True)
 class NoHandshake:
-    """The producer does not know the handshake: it may speak the minimal dialect. `reason` if that is not allowed."""
+    """The producer does not know the handshake, but may speak the minimal dialect. `reason` if that is not allowed."""
 
     reason: str
 
 
 def address(base: str, path: str) -> URL:
-    """`path` below a base address, which may have a path of its own and a trailing slash."""
+    """Returns `path` below a base address, which may have its own path and a trailing slash."""
     url = exact_url(base)
     return url.with_path(url.raw_path.rstrip("/") + path, encoded=True)
 
 
 def minimal(base: str, subscription_id: str) -> Subscription:
-    """A connection without a handshake. No query: one producer answers 404 to `/events?anything`."""
+    """Returns a subscription without a handshake. No query: one producer answers 404 to `/events?anything`."""
     return Subscription("minimal", subscription_id, address(base, "/events"), address(base, "/messages"))
 
 
 def subscription_request(version: str) -> dict[str, Any]:
-    """The handshake's first message. `version` is ours."""
+    """Returns the handshake's first message. `version` is ours."""
     return {
         "type": "subscription.request",
         "aaep_version": AAEP_VERSION,
@@ -105,14 +105,14 @@ def subscription_request(version: str) -> dict[str, Any]:
 
 
 def subscription_close(subscription_id: str) -> dict[str, Any]:
-    """The message that ends a subscription; goes to the reply endpoint."""
+    """Returns the message that ends a subscription, for the reply endpoint."""
     return {"type": "subscription.close", "subscription_id": subscription_id}
 
 
 def handshake_answer(
     answer: HttpAnswer, base: str, dialect: Dialect, now: datetime
 ) -> Subscription | NotConnected | NoHandshake:
-    """What the answer to a `subscription.request` means."""
+    """Classifies the answer to a `subscription.request`."""
     message = _object(answer.body)
     kind = message.get("type")
     subscription_id = message.get("subscription_id")
@@ -138,12 +138,12 @@ def handshake_answer(
 
 
 def kept(answer: HttpAnswer) -> str:
-    """An accepted subscription as text, for `remembered` after a restart."""
+    """Returns an accepted subscription as text, for `remembered` after a restart."""
     return json.dumps({"message": _object(answer.body), "location": answer.headers.get("location")})
 
 
 def remembered(text: str, base: str) -> Subscription | None:
-    """The subscription that `kept` wrote down; None if that cannot be read."""
+    """Returns the subscription that `kept` serialized, or None if it is unreadable."""
     try:
         saved = json.loads(text)
         message, location = saved["message"], saved["location"]
@@ -153,17 +153,15 @@ def remembered(text: str, base: str) -> Subscription | None:
 
 
 def stream_answer(response: HttpStream, now: datetime) -> NotConnected | None:
-    """None if the answer to a GET is an event stream; otherwise why it is not."""
+    """Returns why the answer to a GET is no event stream, or None if it is one."""
     status = response.status
     kind = response.headers.get("content-type", "text/event-stream").partition(";")[0].strip().lower()
     if status == 200 and kind == "text/event-stream":
         encoding = response.headers.get("content-encoding", "identity")
-        return (
-            None
-            if encoding == "identity"
-            else NotConnected(
-                f"sends events with the encoding {clean(encoding, 20)}, which the bot did not request"
-            )
+        if encoding == "identity":
+            return None
+        return NotConnected(
+            f"sends events with the encoding {clean(encoding, 20)}, which the bot did not request"
         )
     if status == 200:
         return NotConnected(
@@ -179,7 +177,7 @@ def stream_answer(response: HttpStream, now: datetime) -> NotConnected | None:
 
 
 def redirected(status: int, headers: Mapping[str, str]) -> str:
-    """Why a redirect is not followed, with the host it points to."""
+    """Returns the reason for a refused redirect, with the host it points to."""
     try:
         host = exact_url(headers.get("location", "")).host or "another path"
     except ValueError:
@@ -201,7 +199,7 @@ def _accepted(
 
 
 def _events_address(base: str, location: str | None, subscription_id: str) -> URL:
-    """`Location`, relative or absolute, but never at another origin: our token goes along."""
+    """Returns `Location`, relative or absolute, but never at another origin, as the request carries our token."""
     request = address(base, "/aaep/v1/subscriptions")
     if location:
         try:

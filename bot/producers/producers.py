@@ -1,4 +1,4 @@
-"""All producers: their subscriptions, their replies, their clocks."""
+"""All configured producers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Producers:
         report_trouble: ReportTrouble,
         telemetry: Telemetry,
     ) -> None:
-        """`report_trouble` gets what a human has to know. Opens nothing yet."""
+        """Opens no connection yet. `report_trouble` pages a human."""
         self._telemetry = telemetry
         self._store = store
         self._parties: dict[str, Subscriber | Push] = {}
@@ -95,19 +95,19 @@ class Producers:
                 task.add_done_callback(self._ended)
 
     async def failed(self) -> None:
-        """Waits until a background task dies that must not.
+        """Waits until a background task dies.
 
         Raises:
-            TaskDiedError: it did; all other connections were ended.
+            TaskDiedError: one died; all others were cancelled.
         """
         if self._failure is None:
             raise RuntimeError("Producers.failed() before start()")
         await asyncio.shield(self._failure)
 
     async def first_contact(self, timeout: float) -> None:
-        """Returns once every producer failed once or was caught up with, after `timeout` seconds at the latest.
+        """Waits at most `timeout` seconds until every producer has failed once or is caught up with.
 
-        Caught up with: what it replayed on connecting is in the inbox, so that new answers may be taken.
+        Caught up with: what it replayed on connecting is in the inbox.
         """
         waits = [asyncio.ensure_future(each.caught_up()) for each in self._subscribers.values()]
         if not waits:
@@ -117,19 +117,19 @@ class Producers:
             wait.cancel()
 
     async def stop(self, open_on: Collection[str]) -> None:
-        """Ends all connections, stores what was read, and closes subscriptions.
+        """Ends all connections, stores what was read, and closes the subscriptions.
 
-        `open_on`: producers that wait for an answer; theirs stay open, since a producer takes a closed
+        Those of the producers in `open_on`, which wait for an answer, stay open: a producer treats a closed
         subscription as a timeout.
         """
         self._stopping = True
         subscribers = self._subscribers.items()
         await asyncio.gather(*(each.stop(close=name not in open_on) for name, each in subscribers))
         if self._failure is not None and self._failure.done():
-            self._failure.exception()  # seen: nobody is left to wait for it
+            self._failure.exception()  # asyncio logs exceptions that are never retrieved
 
     async def send(self, producer: str, reply: Reply) -> ReplyOutcome:
-        """One try to hand a reply to a producer. Never raises for what the network does."""
+        """Makes one attempt to send a reply. Never raises for network failures."""
         party = self._parties.get(producer)
         outcome: ReplyOutcome = (
             await party.send(reply)
@@ -140,23 +140,27 @@ class Producers:
         return outcome
 
     async def connected(self, producer: str) -> None:
-        """Returns when a producer connects the next time, or somebody begins to read its replies."""
+        """Waits until a producer connects the next time, or begins to read its replies."""
         await self._opened.setdefault(producer, asyncio.Event()).wait()
 
     def pushing(self, producer: str) -> Push | None:
-        """A producer that pushes; None for any other."""
+        """Returns the producer if it pushes, else None."""
         party = self._parties.get(producer)
         return party if isinstance(party, Push) else None
 
     def look(self) -> None:
-        """Another bot may have replies for those who read here, or readers for ours."""
+        """Checks for replies and readers at other bots."""
         for name, party in self._parties.items():
             if isinstance(party, Push):
                 party.look()
                 self.note_connected(name)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """Per producer that this bot is connected with, or that pushes to it: connected, dialect, since, last_error, last_heard (that pushes), offset_seconds, backlog, and its counters."""
+        """Returns the status of each producer that pushes, or that this bot is connected with as the leader.
+
+        That is: connected, dialect, since, last_error, last_heard (if it pushes), offset_seconds, backlog, and its
+        counters.
+        """
         return {
             name: party.status()
             for name, party in self._parties.items()
@@ -164,7 +168,7 @@ class Producers:
         }
 
     def note_connected(self, producer: str) -> None:
-        """A producer connected, or somebody reads its replies here or at another bot."""
+        """Notes that a producer connected, or reads its replies here or at another bot."""
         self._opened.pop(producer, asyncio.Event()).set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -146,7 +146,7 @@ class _Place:
     is_new: bool
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class _Waiter:
     """Waits for a clarification to change. `record`: as it was written last, where it was since."""
 
@@ -161,46 +161,38 @@ class Listed(NamedTuple):
     next: str | None
 
 
+@dataclass(eq=False)
 class Questions:
     """Ask, find, wait, withdraw, and take note of what was picked up.
+
+    `adopt` takes over what another program wrote into a ledger, or undoes it. `trouble_with` says why a person cannot be
+    asked, if that is known now. `write_down` puts a stored question (producer, token) into its ledger from here.
 
     Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable where its storage or ledger
     cannot be used now.
     """
 
-    def __init__(
-        self,
-        producers: Mapping[str, ProducerSettings],
-        *,
-        inbox: Inbox,
-        store: Store,
-        index: Index,
-        ledger: Ledger,
-        router: Router,
-        adopt: Callable[[str], Awaitable[bool]],
-        trouble_with: Callable[[str], Awaitable[str | None]],
-        write_down: Callable[[str, str], Awaitable[None]],
-        clock: Clock,
-    ) -> None:
-        """`adopt`: takes over what another program wrote into a ledger, or undoes it. `trouble_with`: why a person cannot
-        be asked, if that is known now. `write_down`: puts a stored question (producer, token) into its ledger from here.
-        """
-        self._adopt = adopt
-        self._trouble_with = trouble_with
-        self._write_down = write_down
-        self._producers = producers
+    producers: Mapping[str, ProducerSettings]
+    inbox: Inbox
+    store: Store
+    index: Index
+    ledger: Ledger
+    router: Router
+    adopt: Callable[[str], Awaitable[bool]]
+    trouble_with: Callable[[str], Awaitable[str | None]]
+    write_down: Callable[[str, str], Awaitable[None]]
+    clock: Clock
+    _redactions: Mapping[str, Redaction] = field(init=False)
+    _on_the_way: Counter[str] = field(
+        default_factory=Counter, init=False
+    )  # producer → being stored, not in the ledger yet
+    _waiting: defaultdict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set), init=False)
+    _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LISTS_AT_ONCE), init=False)
+
+    def __post_init__(self) -> None:
         self._redactions = {
-            name: Redaction(name, each.redact) for name, each in producers.items() if each.redact
+            name: Redaction(name, each.redact) for name, each in self.producers.items() if each.redact
         }
-        self._inbox = inbox
-        self._store = store
-        self._index = index
-        self._ledger = ledger
-        self._router = router
-        self._clock = clock
-        self._on_the_way: Counter[str] = Counter()  # producer → being stored, not in the ledger yet
-        self._waiting: defaultdict[str, set[_Waiter]] = defaultdict(set)
-        self._listing = asyncio.Semaphore(_LISTS_AT_ONCE)
 
     def record_changed(self, record: Clarification) -> None:
         """A record was written: who waits for it is woken, also if it was forgotten."""
@@ -255,7 +247,7 @@ class Questions:
                 # What was redacted may differ from call to call, and nobody would see it.
                 repeats = repeats and not asked.own_session and asked == given
             over: set[str] | None = set() if repeats else None
-            trouble = None if asked.to is None else await self._trouble_with(asked.to)
+            trouble = None if asked.to is None else await self.trouble_with(asked.to)
             while True:
                 place = await self._stored(
                     asked, producer, token, over, trouble, may_be_repeated=may_be_repeated
@@ -281,7 +273,7 @@ class Questions:
         """
         record = await self._found(clarification_id, producer)
         if await self._is_anothers(record):
-            await self._adopt(clarification_id)
+            await self.adopt(clarification_id)
             record = await self._found(clarification_id, producer)
             if await self._is_anothers(record):
                 raise NotRecordedYet
@@ -296,11 +288,11 @@ class Questions:
         except BadInput:
             raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
         try:
-            record = await self._ledger.find(clarification_id, issue)
+            record = await self.ledger.find(clarification_id, issue)
         except NotFound:
             record = None
         if record is not None and record.asked.producer == producer and is_direct(record):
-            if await self._ledger.is_tampered(record):
+            if await self.ledger.is_tampered(record):
                 raise Tampered(clarification_id)
             return record
         if await self._was_asked(clarification_id, producer):
@@ -309,7 +301,7 @@ class Questions:
 
     async def _was_asked(self, clarification_id: str, producer: str) -> bool:
         """Whether this producer asked it, whatever its ledger says now."""
-        found = await self._store.read_one(
+        found = await self.store.read_one(
             "select 1 as asked from questions where clarification = :id and producer = :producer",
             id=clarification_id,
             producer=producer,
@@ -320,7 +312,7 @@ class Questions:
         """Which of these were, whatever their ledgers say now."""
         found = set[str]()
         for some in batches(clarifications):
-            rows = await self._store.read(
+            rows = await self.store.read(
                 "select clarification from questions where clarification in :some", some=some
             )
             found |= {row["clarification"] for row in rows}
@@ -330,7 +322,7 @@ class Questions:
         """Whether another program wrote the answer, and nothing was decided about that yet."""
         if record.is_open or not (is_unsettled(record) or record.asked.is_consent):
             return False
-        return record.is_adoptable or not await self._ledger.verify_answer(record)
+        return record.is_adoptable or not await self.ledger.verify_answer(record)
 
     async def until_settled(
         self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]
@@ -371,12 +363,12 @@ class Questions:
             session = await self._text_redacted("session", plain(session), producer)
         at, token = inf, ""
         if after is not None:
-            row = await self._store.read_one(_PLACE_OF, producer=producer, id=after)
+            row = await self.store.read_one(_PLACE_OF, producer=producer, id=after)
             if row is None:
                 raise NotFound(after)
             at, token = row["created_at"], row["token"]
         # What waits is found without its ledger: more can be looked at for it.
-        many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self._store.leads else 1)
+        many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
         found: list[Clarification] = []
         last: str | None = None
@@ -384,7 +376,7 @@ class Questions:
             looks = 0
             while looks < _MOST_LOOKS or last is None:
                 looks += 1
-                rows = await self._store.read(
+                rows = await self.store.read(
                     sql, producer=producer, session=session, at=at, token=token, most=many
                 )
                 for some in batches((row for row in rows if self._may_be(row, status)), MOST_LISTED):
@@ -400,9 +392,9 @@ class Questions:
 
     def _may_be(self, row: Row, status: Status | None) -> bool:
         """Whether a question may have a status, as far as is known without its ledger; another bot that leads knows more."""
-        if status is None or row["clarification"] is None or not self._store.leads:
+        if status is None or row["clarification"] is None or not self.store.leads:
             return True
-        known = self._index.get(row["clarification"])
+        known = self.index.get(row["clarification"])
         return (known is not None and known.is_open) == (status == "waiting")
 
     async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
@@ -420,13 +412,13 @@ class Questions:
                     continue  # it was moved away with its ledger, or is on its way there
             else:
                 if (issue := row["issue"]) not in ledgers:
-                    items = await self._ledger.read(issue)
+                    items = await self.ledger.read(issue)
                     ledgers[issue] = {identity(item): item for item in reversed(items)}
                 record = parse(ledgers[issue].get(row["clarification"]))
             if record is None or record.asked.direct is None:
                 continue
             # What another program changed is told where it is looked at by itself.
-            if not await self._ledger.is_tampered(record):
+            if not await self.ledger.is_tampered(record):
                 found.append(record)
         return found
 
@@ -439,7 +431,7 @@ class Questions:
         """
         await self.find(clarification_id, producer)
         words = await self._text_redacted("comment", words, producer)
-        return await self._router.withdraw(clarification_id, words)
+        return await self.router.withdraw(clarification_id, words)
 
     async def picked_up(self, record: Clarification) -> None:
         """The asker has the answer: noted as soon as its ledger can be written."""
@@ -447,12 +439,10 @@ class Questions:
             return
         while True:
             try:
-                await self._router.settle_reply(
-                    record.id, record.asked.reply_token, "confirmed", resolve=True
-                )
+                await self.router.settle_reply(record.id, record.asked.reply_token, "confirmed", resolve=True)
             except (LockTimeout, LedgerUnwritable) as error:
                 _log.warning("pickup not recorded yet, will retry", id=record.id, reason=str(error))
-                await self._clock.sleep(_RETRY)
+                await self.clock.sleep(_RETRY)
             else:
                 return
 
@@ -469,7 +459,7 @@ class Questions:
         """Store a question, unless it was before. `over`: tokens of the same question that are, if it may be asked again;
         `trouble`: why the person who shall answer cannot; `may_be_repeated`: whether it may be there under its token.
         """
-        now = self._clock.now()
+        now = self.clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
         incoming = Incoming(
             producer=producer,
@@ -481,7 +471,7 @@ class Questions:
             asked=asked,
         )
         most = self._most_open(producer)
-        waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self._index)
+        waiting = sum(each.is_direct and each.is_open and each.producer == producer for each in self.index)
         waiting += self._on_the_way[producer] - 1
 
         def work(tx: Tx) -> _Place:
@@ -516,9 +506,9 @@ class Questions:
             )
             return _Place(token, row["issue"], None, is_new=True)
 
-        place = await self._store.write(work)
+        place = await self.store.write(work)
         if place.is_new:
-            self._inbox.announce()
+            self.inbox.announce()
         return place
 
     @contextmanager
@@ -541,7 +531,7 @@ class Questions:
             NotRecordedYet: it is not there in time.
         """
         with self._woken(place.token) as waiter:
-            if place.is_new and self._store.leads:  # it is put there from here
+            if place.is_new and self.store.leads:  # it is put there from here
                 with suppress(TimeoutError):
                     await asyncio.wait_for(waiter.changed.wait(), _SLOW)
             if waiter.record is not None:
@@ -557,8 +547,8 @@ class Questions:
                             raise
                         if slow in ends and slow.done():
                             ends.remove(slow)
-                            if not self._store.leads:
-                                await self._write_down(producer, place.token)
+                            if not self.store.leads:
+                                await self.write_down(producer, place.token)
                                 continue
                         await _first(waiter.changed, ends)
             finally:
@@ -572,8 +562,8 @@ class Questions:
             NotRecordedYet: it is not in its ledger yet. NotFound: it is there no more.
         """
         if place.clarification is not None:
-            return await self._ledger.find(place.clarification, place.issue)
-        for item in await self._ledger.read(place.issue):
+            return await self.ledger.find(place.clarification, place.issue)
+        for item in await self.ledger.read(place.issue):
             if _event_of(item) == place.token and (record := parse(item)) is not None:
                 self._note(place, record)
                 return record
@@ -582,11 +572,11 @@ class Questions:
     def _note(self, place: _Place, record: Clarification) -> None:
         """Store which clarification a question is; what cannot be stored is found by its token again."""
         sql, values = "update questions set clarification = :id where token = :token", {"token": place.token}
-        noted = self._store.write_soon(lambda tx: tx.run(sql, id=record.id, **values))
+        noted = self.store.write_soon(lambda tx: tx.run(sql, id=record.id, **values))
         noted.add_done_callback(_ended)
 
     def _most_open(self, producer: str) -> int:
-        return self._producers[producer].max_open if producer in self._producers else _MOST_OPEN
+        return self.producers[producer].max_open if producer in self.producers else _MOST_OPEN
 
     async def _redacted(self, asked: AskedQuestion, producer: str) -> AskedQuestion:
         """A question as it may be stored and shown.

@@ -1,7 +1,7 @@
-"""Parses Server-Sent Events (WHATWG HTML, section 9.2) within bounds: bytes in, frames out, at most one of 1 MiB in memory.
+"""Parses Server-Sent Events (WHATWG HTML, section 9.2), with at most one frame of 1 MiB in memory.
 
-Frames are cut on whole chunks, not line by line: that would cost most when an agent streams its output. Events that
-are shown to nobody, most of what agents emit, are recognised and dropped without parsing.
+It splits whole chunks, not lines, which would be slow while an agent streams its output. Events that are never shown,
+most of what agents emit, are dropped without parsing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_FRAME = MAX_EVENT + 1024  # an event of 1 MiB and its field names and id
 _HEAD = 4096
 _BOM = b"\xef\xbb\xbf"
 _MAX_RETRY = 3600.0
-# The top level's members up to `type`, as long as they are flat: so the `type` found is the event's own.
+# Matches flat top-level members up to `type`, so the `type` found is the event's own.
 _FLAT = r'(?:"[^"\\]*"|[-+.\w]+|\[[^\[\]{}"\\]*(?:"[^"\\]*"[^\[\]{}"\\]*)*\])'
 _TYPE_FIRST = re.compile(
     rf'\s*\{{(?:\s*"[^"\\]*"\s*:\s*{_FLAT}\s*,)*?\s*"type"\s*:\s*'
@@ -28,7 +28,7 @@ _URGENT = re.compile(r'"urgency"\s*:\s*"critical"')
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One event. `skimmed`: how many were dropped before it; `replaced`: it was not UTF-8."""
+    """One event. `skimmed`: how many were dropped before it; `replaced`: it was not UTF-8; `torn`: it was cut off."""
 
     data: str = field(repr=False)
     id: str | None
@@ -40,16 +40,16 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Oversize:
-    """A frame that was larger than MAX_FRAME and is skipped; `head` is its beginning, for its envelope."""
+    """A skipped frame that was larger than MAX_FRAME. `head`: its beginning, to find the envelope."""
 
     head: str = field(repr=False)
     skimmed: int
 
 
 class FrameReader:
-    """Turns one connection's bytes into frames. `retry` is the reconnection time asked for, in seconds.
+    """Turns one connection's bytes into frames. `retry`: the requested reconnection time in seconds.
 
-    `skimmed` counts on from what it is given; `max_frame` in bytes.
+    `skimmed` is the count to continue from; `max_frame` is in bytes.
     """
 
     def __init__(self, skimmed: int = 0, max_frame: int = MAX_FRAME) -> None:
@@ -63,7 +63,7 @@ class FrameReader:
         self._started = False
 
     def feed(self, chunk: bytes) -> list[Frame | Oversize]:
-        """The frames that `chunk` completes, and the oversize ones that it shows."""
+        """Returns the frames that `chunk` completes, and those it makes too large."""
         chunk = self._normalised(chunk)
         buffer = self._buffer
         searched = max(0, len(buffer) - 1)
@@ -87,7 +87,7 @@ class FrameReader:
         return found + self._unfinished()
 
     def close(self) -> Frame | None:
-        """What the connection's end left unfinished; `torn`, without an id, since that may be cut as well."""
+        """Returns the unfinished frame at the connection's end: `torn`, and without an id, which may be cut, too."""
         raw, self._buffer = bytes(self._buffer), bytearray()
         frame = None if self._skipping else self._frame(raw)
         if not isinstance(frame, Frame):
@@ -95,7 +95,7 @@ class FrameReader:
         return Frame(frame.data, None, frame.size, frame.skimmed, frame.replaced, torn=True)
 
     def _normalised(self, chunk: bytes) -> bytes:
-        """Line feeds only. A carriage return at the end counts at once: waiting would hold an event back."""
+        """Returns `chunk` with line feeds only. A trailing carriage return counts at once, to hold no event back."""
         if self._after_cr and chunk[:1] == b"\n":
             chunk = chunk[1:]
             self._after_cr = False
@@ -108,7 +108,7 @@ class FrameReader:
 
     def _unfinished(self) -> list[Frame | Oversize]:
         while self._buffer[:1] == b":" and (end := self._buffer.find(b"\n")) >= 0:
-            del self._buffer[: end + 1]  # heartbeats without blank lines between them must not add up
+            del self._buffer[: end + 1]  # heartbeats without blank lines must not pile up
         if self._skipping:
             del self._buffer[:-1]
             return []
@@ -135,9 +135,9 @@ class FrameReader:
         return Frame(data, self._last_id, len(raw), self.skimmed, replaced) if data else None
 
     def _skim(self, text: str) -> bool:
-        """Whether the frame has a single data line that nobody needs.
+        """Whether the frame has a single, droppable data line.
 
-        Its id is not kept: a later frame without one then resumes earlier, which costs duplicates only.
+        Its id is ignored: resuming earlier only costs duplicates.
         """
         start = 0 if text.startswith("data:") else text.find("\ndata:") + 1
         if start == 0 and not text.startswith("data:"):
@@ -153,7 +153,7 @@ class FrameReader:
         return True
 
     def _data(self, text: str) -> str:
-        """Returns the data of a frame, and notes its id, which later frames without one keep, and its retry time."""
+        """Returns a frame's data; notes its retry time and its id, which later frames without one inherit."""
         data: list[str] = []
         for line in text.split("\n"):
             name, _, value = line.partition(":")
@@ -168,19 +168,19 @@ class FrameReader:
 
 
 def head_field(head: str, name: str) -> str | None:
-    """A plain identifier out of the beginning of an event that is not parsed; None if it is not there."""
+    """Returns a plain identifier from the beginning of an unparsed event, or None."""
     match = re.search(rf'"{re.escape(name)}"\s*:\s*"([\w.:/#-]{{1,128}})"', head)
     return match.group(1) if match else None
 
 
 def droppable(data: str) -> bool:
-    """Whether one event's JSON is certainly an `output.streaming` or `progress.updated` that is not critical.
+    """Whether an event's JSON is certainly an `output.streaming` or `progress.updated` that is not critical.
 
-    False means "parse it": it never says that the event is another one. Certain, because
-    - the `type` found belongs to the top level and is spelled out,
-    - no later member is called `type` (the last of two would count), not even by an escaped name,
+    False means "parse it". It is certain because
+    - the `type` found is at the top level and not escaped,
+    - no later member is called `type` (the last of two would count), not even escaped,
     - the word `critical` occurs nowhere, not even escaped.
-    No other AAEP type is named after it either: in what is broken, that may be the start of a lost event.
+    No other AAEP type may follow: in broken data, that may be the start of a lost event.
     """
     found = _TYPE_FIRST.match(data)
     if found is None or "critical" in data:
@@ -192,5 +192,5 @@ def droppable(data: str) -> bool:
 
 
 def may_be_critical(text: str) -> bool:
-    """Whether text that could not be read as an event names something critical, so that a human must look."""
+    """Whether unreadable text names something critical, so that a human must check it."""
     return any(name in text for name in CRITICAL_TYPES) or _URGENT.search(text) is not None

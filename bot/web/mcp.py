@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from types import ModuleType
 
 from fastapi import APIRouter, HTTPException
@@ -46,22 +47,20 @@ def mcp_routes(
     return router
 
 
+@dataclass(eq=False)
 class _Served:
     """The ASGI app: who calls, then the SDK's transport, a new one for each request."""
 
-    def __init__(
-        self, questions: Questions, callers: Callers, waiting: Waiting, telemetry: Telemetry
-    ) -> None:
-        self._questions = questions
-        self._callers = callers
-        self._waiting = waiting
-        self._telemetry = telemetry
-        self._tools: ModuleType | None = None
+    questions: Questions
+    callers: Callers
+    waiting: Waiting
+    telemetry: Telemetry
+    _tools: ModuleType | None = field(default=None, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            speaker = self._callers.speaker(request)
+            speaker = self.callers.speaker(request)
             if request.method != "POST":
                 # A client that would listen for what the server says by itself: it says nothing.
                 raise problem(
@@ -77,11 +76,11 @@ class _Served:
         if self._tools is None:
             self._tools = await asyncio.to_thread(_load)
         call = self._tools.Call(
-            self._questions,
-            self._waiting,
+            self.questions,
+            self.waiting,
             speaker,
             stopping_of(request).wait,
-            self._telemetry,
+            self.telemetry,
             name=request.headers.get(CALL_HEADER),
         )
         await call.serve(scope, _replayed(body, receive), send)

@@ -10,6 +10,7 @@ import functools
 import json
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -33,29 +34,21 @@ _log = structlog.get_logger("clarify.mcp")
 logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells of each request
 
 
+@dataclass(eq=False)
 class Call:
-    """One request, and what follows once its response was written."""
+    """One request, and what follows once its response was written. `name`: the caller's own for this call, if it may repeat
+    it.
+    """
 
-    def __init__(
-        self,
-        questions: Questions,
-        waiting: Waiting,
-        speaker: Speaker,
-        stopping: Callable[[], Awaitable[Any]],
-        telemetry: Telemetry,
-        *,
-        name: str | None,
-    ) -> None:
-        """`name`: the caller's own for this call, if it may repeat it."""
-        self._questions = questions
-        self._waiting = waiting
-        self._speaker = speaker
-        self._stopping = stopping
-        self._telemetry = telemetry
-        self._name = name
-        self._handed: Clarification | None = None
-        self._written: Clarification | None = None
-        self._gone = False
+    questions: Questions
+    waiting: Waiting
+    speaker: Speaker
+    stopping: Callable[[], Awaitable[Any]]
+    telemetry: Telemetry
+    name: str | None
+    _handed: Clarification | None = field(default=None, init=False)
+    _written: Clarification | None = field(default=None, init=False)
+    _gone: bool = field(default=False, init=False)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         manager = StreamableHTTPSessionManager(
@@ -75,7 +68,7 @@ class Call:
                 await manager.handle_request(scope, heard, functools.partial(self._write, send))
         finally:
             if self._written is not None:
-                await self._questions.picked_up(self._written)
+                await self.questions.picked_up(self._written)
 
     async def _write(self, send: Send, message: Message) -> None:
         """Pass a part of the response on. An answer counts as picked up if the caller is there when it is complete."""
@@ -98,7 +91,7 @@ class Call:
             result, outcome = await self._result(name, arguments)
             return result
         finally:
-            self._telemetry.tools[name, outcome] += 1
+            self.telemetry.tools[name, outcome] += 1
 
     async def _result(self, name: str, arguments: dict[str, Any]) -> tuple[CallToolResult, str]:
         try:
@@ -114,26 +107,26 @@ class Call:
 
     async def _settled(self, name: str, arguments: dict[str, Any]) -> tuple[Clarification, dict[str, Any]]:
         """The question that a tool is about, and its state."""
-        producer = self._speaker.producer
+        producer = self.speaker.producer
         if name == "withdraw_question":
             try:
-                record = await self._questions.withdraw(_id_in(arguments), producer)
+                record = await self.questions.withdraw(_id_in(arguments), producer)
             except AlreadyAnswered as error:
                 record = error.record
-            (state,) = await self._waiting.states([record])
+            (state,) = await self.waiting.states([record])
             return record, state
         try:
             wait = wait_in(arguments)
         except ValueError as error:
             raise BadField("wait", str(error)) from None
         if name == "wait_for_answer":
-            record = await self._questions.find(_id_in(arguments), producer)
+            record = await self.questions.find(_id_in(arguments), producer)
         else:
             if name == "ask_approval":
                 arguments.setdefault("kind", "approval")
             new = NewQuestion.model_validate(arguments)
-            record, _ = await self._questions.ask(new, self._speaker, repeats=True, call=self._name)
-        record, state, _ = await self._waiting.settled(record, producer, wait, self._stopping)
+            record, _ = await self.questions.ask(new, self.speaker, repeats=True, call=self.name)
+        record, state, _ = await self.waiting.settled(record, producer, wait, self.stopping)
         return record, state
 
 

@@ -83,7 +83,7 @@ async def test_outbox_waits_longer_each_time_and_begins_anew_once_it_went_well(c
 
 
 async def test_trouble_of_one_key_holds_up_no_other_that_of_the_party_all(clock: ManualClock) -> None:
-    party = Party(clock, RetryLater("x"), Delivered(), RetryLater("x", everybody=True, after=5.0))
+    party = Party(clock, RetryLater("x"), Delivered(), RetryLater("x", party_wide=True, after=5.0))
     for key in ("a", "b", "c", "d"):
         party.outbox.put(key)
     at = [(round(seconds), key) for seconds, key in await party.all_tried()]

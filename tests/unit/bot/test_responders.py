@@ -257,7 +257,7 @@ async def test_command_that_leaves_a_daemon_is_not_waited_for(
     tmp_path: Path, inquiry: Inquiry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It left the process group, and holds the output open."""
-    monkeypatch.setattr("bot.responders._LAST_WORDS", 0.1)
+    monkeypatch.setattr("bot.responders._OUTPUT_WAIT", 0.1)
     assert await responder(tmp_path, DAEMON).answer(inquiry) == "JSON"
     os.kill(pid_in(tmp_path / "child.pid"), signal.SIGKILL)
 

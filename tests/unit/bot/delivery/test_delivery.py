@@ -61,6 +61,21 @@ async def test_rollup_that_could_not_be_stored_at_first_is_shown(
     assert await world.messages.get(refused[0]) is not None
 
 
+async def test_two_answers_at_once_leave_the_group_its_roll_up(world: Sorting) -> None:
+    """Two card slots get free in one go, and two held questions get them; the roll-up of the others stays the same."""
+    asked = [record(seq=seq) for seq in range(1, 26)]
+    for each in asked:
+        world.changed(each)
+    (key,) = await until(lambda: {key for key in world.put_keys if key.startswith("rollup:")})
+    world.put_keys.clear()
+    for each in asked[:2]:
+        world.changed(reply_settled(answered(each, Answer("x", "x"), ADE, NOW), "delivered", None))
+    await until(lambda: {"card:CLR-42-021:1", "card:CLR-42-022:1"} <= {*world.put_keys})
+    group = world.rollups.group(asked[-1])
+    assert {each for each in world.put_keys if each.startswith("rollup:")} == {key}
+    assert (world.rollups.key_of(group), len(world.rollups.held(group))) == (key, 3)
+
+
 async def test_card_of_a_round_before_is_brought_up_to_date_when_people_do_not_see_the_next(
     world: Sorting,
 ) -> None:

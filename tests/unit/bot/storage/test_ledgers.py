@@ -218,6 +218,7 @@ async def test_archived_ledgers_are_read_and_come_back(ledger: Ledger, another: 
     assert ([each.id for each in found.records], found.highest_issue) == (["CLR-8-001"], 8)
     assert [await other.live(), len(await other.read(7))] == [[8], 1]
     assert (await other.transact(7, add)).id == "CLR-7-002"
+    assert len(await ledger.read(7)) == 2, "the whole ledger came back"
     assert await ledger.live() == [7, 8]
     assert await ledger.latest(1) == [7]
 
