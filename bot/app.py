@@ -1,10 +1,10 @@
-# ruff: noqa: PLC0415 - the HTTP server is imported when it is built, so that the rest is there sooner
+# ruff: noqa: PLC0415 - the HTTP server is imported when it is built, so that the rest starts sooner
 """Builds, joins, starts and stops the bot.
 
-Order of the start (promise P10): producers and delivery at once; then, before new clicks are accepted, what was missed:
-events of producers, replies in threads, timers that ran out. Clicks wait for this ten seconds at most; the rest is done
-while clicks come in. Posts of unknown outcome are looked up meanwhile: only clicks on those wait for it. No question expires
-before its thread was read, or minutes have passed.
+Order of the start (promise P10): producers and delivery at once; then the bot catches up on what it missed (events of
+producers, replies in threads, overdue timers) before it accepts new clicks. Clicks wait ten seconds at most; the rest of
+the catch-up runs while clicks come in. Only clicks on posts of unknown outcome wait until those are looked up. No question
+expires before the bot has read its thread, or minutes have passed.
 """
 
 from __future__ import annotations
@@ -68,31 +68,31 @@ if TYPE_CHECKING:
 _log = structlog.get_logger("clarify")
 _lifecycle_log = structlog.get_logger("clarify.lifecycle")
 
-# A producer that does not answer holds up new clicks no longer than `_CONTACT`, all that was missed no longer than
-# `_CATCH_UP`, timers that ran out no longer than `_TIMERS`: with what connecting takes that is ten. Seconds.
+# How long new clicks wait for a silent producer, for the whole catch-up, and for overdue timers; together with
+# connecting that is ten. Seconds.
 _CONTACT, _CATCH_UP, _TIMERS = 3.0, 7.0, 2.0
 
-# Pages wait for Slack no longer than the first of these, other posts for clicks no longer than the second. Seconds.
+# How long pages wait for Slack, and other posts until clicks can be taken. Seconds.
 _PAGES_WAIT, _POSTS_WAIT = 5.0, 60.0
 
-# While Slack is away, missed replies cannot be looked for; timers do not wait for them longer than this.
+# How long timers wait for missed replies, which cannot be read while Slack is away. Seconds.
 _SLACK_HEAD_START = 60.0
 
 
 _DATABASE_RETRY = 1.0  # seconds
 _AWAY = (StorageUnavailable, LockTimeout, LedgerUnwritable)
-_ANEW = "CLARIFY_BEGAN_ANEW"  # set for itself by a bot that begins anew: as it was at work, it waits for the database
+_ANEW = "CLARIFY_BEGAN_ANEW"  # the bot sets it before it restarts itself: then it waits for the database
 
 
 async def run(settings: Settings) -> None:
-    """Run until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup.
+    """Runs the bot until SIGTERM, SIGINT, or SIGHUP where it is not ignored, as under nohup.
 
     Raises:
         ClarifyBotError: it cannot start, or a part of it died.
     """
     waits, stop = os.environ.pop(_ANEW, None) is not None, asyncio.Event()
-    # What a start makes, modules and ledgers' records by the ten thousand, stays for long: full collections would go
-    # through all of it again and again, and later hold up the event loop for that time.
+    # Modules and ten thousands of records live as long as the bot: full collections would go through all of them again
+    # and again, and block the event loop meanwhile.
     gc.disable()
     try:
         bot = await Bot.build(settings, None, random.Random())  # noqa: S311 - jitter, not secrets
@@ -106,9 +106,9 @@ async def run(settings: Settings) -> None:
             gc.enable()
             await bot.until(stop)
         except LeaseLost as error:
-            # Whatever this one is about to do, the other one does. Nothing stops as fast as this; it begins anew, waiting.
+            # The new leader takes over all work, so this process must stop at once: it replaces itself, and waits.
             _log.error("restarting; this replica lost its lease", reason=str(error))
-            _begin_anew()
+            _restart()
         finally:
             await bot.stop()
     except _AWAY as error:
@@ -116,19 +116,19 @@ async def run(settings: Settings) -> None:
             raise
         _log.error("restarting; the database is unavailable", reason=str(error))
         await asyncio.sleep(_DATABASE_RETRY)
-        _begin_anew()
+        _restart()
     finally:
         gc.enable()
 
 
-def _begin_anew() -> NoReturn:
-    logging.shutdown()  # its last lines are told
+def _restart() -> NoReturn:
+    logging.shutdown()  # writes the last lines
     os.environ[_ANEW] = "1"
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - ourselves
 
 
 def files(settings: Settings, *, expected: bool) -> FileLedger:
-    """The ledgers as files. `expected`: they were written there before."""
+    """Returns the ledgers as files. `expected`: the bot wrote some there before."""
     return FileLedger(
         settings.ledger.directory,
         mode=settings.ledger.mode,
@@ -142,7 +142,7 @@ class Bot:
 
     @classmethod
     async def build(cls, settings: Settings, clock: Clock | None, rng: random.Random) -> Bot:
-        """Open the storage, read the ledgers, wire the parts. Nothing is sent yet. `clock`: None: the storage's.
+        """Opens the storage and the ledgers, and wires the parts. Sends nothing yet. `clock`: None: the storage's.
 
         Raises:
             StorageError: the storage is in use or cannot be used.
@@ -156,7 +156,7 @@ class Bot:
                 store, url, listen_url, shell_consents=settings.shell.consent
             )
         else:
-            # What was shown once is in a ledger: an empty folder in its place is a disk that is not mounted.
+            # If clarifications were shown before, an empty folder means a disk that is not mounted.
             ledger = files(settings, expected=await Messages(store).know_clarifications())
         return cls(settings, store, ledger, clock or store.clock, rng)
 
@@ -190,7 +190,7 @@ class Bot:
         )
         self.unread = Unread(clock, released=self.monitoring.release)
         self.catch_up = CatchUp()
-        self.board = board = build_board(base, self._on_call_changed)
+        self.board = board = build_board(base, self._touch_home)
         self.messages = board.messages
         self.shown = shown = build_shown(
             base,
@@ -202,9 +202,9 @@ class Bot:
             active=board.roster.active,
         )
         self.told = told = build_told(
-            base, board, shown, on_put=self.monitoring.trigger, on_event=self._event_seen
+            base, board, shown, on_put=self.monitoring.trigger, on_event=self._touch_home
         )
-        self.oncall = build_oncall(base, board, shown.delivery, self._on_call_changed)
+        self.oncall = build_oncall(base, board, shown.delivery, self._touch_home)
         self.home = HomeTabs(
             gathering=Gathering(
                 index=base.index,
@@ -318,33 +318,34 @@ class Bot:
             keep=settings.storage.keep,
             sweeps=[home.SWEEP],
         )
-        agents = (self.dispatcher, self.agent_status)
-        people = (
+        self._outside = tuple(each for each in (self.github, self.webhooks) if each is not None)
+        self._followers = (
+            self.dispatcher,
+            self.agent_status,
             self.monitoring,
-            self.shown.delivery,
-            self.shown.nudges,
+            shown.delivery,
+            shown.nudges,
             self.oncall.escalations,
             self.oncall.quorum,
+            *self._outside,
         )
-        self._outside = tuple(each for each in (self.github, self.webhooks) if each is not None)
-        self._followers = (*agents, *people, *self._outside)
         self._tasks: set[asyncio.Task[None]] = set()
         self._died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._introduced = asyncio.Event()
-        self._posting = asyncio.Event()  # what has controls is shown
+        self._posting = asyncio.Event()  # cards are being posted
         self._caught_up = asyncio.Event()
-        self._takes_clicks = asyncio.Event()  # what was missed comes before them
+        self._takes_clicks = asyncio.Event()  # after the catch-up
         self._leads = self.store.leads
-        # Records that are written while it takes the lead, and whether by us: they are followed once it has it.
+        # Records that change while the bot takes the lead, and whether we wrote them: handled once it leads.
         self._meanwhile: list[tuple[Clarification, bool]] | None = None
         self._http: HttpServer | None = None
 
     async def start(self) -> None:
-        """Read what was decided, then start every part, or, where another bot leads on the database, those that take what
-        people and agents say. Returns when they are at work.
+        """Reads the ledgers, then starts every part; where another bot leads on the database, only the parts that take
+        what people and agents say. Returns when they run.
 
         Raises:
-            ConfigurationError: the HTTP server's address cannot be had.
+            ConfigurationError: the HTTP server cannot listen at its address.
         """
         self._http = await self._listen()
         found = await scan(self.ledger, await self.told.inbox.last_issue())
@@ -365,7 +366,7 @@ class Bot:
             _log.info("following", open=len(found.records))
 
     def _begin(self, name: str, work: Coroutine[Any, Any, None]) -> None:
-        """Have it done beside all else; its end is the bot's."""
+        """Runs `work` in the background. When it ends, the bot ends."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -377,12 +378,12 @@ class Bot:
             while isinstance(error, BaseExceptionGroup):
                 error = error.exceptions[0]
             self._died.set_exception(error)
-            self._died.exception()  # seen, also where nobody waits for it any more
+            self._died.exception()  # marks it as retrieved, in case `until` has returned
         else:
             self._died.set_result(None)
 
     def _work(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What runs beside each other until the bot stops, whether it leads or not."""
+        """The background work of every bot, leader or follower."""
         yield "delivery", self.shown.delivery.run()
         yield "Slack is back", resume_when_back(self.base.availability, self.shown.lanes)
         yield "ledger watch", self.watch.run()
@@ -392,7 +393,7 @@ class Bot:
             yield "http", self._http.run()
 
     async def _follow(self) -> None:
-        """Take what people and agents say; what follows from it is for the bot that leads, until this one does."""
+        """Takes what people and agents say, and leaves the rest to the bot that leads."""
         self.shown.lanes.active = False
         await self.board.pages.reload()
         await self.home.restore()
@@ -411,7 +412,7 @@ class Bot:
             await self._restore(found)
             await self._lead(found)
         except _AWAY as error:
-            # What was taken up so far is begun anew, here or by another bot, once there is something to begin with.
+            # Takes over again from the beginning, here or in another bot, once the database is back.
             _log.warning("cannot take over from the last leader", reason=str(error))
             while await self.store.trouble() is not None:
                 await self.base.clock.sleep(_DATABASE_RETRY)
@@ -419,7 +420,7 @@ class Bot:
         await self._until_deposed()
 
     async def _restore(self, found: Scan) -> None:
-        """Take up what the bot that led before left, or this one before it was started. `found`: what the ledgers hold."""
+        """Resumes the work of the last leader, or of the last run. `found`: what the ledgers hold."""
         meanwhile: list[tuple[Clarification, bool]] = []
         self._meanwhile = meanwhile
         if self.webhooks is not None:
@@ -454,7 +455,7 @@ class Bot:
             self.record_changed(record, ours=ours)
 
     async def _lead(self, found: Scan) -> None:
-        """Begin what one bot alone does."""
+        """Starts the work that only the leader does."""
         for name, work in self._work_of_leader():
             self._begin(name, work)
         await self.told.producers.start()
@@ -469,7 +470,7 @@ class Bot:
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What one bot alone does beside that."""
+        """The background work of the leader."""
         yield "duplicates", self.shown.duplicates.run()
         yield "nudges", self.shown.nudges.run()
         yield "quorum", self.oncall.quorum.run()
@@ -495,11 +496,7 @@ class Bot:
         yield "monitor", self._run_monitor()
 
     async def until(self, stop: asyncio.Event) -> None:
-        """Returns when `stop` is set.
-
-        Raises:
-            Exception: of the part that died.
-        """
+        """Returns when `stop` is set. Raises the exception of a part that died."""
         waits: set[asyncio.Future[Any]] = {
             asyncio.ensure_future(stop.wait()),
             self._died,
@@ -515,18 +512,18 @@ class Bot:
         raise LeaseLost("another bot leads")
 
     async def stop(self) -> None:
-        """Accept nothing more, finish what is running, close. What is left is found again on the next start."""
+        """Accepts nothing more, finishes running work, closes everything. The next start resumes what is left."""
         _log.info("stopping")
         await self.slack.app.stop()
-        await self.told.replies.outbox.close()  # of the last clicks, while producers can be reached
+        await self.told.replies.outbox.close()  # sends the last replies while producers are still connected
         if self._http is not None:
             self._http.begin_stop()
-        # They take a closed subscription as a timeout: of what is open, and of replies that they have not got yet.
+        # A closed subscription times out open questions and undelivered replies: these producers keep theirs.
         waiting = {
             s.producer for s in self.base.index if s.producer and (s.is_open or s.asked.reply == "sending")
         }
         if not (self.store.leads and await self.ledger.are_there()) or await self._is_one_of_several():
-            # Nobody knows what is open, or another bot goes on with the subscriptions.
+            # We cannot know what is open, or another bot continues the subscriptions.
             waiting |= {each.name for each in self.base.settings.producers}
         await self.told.producers.stop(waiting)
         for task in self._tasks:
@@ -552,7 +549,6 @@ class Bot:
             return True
 
     async def _run_slack(self) -> None:
-        """Runs until the connection's supervision ends."""
         await self.slack.app.introduce()
         self._introduced.set()
         await self._takes_clicks.wait()
@@ -560,9 +556,9 @@ class Bot:
         await self.slack.app.run()
 
     async def _begin_posting(self) -> None:
-        """Nothing is posted that cannot be pressed yet, unless clicks are away for long: then a card is better than none.
+        """Starts posting when clicks can be taken, or after a while without them: then a card is better than none.
 
-        A page that Slack cannot take has to find another way soon, so it is tried while Slack is away.
+        Pages start sooner, even while Slack is away: one that Slack does not take must move on to the next step soon.
         """
         if not await within(self.base.clock, _PAGES_WAIT, self._introduced.wait()):
             self.shown.messenger.pause_posting(pages=False)
@@ -573,7 +569,7 @@ class Bot:
         self._posting.set()
 
     async def _miss_nothing(self) -> None:
-        """Catch up, then have new clicks taken, where they are not taken yet."""
+        """Catches up, then lets new clicks in."""
         await self._introduced.wait()
         if not await within(self.base.clock, _CATCH_UP, self._catch_up()):
             _log.warning("accepting clicks before missed messages are read")
@@ -581,7 +577,7 @@ class Bot:
         self._caught_up.set()
         overdue = asyncio.create_task(self.monitoring.catch_up(), name="timers that ran out")
         try:
-            # It goes on if a ledger is busy: what is due is reported only once.
+            # Not cancelled while a ledger is busy: a finding is reported only once.
             await within(self.base.clock, _TIMERS, asyncio.wait({overdue}))
             self._takes_clicks.set()
             await overdue
@@ -590,16 +586,14 @@ class Bot:
             await asyncio.gather(overdue, return_exceptions=True)
 
     async def _catch_up(self) -> None:
-        """What producers and people said while we were away."""
+        """Handles what producers and people said while the bot was away."""
         await self.told.producers.first_contact(_CONTACT)
         await self.told.intake.drained()
         self.slack.app.look_back()
         await self.catch_up.done.wait()
 
     async def _read_located(self) -> None:
-        """Read what people replied to posts of unknown outcome while we were away. Clicks on those wait for this, as long
-        as all clicks wait for what was missed at most.
-        """
+        """Reads replies to posts of unknown outcome. Clicks on those wait for this, but no longer than `_CATCH_UP`."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.slack.app.backfill.run_located(), name="threads of posts in doubt")
             await self._introduced.wait()
@@ -607,7 +601,6 @@ class Bot:
             self.unread.hold_clicks_no_longer()
 
     async def _run_monitor(self) -> None:
-        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._begin_posting(), name="posting")
             group.create_task(self._miss_nothing(), name="what was missed")
@@ -615,7 +608,7 @@ class Bot:
             group.create_task(self._run_timers(), name="timers")
 
     async def _run_timers(self) -> None:
-        """Timers run from the moment that missed replies are in: an answer given in time comes first."""
+        """Starts the timers once missed replies are handled, so that an answer given in time comes first."""
         try:
             async with asyncio.timeout(_SLACK_HEAD_START):
                 await self._caught_up.wait()
@@ -629,14 +622,14 @@ class Bot:
         await self.home.run()
 
     async def _listen(self) -> HttpServer | None:
-        """The HTTP server at its address; None where that is taken and nobody counts on it."""
+        """Returns the HTTP server, bound; None if its address is taken and nothing needs the server."""
         from bot.web.server import ConnectionLimits, listen, raise_descriptor_limit
 
         limits = ConnectionLimits.within(raise_descriptor_limit())
         return await listen(self.http_app(limits), self.base.settings, limits)
 
     def http_app(self, limits: ConnectionLimits) -> FastAPI:
-        """The app of the HTTP server, with all routes of this bot."""
+        """Returns the HTTP server's app, with all routes."""
         from bot.web.build import build
 
         return build(
@@ -651,16 +644,14 @@ class Bot:
         )
 
     async def _storage_trouble(self) -> str | None:
-        """What is wrong with where events are kept, or with where decisions are."""
+        """Returns what is wrong with the storage or the ledgers, or None."""
         return await self.store.trouble() or await self.told.ledger_outage.trouble()
 
     async def _is_well(self) -> bool:
         return not self.slack_outage.is_raised and await self.store.trouble() is None
 
     def _held(self, clarification: str) -> datetime | None:
-        """How long the end of a question waits at the latest, since it may have been answered unheard; None: it does
-        not wait.
-        """
+        """Returns until when a question must not expire, because we may have missed its answer; None: it may."""
         if (until := self.unread.until(clarification)) is not None:
             return until
         deaf = self.slack.app.deaf_since
@@ -671,7 +662,7 @@ class Bot:
         return until if until > self.base.clock.now() else None
 
     def _may_be_answered(self, clarification: str) -> bool:
-        """Whether a reply waits in Slack is known to the bot that leads; another one closes nothing."""
+        """Whether Slack may hold an answer that we have not read. Only the leader knows; a follower never closes."""
         return not self.store.leads or self._held(clarification) is not None
 
     def _shown_whole(self, record: Clarification) -> bool:
@@ -686,12 +677,12 @@ class Bot:
             _log.warning("cannot store the number of Slack connections", reason=str(error))
 
     def record_changed(self, record: Clarification, *, ours: bool = True) -> None:
-        """A record was written: by us, or by another process. Every part that follows records hears of it here."""
+        """Passes a record that was written to every part that follows records. `ours`: this process wrote it."""
         if not self._leads:
             if self._meanwhile is not None:
                 self._meanwhile.append((record, ours))
             if ours and not record.needs_something:
-                # It may have been settled before: the bot that leads follows it no longer then, and takes it for no news.
+                # If it was settled before, the leader no longer follows it and would see no news in it.
                 tell = partial(self.store.tell, "card", record.id, leader_only=True)
                 told = until_stored(tell, self.base.clock, _log, "telling the leader later")
                 self.slack.app.later.run(told, "tell of what is settled")
@@ -701,9 +692,9 @@ class Bot:
             return
         before = self.base.index.get(record.id)
         self.base.telemetry.record_changed(before, record, self.base.audiences.route(record).name)
-        if before is not None or record.needs_something:  # else it was over before, and is no news
+        if before is not None or record.needs_something:  # else it was settled before
             for event in lifecycle(before, record, self.base.clock.now()):
-                _lifecycle_log.info(event.name, id=event.clarification_id)  # never what it is about
+                _lifecycle_log.info(event.name, id=event.clarification_id)  # never its text
         for part in self._followers:
             part.record_changed(record)
         self.told.replies.record_changed(record, ours=ours)
@@ -712,10 +703,10 @@ class Bot:
         self.home.record_changed(record)
 
     async def _tell_outside(self, clarification: str) -> None:
-        """Another bot may have changed what was settled before, which nobody follows here: GitHub and webhooks are told.
+        """Tells GitHub and webhooks of a settled clarification that another bot may have changed.
 
         Raises:
-            StorageUnavailable: it is not known how it stands.
+            StorageUnavailable: its ledger cannot be read now.
         """
         if not self._outside:
             return
@@ -731,7 +722,7 @@ class Bot:
                 part.record_changed(record)
 
     async def _forget(self) -> None:
-        """Another process may have forgotten something: it goes from memory, and, where we lead, from Slack."""
+        """Drops what another process forgot from memory, and, as the leader, from Slack."""
         await self.board.pages.reload()
         await self.told.sessions.restore()
         if self.store.leads:
@@ -739,14 +730,10 @@ class Bot:
             self.shown.erasing.look()
 
     def _refresh(self, clarification: str) -> None:
-        """Somebody saw controls of a clarification that should be gone."""
+        """Updates the messages of a clarification after someone saw outdated controls."""
         self.shown.delivery.refresh(clarification)
         self.board.incidents.show_again(clarification)
 
-    def _on_call_changed(self) -> None:
-        """A page was sent or taken, or somebody's turn began: the Home tabs, which come later, show it."""
-        self.home.touch()
-
-    def _event_seen(self, _item: Item) -> None:
-        """An event is about to be worked off, wherever it came in."""
+    def _touch_home(self, _item: Item | None = None) -> None:
+        """Updates the Home tabs: an event came in, a page was sent or taken, or someone's turn on call began."""
         self.home.touch()

@@ -1,4 +1,4 @@
-"""What every package of the bot is built on: settings, storage, ledgers and their router, Slack's Web API, people."""
+"""The parts every package of the bot is built on: settings, storage, ledgers, router, Slack's Web API, people."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from core.ledger import Ledger
 from core.router import Router
 from core.workflow import Scopes
 
-# So many clicks, windows and commands are worked on at once. With more, people who wait for Slack's acknowledgement come
-# before cards and replies, for so many seconds.
+# How many clicks, modals and commands are handled at once. With more, for so many seconds, people who wait for Slack's
+# acknowledgement come before cards and replies.
 _ACTS_AT_ONCE, _CROWD = 64, 3.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Base:
-    """The parts that all others need. `acts`: of people who wait for an acknowledgement."""
+    """The parts that all others need. `acts`: limits the handling of people who wait for an acknowledgement."""
 
     settings: Settings
     store: Store

@@ -1,28 +1,28 @@
-"""The exceptions of the `bot` package: what its callers may expect to catch.
+"""The exceptions of the `bot` package.
 
     ClarifyBotError             expected trouble: shown as its message, without a traceback
     ├── ConfigurationError      the file or the environment is wrong; nothing was started
-    ├── AddressInUseError       somebody else listens where the HTTP server is to
+    ├── AddressInUseError       another program listens at the HTTP server's address
     ├── StorageError            the database cannot be opened, read or written
     │   ├── StorageInUseError   another instance holds it
     │   ├── LeaseLost           another bot on the same database leads now
     │   └── StorageUnavailable  nothing was stored this time; the same call may work later
     │       ├── StorageSilent   the database does not answer at all
-    │       └── StorageInDoubt  it may have been stored: the database went away in the middle of it
+    │       └── StorageInDoubt  it may have been stored: the database went away meanwhile
     ├── NotLeading              only the leader may do that, and this bot's lease is over
-    ├── BackupError             a backup cannot be made, or is none that can be restored
+    ├── BackupError             a backup cannot be made or restored
     ├── SlackError              Slack cannot be used
-    │   ├── SlackUnreachableError   no answer, or an answer that asks to come again later
-    │   ├── SlackRefusedError       Slack said no, and would say so again
+    │   ├── SlackUnreachableError   no answer, or Slack asks to retry later
+    │   ├── SlackRefusedError       Slack refused; a retry would not help
     │   └── RepliesUnread           replies written while the bot was down are still being read
     ├── PagerError              a pager outside Slack did not take a page
-    ├── RenderError             a template gave something that Slack would not take
-    ├── BadPress                a control carries a payload that is not ours, or of another release
-    ├── TaskDiedError           a background task ended that must not end
-    └── DemoError               the demo, or one of its processes, could not go on
+    ├── RenderError             a template's output does not fit Slack
+    ├── BadPress                a control's payload is not ours, or of another release
+    ├── TaskDiedError           a background task ended unexpectedly
+    └── DemoError               the demo, or one of its processes, failed
 
-The domain's own tree is in `core.errors`. Messages name what, where and what was expected;
-they never hold a token, a question or an answer.
+The domain's exceptions are in `core.errors`. Messages say what is wrong, where, and what was expected; they never hold a
+token, a question or an answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ConfigurationError(ClarifyBotError):
     exit_code: ClassVar[int] = 2
 
     def __init__(self, problems: Sequence[str]) -> None:
-        """`problems`: one line each, with file, key and what is expected."""
+        """`problems`: one line each, with file, key and the expected value."""
         self.problems = tuple(problems)
         super().__init__("\n".join(self.problems) or None)
 
@@ -98,7 +98,7 @@ class SlackUnreachableError(SlackError):
 class SlackRefusedError(SlackError):
     """Slack refused a call.
 
-    `code` is Slack's own word for it, such as `channel_not_found`.
+    `code` is Slack's error code, such as `channel_not_found`.
     """
 
     def __init__(self, message: str | None = None, *, code: str | None = None) -> None:

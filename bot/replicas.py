@@ -1,8 +1,8 @@
-"""What the bots on one database tell each other, and what this one does about it.
+"""Exchanges messages with the other bots on the same database, and acts on them.
 
-One of them leads: it posts, pages, delivers and runs the timers. All of them take what people and agents say, and decide
-it where it came in; what the one that leads has to do about that it hears of here, and they from it what they have to
-know. Ledgers have notices of their own (`core.ledger.Ledger.changes`).
+One bot leads: it posts, pages, delivers and runs the timers. Every bot takes what people and agents say and decides it on
+the spot; here it tells the leader what follows from that, and the leader tells the others what they have to know. Changes
+of ledgers arrive another way (`core.ledger.Ledger.changes`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ from core.clock import Clock
 
 _log = structlog.get_logger("clarify.replicas")
 _LOOK = 5.0  # seconds
-_CONNECTED = (
-    600.0  # seconds for which a bot that is not seen any more may still have its connection with Slack
-)
+_CONNECTED = 600.0  # seconds that a bot that is gone may keep its connection to Slack
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Replicas:
-    """Hears what other bots tell. `catch_up` is called when the bot that leads has to look for what Slack's history has,
-    `forgotten` when another process may have forgotten something that is kept in memory, `settled` when another bot may
-    have changed a clarification that was settled before.
+    """Acts on messages of other bots. Calls `catch_up` when the leader has to read Slack's history, `forgotten` when
+    another process may have forgotten something that we keep in memory, `settled` when another bot may have changed a
+    clarification that was settled before.
     """
 
     store: Store
@@ -58,22 +56,22 @@ class Replicas:
     clock: Clock
 
     def __post_init__(self) -> None:
-        self._seen: dict[str, float] = {}  # others, by name; when, on the steady clock
+        self._seen: dict[str, float] = {}  # when each other bot was last seen, on the steady clock
 
     def others(self) -> int:
-        """How many others may be connected with Slack: one that cannot reach the database still is."""
+        """How many others may be connected to Slack, including those that cannot reach the database."""
         since = self.clock.steady() - _CONNECTED
         return sum(at > since for at in self._seen.values())
 
     async def run(self) -> None:
-        """Act on what is told, and on the end of others, until cancelled."""
+        """Acts on messages of other bots, and on their end, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._hear(), name="news")
             group.create_task(self._watch_others(), name="others")
 
     async def _watch_others(self) -> None:
-        """What a bot has taken and not done when it ends is done by the one that leads. One that comes may have led, stood
-        still, and gone on: what it sent then comes late.
+        """As the leader, catches up when a bot ends, since it may have left work undone. Looks for duplicates when one
+        appears: it may be a former leader whose last calls take effect late.
         """
         known: frozenset[str] = frozenset()
         while True:
@@ -101,8 +99,8 @@ class Replicas:
                 await until_stored(act, self.clock, _log, "reading other replicas' messages later")
 
     async def tell(self) -> None:
-        """While another bot leads: have it bring the messages about incidents up to date, of which somebody here saw
-        controls that should be gone; until cancelled.
+        """As a follower, has the leader update messages about incidents whose outdated controls someone saw here; until
+        cancelled.
         """
         while True:
             await self.incidents.awake.wait()
@@ -149,7 +147,7 @@ class Replicas:
             self.catch_up()
 
     async def _look_at_all(self) -> None:
-        """Something may have been missed."""
+        """Reads everything again, since we may have missed messages."""
         await self.forgotten()
         self.producers.look()
         self.people.forget_all()

@@ -1,8 +1,8 @@
 """Turns clicks and submitted modals into answers (`Answering`), and shows people the results (`Interactions`).
 
-An answer is in the ledger when a call of `Answering` returns; where nothing was recorded, the reaction says so. Reactions
-go out after the ack (`Background`), except "nothing was recorded", which must arrive before it.
-Replies in threads are answered through `Answering`, too.
+When `Answering` returns, the answer is in the ledger, or the reaction says that nothing was recorded. Reactions go out
+after the ack (`Background`), except "nothing was recorded", which must arrive before it. Replies in threads go through
+`Answering`, too.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ REPLY_FORGOTTEN = "That reply is no longer waiting. Please answer on the questio
 MODAL_FAILED = "Slack did not show the window in time. Please click the button again."
 COMMAND_FAILED = "Something went wrong. Nothing was changed. Please try again, or see “/clarify help”."
 _EXPECTED = (ClarifyError, SlackError, StorageUnavailable)
-_TELLING = 0.7  # seconds: what waiting for a ledger's lock leaves of Slack's three
-_SOON = 0.2  # seconds: what is read by then goes with the acknowledgement, the rest follows it
+_TELLING = 0.7  # seconds that remain of Slack's three after waiting for a ledger's lock
+_SOON = 0.2  # seconds: a response that is ready by then goes with the acknowledgement, a later one follows it
 _RESPONDING = 10  # seconds that an answer through a response_url may take
 
 
 class NotShownWhole(Exception):
-    """An accept of what its card did not show whole: its person reads all of it first."""
+    """The card did not show the whole action: the person must read all of it before accepting."""
 
     def __init__(self, record: Clarification) -> None:
         super().__init__(record.id)
@@ -76,7 +76,8 @@ class NotShownWhole(Exception):
 class Answering:
     """Checks who may answer, has the router record the answer, and opens the modals.
 
-    `memory` keeps replies that wait for their question; `refresh` shows a clarification's cards and pages again.
+    `memory` keeps replies until their authors say which question they answer; `refresh` updates a clarification's cards
+    and pages.
     """
 
     router: Router
@@ -93,7 +94,7 @@ class Answering:
     refresh: Callable[[str], None]
 
     async def press(self, press: Press, person: Person, place: Place) -> Reaction:
-        """Do what a pressed control stands for, if this person may; everybody may look."""
+        """Do what the clicked control does, if this person may; anyone may look."""
         try:
             return await self._pressed(press, person, place)
         except BadPress as error:
@@ -103,18 +104,18 @@ class Answering:
             return self._explained(error, press.clarification)
 
     async def show_again(self, channel: str, ts: str) -> None:
-        """A message was deleted: if it was the card of an open question, it is posted anew.
+        """Post the card of an open question again, if that was the deleted message.
 
         Raises:
-            StorageUnavailable: it is not known whether it was.
+            StorageUnavailable: the storage cannot tell.
         """
         row = await self.messages.landed_at(channel, ts)
         if row is not None and row.kind == "card" and row.clarification is not None:
             self.refresh(row.clarification)
 
     async def submit(self, press: Press, sent: Submission) -> Reaction:
-        """Take a submitted modal: an answer, or the accept of what was shown whole. Errors come back as `errors`, or as a
-        view in place of the modal.
+        """Record a submitted modal: an answer, or an accept. Errors come back as `errors`, or as a view that replaces the
+        modal.
         """
 
         def read(record: Clarification) -> Answer:
@@ -140,7 +141,7 @@ class Answering:
         return OpenModal(self.notice(reaction.text))
 
     def _explained(self, error: Exception, clarification: str) -> Told:
-        """What the person is told; where the question is over, its cards are shown again."""
+        """Returns what to tell the person. If the question is closed, also updates its cards."""
         if isinstance(error, NotOpen):
             self.refresh(clarification)
         return explained(error, clarification)
@@ -156,11 +157,11 @@ class Answering:
         round: int | None = None,  # noqa: A002 - the protocol's word
         version: str | None = None,
     ) -> Tell | Recorded:
-        """Check access, then let the router record the answer. `version`: of the arguments that the person saw.
+        """Check access, then have the router record the answer. `version`: of the arguments that the person saw.
 
         Raises:
-            ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
-            SubmissionErrors: as `read` raised it.
+            ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` words it.
+            SubmissionErrors: from `read`.
         """
         # The index knows who may answer an open question; no ledger read is needed.
         seen = self.index.get(clarification_id) or await self.find(clarification_id)
@@ -181,7 +182,7 @@ class Answering:
         at: datetime,
         round: int | None = None,  # noqa: A002 - as above
     ) -> Tell | Recorded:
-        """As `answer`, with what a person wrote at that moment."""
+        """Like `answer`, with text that the person wrote at `at`."""
 
         def read(record: Clarification) -> Answer:
             return answers.from_text(record.asked, text)
@@ -192,10 +193,10 @@ class Answering:
     async def ask_which(
         self, waiting: Sequence[Clarification], text: str, person: Person, name: str, at: datetime
     ) -> tuple[Tell, str]:
-        """Ask which of several questions a text is the answer to. It waits as `name`, whose digest is returned too.
+        """Store a text under a digest of `name`, and ask which question it answers; returns the message and the digest.
 
         Raises:
-            StorageUnavailable: it could not be kept.
+            StorageUnavailable: the text is not stored.
         """
         text_id = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
         kept: dict[str, object] = {"text": text, "user": person.user, "at": at.isoformat()}
@@ -204,10 +205,10 @@ class Answering:
         return Tell(asked.text, blocks=asked.blocks), text_id
 
     async def refusal(self, seen: Clarification, person: Person, place: Place) -> Tell | None:
-        """Words for a person who may not answer; None if they may.
+        """Returns why this person may not answer, or None if they may.
 
         Raises:
-            SlackError: Slack does not tell who they are.
+            SlackError: Slack could not tell who they are.
         """
         refusal = await self.access.refusal(person, place.channel, audience_of(seen), seen.id)
         if refusal is None:
@@ -218,11 +219,11 @@ class Answering:
         return Tell(phrases.not_allowed(refusal.why, refusal.answerers))
 
     def notice(self, phrase: str) -> View:
-        """A modal that says something."""
+        """Returns a modal with this text."""
         return self.renderer.view(message_modal("Not answered", self.plain(phrase)))
 
     def plain(self, phrase: str) -> str:
-        """A phrase without its live parts, for where Slack formats nothing."""
+        """Returns a phrase without markup, for places where Slack formats nothing."""
         return mrkdwn.plain(phrase, self.people.known_name)
 
     async def _pressed(self, press: Press, person: Person, place: Place) -> Reaction:
@@ -245,7 +246,7 @@ class Answering:
         return reaction
 
     async def _own(self, press: Press, person: Person, place: Place) -> Reaction:
-        """Take an open question, take it over from somebody, or let go of it."""
+        """Take an open question, take it over, or release it."""
         record = await self.find(press.clarification)
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
@@ -264,7 +265,7 @@ class Answering:
         def read(record: Clarification) -> Answer:
             if press.verb in {"yes", "no"}:
                 return answers.from_yes_no(record.asked, press.verb == "yes")
-            if press.verb == "accept" and not shows_whole(record):  # a card of a release before
+            if press.verb == "accept" and not shows_whole(record):  # a card of an earlier release
                 raise NotShownWhole(record)
             if press.verb == "accept" or press.verb == "reject":  # noqa: PLR1714 - it tells the types
                 return answers.from_decision(record.asked, press.verb)
@@ -279,7 +280,7 @@ class Answering:
             return OpenModal(self.renderer.accept_modal(error.record, 1))
 
     async def _answer_with_kept_text(self, press: Press, person: Person, place: Place) -> Reaction:
-        """A reply that could belong to several questions; its author now says to which."""
+        """Record a stored reply, now that its author says which question it answers."""
         kept = await self.memory.kept_text(press.arg)
         if kept is None:
             return Tell(REPLY_FORGOTTEN)
@@ -291,7 +292,7 @@ class Answering:
         )
 
     async def _open(self, press: Press, person: Person, place: Place) -> Reaction:
-        """The modal in which a question is answered, or all of an action is read and accepted."""
+        """Returns the modal to answer a question, or to read a whole action and accept it."""
         record = await self.find(press.clarification)
         if (refused := await self.refusal(record, person, place)) is not None:
             return refused
@@ -301,17 +302,15 @@ class Answering:
             return Tell(phrases.STALE_CARD)
         if press.verb == "answer":
             return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
-        check_seen(record, press.version)  # all pages are of the same arguments
+        check_seen(record, press.version)  # every page must show the same arguments
         return OpenModal(await asyncio.to_thread(self.renderer.accept_modal, record, press.number()))
 
     def _whole(self, record: Clarification, press: Press) -> View:
-        """Blocking: it can be large, and others' clicks are not to wait for it."""
+        """Runs in a thread: a large view must not hold up other clicks."""
         return self.renderer.view(full_view(record, round=press.round, page=press.number()))
 
     async def _list(self, press: Press) -> View:
-        """A page of all that is open of the agent which the pressed question is of, and shown in the same channel; most
-        urgent first.
-        """
+        """Returns a page of the agent's open questions in the same channel, most urgent first."""
         group = self.audiences.group(await self.find(press.clarification))
         shown = (each for each in self.index if each.is_open and self.audiences.shows(each))
         mine = sorted((each for each in shown if self.audiences.group(each) == group), key=urgency)
@@ -321,10 +320,10 @@ class Answering:
         )
 
     async def find(self, clarification_id: str) -> Clarification:
-        """The clarification as last written.
+        """Returns the clarification as last written.
 
         Raises:
-            NotFound, BadInput: there is none of that id.
+            NotFound, BadInput: no clarification has that id.
         """
         return await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
 
@@ -333,7 +332,7 @@ class Answering:
 class Interactions:
     """Shows people the reaction to what they did, as a message or a modal, and runs commands while Slack waits.
 
-    `web` opens modals: without retry handlers, since a trigger is good for one.
+    `web` opens modals. It has no retry handlers: a trigger opens one modal only.
     """
 
     answering: Answering
@@ -344,7 +343,7 @@ class Interactions:
     later: Background
 
     async def unbound(self, press: AnyPress, control: ControlOrigin) -> Told | None:
-        """Why a press counts for nothing, on the message that it stands on; None: it counts."""
+        """Returns the reason to reject this click, or None."""
         try:
             why = await self.binding.refusal(press, control)
         except StorageUnavailable as error:
@@ -352,19 +351,19 @@ class Interactions:
         return None if why is None else Tell(why)
 
     def foreign(self, control: ControlOrigin) -> str | None:
-        """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
+        """Returns the reason to reject a control outside our messages (modal, Home tab), or None."""
         return self.binding.elsewhere(control)
 
     def unbound_modal(self, sent: Submission) -> Unrecorded | None:
-        """Why a submitted modal counts for nothing; None: it counts."""
+        """Returns the reason to reject this modal, or None."""
         why = self.binding.elsewhere(sent.control)
         if why is None and sent.opened_by != sent.person.user:
             why = phrases.NOT_YOUR_WINDOW
         return None if why is None else Unrecorded(why)
 
     async def settle(self, click: Click, reaction: Reaction, *, is_answer: bool = False) -> None:
-        """Show the reaction to the person. Where nothing was recorded, words are enough if Slack took them by now; of an
-        answer only if it was busy, and not behind a modal, where they could stay unseen.
+        """Show the reaction to the person. If nothing was recorded, a message is enough once Slack has taken it; for an
+        answer only if the ledger was busy, and never behind a modal, where it could go unseen.
 
         Raises:
             Unacknowledged: Slack has to show an error.
@@ -393,7 +392,7 @@ class Interactions:
                 self._tell_back(click, reaction)
 
     def _tell_back(self, click: Click, told: Told) -> None:
-        """In a modal or on the Home tab as a modal: there an ephemeral would stay unseen, or has no place."""
+        """Opens a modal for clicks in a modal or on the Home tab, where an ephemeral message would go unseen."""
         if click.surface in {"modal", "home"}:
             self._open(click, self.answering.notice(told.text))
         else:
@@ -403,7 +402,7 @@ class Interactions:
         self.later.run(self._show(click, opened_from(view, click.place, click.person)), "open a modal")
 
     async def tell_in_time(self, act: Click | Invocation, reaction: Told) -> bool:
-        """Say something where somebody acted, before the acknowledgement; whether Slack took it while there is time."""
+        """Tell the person before the acknowledgement; returns whether Slack took it in time."""
         saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
         try:
             async with asyncio.timeout(_TELLING):
@@ -412,7 +411,7 @@ class Interactions:
             return False
 
     def tell(self, person: Person, place: Place, text: str) -> None:
-        """Say something to the person alone, after the acknowledgement; nothing where there are no words."""
+        """Tell the person alone, after the acknowledgement; does nothing for an empty text."""
         if text:
             self.later.run(self.gateway.tell(person.user, place, text), "tell a person")
 
@@ -421,9 +420,9 @@ class Interactions:
         self.later.run(self._respond(act, reaction, replace=replace), "answer through a response_url")
 
     async def run_command(self, request: Invocation) -> Told | None:
-        """Do what a command asks for: what goes with the acknowledgement. None: the answer follows it.
+        """Run a command. Returns the response to send with the acknowledgement; None: it follows later.
 
-        What changes something has been done when this returns.
+        Commands that change something are done when this returns.
         """
         text, person, place = request.text, request.person, request.place
         if self.commands.is_change(text):
@@ -437,10 +436,10 @@ class Interactions:
         return None
 
     async def press_list(self, press: ListPress, click: Click) -> Told:
-        """A control of a list: Take, or another page, which follows in the list's place."""
+        """Take a question from a list, or turn a page: the new page replaces the list later."""
         if press.verb == "take":
             return await self.commands.take(press.arg, click.person)
-        if self.commands.is_change(press.arg):  # that is no list: it would be acknowledged before it is done
+        if self.commands.is_change(press.arg):  # not a list, and it would be acknowledged before it is done
             return Tell(phrases.UNREADABLE_PRESS)
         person = replace(click.person, deadline=None)
         work = self.commands.run(press.arg, person, click.place, press.number)
@@ -449,7 +448,7 @@ class Interactions:
         return Tell()
 
     async def _say(self, click: Click, reaction: Told) -> bool:
-        """Through the click's response_url; where that fails, beside it in its conversation."""
+        """Respond through the click's response_url, or else with an ephemeral message in its conversation."""
         place = click.place
         if await self._respond(click, reaction, thread_ts=place.thread_ts):
             return True
@@ -460,11 +459,11 @@ class Interactions:
     async def _respond(
         self, act: Click | Invocation, reaction: Told, *, replace: bool = False, thread_ts: str | None = None
     ) -> bool:
-        """Say something to the person who acted through the `response_url` of what they did; `replace`: in place of the
-        message that was acted on. Without `thread_ts` Slack says it in the channel, also of an act in a thread.
+        """Respond to the person through the `response_url`; returns whether Slack took it. `replace`: replace the message
+        that they acted on. Without `thread_ts` Slack shows the response in the channel, even for a click in a thread.
 
-        Good for five answers within thirty minutes, also where the bot is no member (docs.slack.dev, "Handling user
-        interaction", message responses). Whether Slack took it; failures are logged, without the address.
+        A response_url takes five responses within thirty minutes, also where the bot is no member (docs.slack.dev,
+        "Handling user interaction", message responses). Failures are logged without the address.
         """
         if urlsplit(act.response_url).scheme not in {"http", "https"}:
             return False
@@ -499,7 +498,7 @@ class Interactions:
         await self._respond(act, reaction, replace=replace)
 
     async def _show(self, click: Click, view: dict[str, Any]) -> None:
-        """From a message: open. In a modal: another page of it replaces it, anything else goes on top of it."""
+        """Open a modal. In a modal, another page of it replaces it, and any other modal goes on top."""
         try:
             if click.surface != "modal":
                 await ask("views.open", lambda: self.web.views_open(trigger_id=click.trigger, view=view))

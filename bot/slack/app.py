@@ -1,11 +1,11 @@
 """The Slack app: our identity, the connection, the listeners, and the catch-up on missed messages.
 
-Bolt decides which listener takes what. What it does otherwise, and what is done about it (each seen by running it):
+Bolt dispatches to the listeners. Its other habits, each seen by running it, and what we do about them:
 
 * it acknowledges events before their listener ran → `process_before_response`;
-* a failing first auth.test turns events away with "please reinstall" → `authorize` from a result that is there;
-* an envelope that no listener wants is never acknowledged → a listener for the rest, registered last;
-* an exception is logged together with what was sent → an error handler that logs the envelope only.
+* if its first auth.test fails, it answers events with "please reinstall" → `authorize` with a result that we have;
+* it never acknowledges an envelope without a listener → a listener for the rest, registered last;
+* it logs exceptions together with the payload → an error handler that logs the envelope only.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from core.clock import Clock, ConcurrencyLimit
 
 _log = structlog.get_logger("clarify.slack")
 _bolt_log = logging.getLogger("clarify.slack")
-# Cards wait until it is known who we are, and clicks can be taken. Seconds.
+# Short, since cards wait until Slack has told us who we are. Seconds.
 _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 
 
@@ -53,11 +53,11 @@ _FIRST_RETRY, _LONGEST_RETRY = 0.5, 4.0
 class SlackApp:
     """Connects to Slack, passes requests to the listeners, starts the catch-up on missed messages.
 
-    `introduce`, `look_back`, `run`, in this order; `stop` at any time.
+    Call `introduce`, `look_back`, `run`, in this order; `stop` at any time.
 
-    `ready` is set when clicks are taken. `availability`: whether Slack answers. `later` runs what follows an acknowledgement.
-    `acts`: of people who wait for one. All at once they would all be late, and their look-ups, too.
-    `passed` is called for each request from Slack.
+    `ready` is set when clicks are taken. `availability`: whether Slack answers. `later` runs work after an acknowledgement.
+    `acts` limits how many clicks and commands run at once: together they would all be late. `passed` is called for each
+    request from Slack.
     """
 
     settings: Settings
@@ -79,7 +79,7 @@ class SlackApp:
 
     @property
     def request_url(self) -> RequestUrl | None:
-        """In mode "http": what the server is to hand Slack's requests to, from the beginning."""
+        """In mode "http": the handler for Slack's requests, from the start on."""
         return self.transport if isinstance(self.transport, RequestUrl) else None
 
     @property
@@ -94,7 +94,7 @@ class SlackApp:
 
     @property
     def deaf_since(self) -> datetime | None:
-        """Since when nothing reaches us that reached us before; None: it does, or nothing did yet."""
+        """When we lost the connection to Slack; None: we are connected, or never were."""
         return None if self.connected or not self.ready.is_set() else self.transport.since
 
     @property
@@ -104,10 +104,10 @@ class SlackApp:
         return f"{phrases.OTHER_BOT} (connections besides ours: {others})" if others else None
 
     async def introduce(self) -> None:
-        """Learn from Slack who we are and who may answer; waits for as long as Slack is away.
+        """Learn from Slack who we are and who may answer; waits as long as Slack is away.
 
         Raises:
-            ConfigurationError: a token that Slack refuses, or a route that nobody could answer.
+            ConfigurationError: Slack refuses the token, or a route has no answerers.
         """
         wait = _FIRST_RETRY
         while True:
@@ -130,24 +130,24 @@ class SlackApp:
         self.build(me)
 
     def build(self, me: AuthorizeResult) -> None:
-        """Listen, now that it is known who we are."""
+        """Create the Bolt app with all listeners."""
         self._bolt = bolt_app(self.web, me)
         register(self._bolt, self.handlers)
 
     def look_back(self) -> None:
-        """Read what people wrote while nobody listened: in the background, until it is read."""
+        """Start reading, in the background, what people wrote while the bot was away."""
         if not self._looked_back:
             self._looked_back = True
             self.watch_for_gaps()
             self.backfill.catch_up.schedule()
 
     def watch_for_gaps(self) -> None:
-        """From now on, look for what was missed whenever that is scheduled."""
+        """Start the background task that catches up whenever that is scheduled."""
         if self._looking is None:
             self._looking = asyncio.create_task(self.backfill.run(), name="what was missed")
 
     async def run(self) -> None:
-        """Take clicks and replies, until `stop` or until the supervision dies."""
+        """Take clicks and replies, until `stop` or until the connection fails for good."""
         try:
             if isinstance(self.transport, SlackSocket):
                 await self.transport.start(self.dispatch)
@@ -160,7 +160,7 @@ class SlackApp:
         await self.transport.wait()
 
     async def stop(self) -> None:
-        """Take nothing more; what is in work finishes and is acknowledged."""
+        """Take nothing more; finish and acknowledge what is running."""
         await self.transport.stop()
         if self._looking is not None:
             self._looking.cancel()
@@ -168,7 +168,7 @@ class SlackApp:
         await self.later.drain()
 
     async def dispatch(self, envelope: Envelope) -> Json | None:
-        """Hand an envelope of Socket Mode to the listeners; returns what goes with its acknowledgement."""
+        """Hand an envelope of Socket Mode to the listeners; returns the payload of its acknowledgement."""
         if self._is_no_news(envelope.payload):
             return None
         headers = _headers(envelope.attempt, envelope.reason)
@@ -179,11 +179,11 @@ class SlackApp:
         return _payload(response)
 
     async def _handle(self, envelope: Envelope) -> UrlAnswer:
-        """Hand what came to the request URL to the listeners; returns the HTTP response."""
+        """Hand a request to the request URL to the listeners; returns the HTTP response."""
         if self._is_no_news(envelope.payload):
             return UrlAnswer(200)
         headers = _headers(envelope.attempt, envelope.reason) | {"content-type": "application/json"}
-        # Bolt takes text in this mode; how forms are read: `bot.slack.request_url`.
+        # Bolt takes text in this mode; `bot.slack.request_url` has read the forms.
         request = AsyncBoltRequest(mode="http", body=json.dumps(envelope.payload), headers=headers)
         response = await self._respond(request)
         if response.status != 200:
@@ -192,7 +192,7 @@ class SlackApp:
         return UrlAnswer(response.status, response.body, content_type)
 
     def _is_no_news(self, payload: Json) -> bool:
-        """Whether it is a message that concerns nobody, as what we post and change ourselves, which Slack sends us, too."""
+        """Whether no listener needs this message. Slack sends us our own posts and edits, too."""
         event = payload.get("event")
         if self._bolt is None or not isinstance(event, dict) or event.get("type") != "message":
             return False
@@ -202,23 +202,23 @@ class SlackApp:
         return not is_told
 
     async def _respond(self, request: AsyncBoltRequest) -> BoltResponse:
-        """The listeners' response. An event that was not taken has to be looked for."""
+        """Returns the listeners' response. If an event was not taken, schedules a catch-up."""
         if self._bolt is None:
             raise Unacknowledged("it is not known yet who we are")
         self.passed()
         if request.body.get("type") != "event_callback":
             async with self.acts.slot():
                 return await self._bolt.async_dispatch(request)
-        response = await self._bolt.async_dispatch(request)  # no person waits, and Slack sends it again
+        response = await self._bolt.async_dispatch(request)  # without a slot: no person waits for an event
         if response.status != 200:
             self.backfill.catch_up.schedule()
         return response
 
 
 def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
-    """A Bolt app without listeners. `bot.slack.request_url` has checked the signatures of its requests."""
+    """Returns a Bolt app without listeners. `bot.slack.request_url` has checked the signatures of its requests."""
     logger = logging.getLogger("slack_bolt.clarify")
-    # Bolt warns of SLACK_BOT_TOKEN in the environment, which is where it belongs.
+    # Bolt warns about SLACK_BOT_TOKEN in the environment, where it belongs.
     logger.setLevel(logging.ERROR)
 
     async def authorize() -> AuthorizeResult:
@@ -232,7 +232,7 @@ def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
         request_verification_enabled=False,
         ssl_check_enabled=False,
         process_before_response=True,
-        ignoring_self_events_enabled=False,  # what we said is told apart by us: that a card was deleted concerns us
+        ignoring_self_events_enabled=False,  # we need to know when a card of ours is deleted
         attaching_conversation_kwargs_enabled=False,
     )
     logger.setLevel(logging.WARNING)
@@ -247,7 +247,7 @@ def bolt_app(web: AsyncWebClient, me: AuthorizeResult) -> AsyncApp:
 
 
 async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
-    """Not acknowledged: Slack repeats an event, and shows an error to the person who clicked."""
+    """Log an error; without an acknowledgement Slack resends an event, and shows an error to the person who clicked."""
     envelope = {"type": body.get("type"), "event_id": body.get("event_id"), "team": body.get("team_id")}
     if isinstance(error, (Unacknowledged, SlackError, StorageUnavailable)):
         _bolt_log.warning("listener gave up: %s %s", error, envelope)
@@ -257,7 +257,7 @@ async def _failed(error: Exception, body: dict[str, Any]) -> BoltResponse:
 
 
 def _headers(attempt: int, reason: str) -> dict[str, str | Sequence[str]]:
-    """Nothing else of what came: Bolt obeys some headers, and signatures do not cover them."""
+    """Returns the retry headers only: Bolt obeys some others, and signatures do not cover headers."""
     return {"x-slack-retry-num": str(attempt), "x-slack-retry-reason": reason} if attempt else {}
 
 

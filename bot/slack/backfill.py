@@ -1,16 +1,15 @@
-"""Finds in the history what people wrote while the bot was away, and has it handled like live messages:
-replies in threads with open questions, to open pages, and what was written beside those in direct messages.
+"""Finds in Slack's history what people wrote while the bot was away, and has it handled like live messages:
+replies in threads with open questions, replies to open pages, and direct messages beside those.
 
-Threads with open questions come first, those that end soonest before the others, whatever their channel. The way that
-costs least calls: few open threads of a channel are asked for one by one; many are first looked for in the channel's
-history, whose roots show `latest_reply`. A thread's root can be older than the watermark, so what the history does
-not show is asked for as well. Source: docs.slack.dev, conversations.history and conversations.replies.
+Threads whose questions expire soonest come first, whatever their channel. To save calls, the few open threads of a channel
+are read one by one; of many, the channel's history shows first which have a `latest_reply`. A thread's root can be older
+than the watermark, so threads that the history does not show are read as well. Source: docs.slack.dev,
+conversations.history and conversations.replies.
 
-A post whose outcome was not known at the start may have begun a thread as well. Clicks do not wait until all of those are
-looked up: once the place of one is known, its thread is read first, and whole.
+A post of unknown outcome may have begun a thread, too. Its thread is read, first and whole, as soon as its place is known.
 
-Slack may let an app read once a minute only (`HistoryAllowance`): what was read is handled at once, and nothing is read
-twice. Meanwhile the end of a question whose thread is `Unread` waits, for minutes at most.
+Slack may let an app read once a minute only (`HistoryAllowance`): messages are handled as they are read, and no page is
+read twice. Meanwhile questions whose threads are `Unread` do not expire, for minutes at most.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ from core.clock import Clock, backoff
 _log = logging.getLogger("clarify.slack.backfill")
 FEW = 50
 MARGIN = 300.0
-# Messages at a time, of 999 that Slack allows: it grants about 50 reads a minute, and 10,000 open threads need 20.
+# Messages a page; Slack allows 999, and about 50 reads a minute. 10,000 open threads need 20 pages.
 _PAGE = 500
 _LONGEST_WAIT = 60.0
-_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between looks that failed
+_FIRST_LOOK, _LAST_LOOK = 1.0, 30.0  # seconds between failed attempts
 LIMITED = (
     "Slack seems to allow this app one history call a minute, as for apps sold outside its Marketplace: "
     "replies written while the bot was away may be found minutes late"
@@ -53,7 +52,7 @@ _HARDLY_ANY, _MANY = 2, 4  # calls within a minute
 
 
 class HistoryAllowance:
-    """Notices when Slack limits this app to about one read of the history per minute; `trouble` says so in words."""
+    """Notices when Slack limits this app to about one read of the history per minute; then `trouble` says so."""
 
     def __init__(self) -> None:
         self._let: deque[datetime] = deque(maxlen=_MANY)
@@ -78,11 +77,11 @@ class HistoryAllowance:
 
 @dataclass(slots=True)
 class _Channel:
-    """A channel in which threads are yet to be read.
+    """A channel with threads to read.
 
-    mark: up to there everything is known; since: seconds since 1970, of which on messages are wanted. begun: when the
-    first of them was read. newest: the latest `ts` seen. order: its roots, with their places among all; prepared: that
-    what is needed for all of them was done.
+    mark: everything up to this `ts` is known. since: read messages from then on; begun: when reading began; both in
+    seconds since 1970. newest: the latest `ts` seen. order: the roots of its threads, with their places among all.
+    prepared: `_prepare` has run.
     """
 
     mark: str
@@ -95,8 +94,8 @@ class _Channel:
 
 
 class CatchUp:
-    """A look into the history that is owed, since something may have been missed. `again`: what is being read may have
-    been read too early, so that all of it is read once more.
+    """Says whether to read the history, since we may have missed messages. `again`: even what is being read now has to be
+    read once more.
     """
 
     def __init__(self) -> None:
@@ -105,7 +104,7 @@ class CatchUp:
         self.again = False
 
     def schedule(self) -> None:
-        """Something may have been missed until now."""
+        """Have the history read up to now."""
         self.owed.set()
         self.done.clear()
         self.again = True
@@ -115,9 +114,7 @@ class CatchUp:
 class Backfill:
     """Reads what was missed from Slack's history and has it handled.
 
-    `run` looks in the background whenever `catch_up` is owed, until all was found, and `run_located` notices where posts in doubt are.
-
-    `look` reads until nothing is left, also what is scheduled meanwhile.
+    `run` reads in the background whenever `catch_up` is owed; `run_located` notices where posts in doubt are.
     """
 
     web: AsyncWebClient
@@ -142,10 +139,10 @@ class Backfill:
         return self._allowance.trouble
 
     async def expect(self) -> None:
-        """Before anything is asked of Slack: whatever is open may have been answered while we were away.
+        """Mark all open threads as unread: people may have answered in them while the bot was away.
 
         Raises:
-            StorageUnavailable: what is open in Slack is not known.
+            StorageUnavailable: the open threads are not known.
         """
         self.unread.expect(await self.threads.open())
         in_doubt = await self.threads.in_doubt()
@@ -153,7 +150,7 @@ class Backfill:
         self._in_doubt.update(in_doubt)
 
     async def run_located(self) -> None:
-        """Have the threads read that posts in doubt began, each as soon as its place is known. Returns when all are."""
+        """Have the thread of each post in doubt read, as soon as its place is known. Returns when all places are."""
         while self._in_doubt:
             for key in await self.messages.in_flight.ended(self._in_doubt):
                 try:
@@ -172,7 +169,7 @@ class Backfill:
                 self.catch_up.owed.set()
 
     async def run(self) -> None:
-        """Look whenever a catch-up is scheduled. What cannot be stored or handled is tried again, ever later."""
+        """Read whenever a catch-up is scheduled; retries failures with a backoff."""
         failures = 0
         while True:
             await self.catch_up.owed.wait()
@@ -187,7 +184,7 @@ class Backfill:
             failures += 1
 
     async def _found_all(self) -> bool:
-        """Whether everything was found and handled."""
+        """Read once; returns whether everything was found and handled."""
         try:
             await self.conversation.resume()
             found = await self._look_or_tell()
@@ -203,20 +200,20 @@ class Backfill:
         return not self.conversation.left
 
     async def _look_or_tell(self) -> int:
-        """Of the bots on one database only the one that leads reads the history."""
+        """Read the history as the leader; a follower tells the leader to."""
         if self.memory.is_ours_to_look:
             return await self.look()
         await self.memory.tell_gap()
         return 0
 
     async def look(self) -> int:
-        """Take in what was missed in all open threads and pages; returns how many replies were new.
+        """Read all open threads and pages until nothing is left; returns how many replies were new.
 
-        A channel of which Slack says no is logged and left for the next time; where Slack is in trouble it is asked
-        again until it answers, after the others.
+        Skips a channel that Slack refuses, with a line in the log. Where Slack does not answer, retries until it does,
+        after the other channels.
 
         Raises:
-            StorageUnavailable: what was found could not be kept; called again, it goes on from there.
+            StorageUnavailable: replies could not be stored; the next call continues from there.
         """
         found = 0
         while self.catch_up.again or self._located or self._channels:
@@ -229,7 +226,7 @@ class Backfill:
         return found
 
     async def _begin(self) -> None:
-        """All threads that are open now are to be read."""
+        """Queue all threads that are open now."""
         asked = await self.threads.open()
         channels = {root.channel for root in asked}
         marks = {each: await self.memory.watermark(each) or "0" for each in channels}
@@ -238,19 +235,19 @@ class Backfill:
         now = self.clock.now().timestamp()
         for place, root in enumerate(asked):
             mark = marks[root.channel]
-            # Replies may have been on their way when the mark was set; taken ones are known by their ts.
+            # With a margin: replies may have been on their way when the mark was set. Duplicates are known by their ts.
             self._add(root, place, _Channel(mark, max(0.0, float(mark) - MARGIN), now, mark))
 
     async def _begin_located(self) -> None:
-        """The threads of posts whose places are known by now are to be read from their beginning: someone may be waiting."""
+        """Queue, from their beginning and before others, the threads of posts in doubt whose places are known by now."""
         for root in list(self._located):
             mark = await self.memory.watermark(root.channel) or "0"
             self._located.discard(root)
-            # It begins at the mark, which therefore stays: the channel's other threads are not read for this one.
+            # `begun` is the mark, so the mark stays: the channel's other threads have not been read.
             self._add(root, -1, _Channel(mark, float(root.ts), float(mark), mark))
 
     def _add(self, root: Root, place: int, fresh: _Channel) -> None:
-        """A thread is to be read; its channel is `fresh` unless some of its threads are to be read already."""
+        """Queue a thread; `fresh` is its channel, unless that is queued already."""
         channel = self._channels.setdefault(root.channel, fresh)
         channel.since = min(channel.since, fresh.since)
         channel.order[root] = place
@@ -283,7 +280,7 @@ class Backfill:
         return found
 
     async def _prepare(self, name: str, channel: _Channel) -> int:
-        """Read what all threads of a channel need, once."""
+        """Read, once a channel, its direct messages and which of many threads have news."""
         found = 0
         if name.startswith("D"):
             found = await self._take(name, channel, await self._beside(name, channel))
@@ -294,7 +291,7 @@ class Backfill:
         return found
 
     async def _take(self, name: str, channel: _Channel, messages: list[dict[str, Any]]) -> int:
-        """Hand on what was said; returns, when it was handled, how much of it was new."""
+        """Have messages handled; returns how many were new."""
         found = [message for each in messages if (message := missed_event(name, each)) is not None]
         found.sort(key=lambda each: float(each.ts))
         taken = [await self.conversation.take(message) for message in found]
@@ -303,8 +300,8 @@ class Backfill:
         return sum(taken)
 
     async def _done(self, name: str, channel: _Channel, roots: Iterable[Root]) -> None:
-        """These threads were read. With the last one the mark is set: by Slack's clock, which is not ours, and not
-        past the moment when the first was read, since minutes may lie between.
+        """Note that these threads were read. After a channel's last thread, moves its mark: to the newest message by
+        Slack's clock, but not past the moment when the first thread was read, which may be minutes ago.
         """
         read = list(roots)
         if not channel.order.keys() - set(read):
@@ -316,13 +313,13 @@ class Backfill:
         self.unread.read(read)
 
     async def _beside(self, name: str, channel: _Channel) -> list[dict[str, Any]]:
-        """Read the direct messages outside of threads, since the mark and the first page that is open."""
+        """Read the direct messages outside of threads, since the mark or the first open page, whichever is later."""
         oldest = max(channel.since, min(float(page.ts) for page in channel.order))
         call = partial(self.web.conversations_history, channel=name, oldest=f"{oldest:.6f}", limit=_PAGE)
         return [message async for message in self._pages_of("conversations.history", call)]
 
     async def _moved(self, name: str, channel: _Channel) -> list[Root]:
-        """The threads with a reply since the mark, or that the history since the oldest root does not show."""
+        """Returns the threads with a reply since the mark, and those that the history does not show."""
         oldest = min((root.ts for root in channel.order), key=float)
         latest: dict[str, str] = {}
         call = partial(
@@ -333,7 +330,7 @@ class Backfill:
         return [root for root in channel.order if float(latest.get(root.ts, "inf")) > channel.since]
 
     async def _replies(self, thread: Root, since: float) -> list[dict[str, Any]]:
-        """Read a thread since the mark; nothing where the thread is gone."""
+        """Read a thread since the mark; returns nothing if the thread is gone."""
         oldest = f"{since:.6f}"
         call = partial(
             self.web.conversations_replies, channel=thread.channel, ts=thread.ts, oldest=oldest, limit=_PAGE
@@ -355,7 +352,7 @@ class Backfill:
             try:
                 response = await ask(method, page)
             except SlackBusyError as error:
-                # However often: pages that were read already must not be asked for again.
+                # Retries without end: starting over would read the earlier pages again.
                 self._allowance.refused(self.clock.now(), error.after)
                 await self.clock.sleep(min(error.after, _LONGEST_WAIT))
                 continue

@@ -1,4 +1,4 @@
-"""Builds the Slack app: what answers people in Slack."""
+"""Builds the Slack app."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bot.slack.unread import Unread
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SlackParts:
-    """The Slack app, and the commands that it answers with."""
+    """The Slack app and its commands."""
 
     app: SlackApp
     commands: CommandParts
@@ -54,8 +54,8 @@ def build(
     counted: Callable[[int], Coroutine[Any, Any, None]],
     replicas: Callable[[], int],
 ) -> SlackParts:
-    """`refresh` is called when somebody saw controls of a clarification that should be gone, `passed` for each request
-    from Slack; `counted` and `replicas`: see `SlackSocket`.
+    """Calls `refresh` when someone saw outdated controls of a clarification, `passed` for each request from Slack;
+    `counted` and `replicas`: see `SlackSocket`.
     """
     settings, clock, people, messages = base.settings, base.clock, base.people, board.messages
     transport = _transport(base, catch_up, counted, replicas)

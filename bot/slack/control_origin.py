@@ -1,9 +1,9 @@
-"""Checks that a press belongs to us before it counts.
+"""Checks that a click is on one of our controls.
 
-A press counts if its message is ours and shows that question, or if the control carries our installation id. Anything
-else decides nothing, and the person is told why.
+A click counts if its message is ours and shows that question, or if the control carries our installation id. Any other
+click is rejected with a reason.
 
-A post whose outcome is not known yet can be pressed all the same: the press tells where it is, and is not lost.
+A click on a post of unknown outcome counts, too: it shows where the post is.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from bot.views.codec import ListPress, PagePress, Press, carried
 
 _log = structlog.get_logger("clarify.slack")
 AnyPress = Press | PagePress | ListPress
-# An unsealed press adopts a post that was begun before its message was sent: our clock and Slack's differ by no more.
+# A click without our seal can confirm only a post that we began before Slack got it. Allowed difference of the clocks.
 _CLOCKS = 300.0
 _MOST_LOCATED = 1000
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class OriginCheck:
-    """Decides whether a press counts, and why not.
+    """Decides whether a click counts, and why not.
 
-    `adopt(row, ts)` records that a post of unknown outcome is at `ts`; `group_of` tells whose roll-up card a question would be
-    on; None: that is not known. `foreign` is told when a press came here that was meant for another installation.
+    `adopt(row, ts)` records that a post of unknown outcome is at `ts`. `group_of` returns the group whose roll-up card
+    would show a question; None: not known. `foreign` is called when Slack sends us another installation's click.
     """
 
     installation: str
@@ -46,11 +46,11 @@ class OriginCheck:
     foreign: Callable[[], None]
 
     def __post_init__(self) -> None:
-        # Posts of unknown outcome, by the place where a press showed them: until that is recorded, a list may show another page already.
+        # Posts of unknown outcome by the place of a click, until `adopt` is recorded: a list may show another page by then.
         self._located: dict[tuple[str, str], Row] = {}
 
     def elsewhere(self, control: ControlOrigin) -> str | None:
-        """Why a control that stands on no message of ours counts for nothing here; None: it counts."""
+        """Returns the reason to reject a control outside our messages (modal, Home tab), or None."""
         if control.installation == self.installation:
             return None
         _log.warning(
@@ -64,25 +64,23 @@ class OriginCheck:
         return phrases.ANOTHERS
 
     async def refusal(self, press: AnyPress, control: ControlOrigin) -> str | None:
-        """Why a press counts for nothing, as words for the person; None: it counts.
+        """Returns the reason to reject this click, or None.
 
         Raises:
-            StorageUnavailable: it cannot be known now.
+            StorageUnavailable: the storage cannot tell.
         """
         if not control.ts or (control.installation and control.installation != self.installation):
             return self.elsewhere(control)
         row = await self._row(press, control)
         if row is None and control.installation and isinstance(press, Press) and press.verb == "view":
-            return (
-                None  # it decides nothing; what closed long ago is in its ledger when its card is forgotten
-            )
+            return None  # it only shows what the ledger has, also after the card is forgotten
         if row is not None and await self._shows(row, press):
             return None
         _log.warning("ignored a click on an unknown or changed message", channel=control.channel)
         return phrases.UNKNOWN_CARD
 
     async def _row(self, press: AnyPress, control: ControlOrigin) -> Row | None:
-        """The message where the press was. Its place may become known while we look."""
+        """Returns the message that was clicked. Its place may become known meanwhile."""
         row = await self.messages.at(control.channel, control.ts) or self._located.get(
             (control.channel, control.ts)
         )
@@ -102,16 +100,16 @@ class OriginCheck:
             _log.info(
                 "a click confirmed a post of unknown outcome", key=meant[0].key, channel=control.channel
             )
-        # With several the message stays in doubt until it is looked up; which of them it is does not matter here.
+        # With several, the post stays in doubt until it is looked up; here any of them will do.
         return meant[0] if meant else await self.messages.at(control.channel, control.ts)
 
     async def _shows(self, row: Row, press: AnyPress) -> bool:
-        """Whether a message of ours may carry this control. The lists in direct messages change in their place."""
+        """Whether our message may carry this control. Lists in direct messages change their pages in place."""
         turned = row.kind == "word" and (isinstance(press, ListPress) or press.verb in {"answer", "view"})
         return turned or await self._posts(row, press)
 
     async def _posts(self, row: Row, press: AnyPress) -> bool:
-        """Whether the message carries this control when it is posted."""
+        """Whether the message carried this control when it was posted."""
         if row.kind == "word":
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):
@@ -123,7 +121,7 @@ class OriginCheck:
         return isinstance(press, Press) and await self._asks(row, press)
 
     async def _asks(self, row: Row, press: Press) -> bool:
-        """Whether a message shows the question of a press."""
+        """Whether a message shows the question of the click."""
         if row.kind == "card":
             return (press.clarification, press.round) == (row.clarification, row.round)
         if row.kind == "rollup":

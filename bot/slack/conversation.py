@@ -24,14 +24,14 @@ from core.errors import ClarifyError
 _log = logging.getLogger("clarify.slack.intake")
 _AGAIN_AFTER = (0.2, 1.0, 5.0, 15.0)
 _MOST_UNKEPT = 10_000
-Thread = tuple[str, str]  # channel and ts of its root; no ts: what is said in no thread
+Thread = tuple[str, str]  # channel and ts of the root; ts is empty outside of threads
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Conversation:
-    """Stores messages, has `typed` handle them in their order, and sends the responses.
+    """Stores messages, has `typed` handle them in order, and sends the responses.
 
-    `catch_up` is called when something has to be looked for later.
+    Calls `catch_up` when a message has to be handled later.
     """
 
     typed: TypedMessages
@@ -47,17 +47,17 @@ class Conversation:
     def __post_init__(self) -> None:
         self._waiting: dict[Thread, deque[MessageEvent]] = defaultdict(deque)
         self._busy: dict[Thread, asyncio.Event] = {}  # set when its messages are handled
-        self._held: dict[Thread, list[MessageEvent]] = {}  # live ones, behind those that were missed
+        self._held: dict[Thread, list[MessageEvent]] = {}  # live messages that wait for missed ones
         self._in_work: set[str] = set()
         self._resumed: set[str] = set()
         self._left: set[str] = set()
-        self._unkept: set[str] = set()  # whose authors were told
+        self._unkept: set[str] = set()  # messages that we could not store, whose authors we told
 
     async def take(self, message: MessageEvent) -> bool:
-        """Store a message and have it handled in the background; False if it was taken before.
+        """Store a message and have it handled in the background; returns False for a duplicate.
 
         Raises:
-            StorageUnavailable: not stored; the caller must deliver it again.
+            StorageUnavailable: not stored; Slack must deliver it again.
         """
         try:
             fresh = await self.memory.take_slack_event(message.key, message.body())
@@ -79,7 +79,7 @@ class Conversation:
         return True
 
     async def channel_renamed(self, old: str, new: str) -> None:
-        """Slack gave a channel another id.
+        """Note that Slack gave a channel another id.
 
         Raises:
             StorageUnavailable: not stored.
@@ -87,10 +87,10 @@ class Conversation:
         await self.memory.channel_renamed(old, new)
 
     async def resume(self) -> None:
-        """Handle what was kept and is not finished: when the process ended, or the storage failed for too long.
+        """Handle stored messages that are not done, after a restart or a long failure of the storage.
 
         Raises:
-            StorageUnavailable: it is not known now.
+            StorageUnavailable: they cannot be read now.
         """
         pending = await self.memory.pending_slack_events()
         self._left.clear()
@@ -103,19 +103,17 @@ class Conversation:
 
     @property
     def left(self) -> bool:
-        """Whether something is kept that the storage did not let be handled: `resume` tries again."""
+        """Whether stored messages failed; `resume` retries them."""
         return bool(self._left)
 
     async def idle(self, threads: Iterable[Thread] | None = None) -> None:
-        """Returns when what was taken until now has been handled: of these threads, or of all."""
+        """Returns when the messages taken so far are handled: those of these threads, or all."""
         for ended in [self._busy.get(each) for each in (self._busy if threads is None else threads)]:
             if ended is not None:
                 await ended.wait()
 
     def _hold(self, message: MessageEvent) -> None:
-        """Have it handled once its thread was read, if the place of the thread's first message was in doubt: replies that
-        were missed come before it.
-        """
+        """Have a message handled after its thread was read, since its root was in doubt: missed replies come first."""
         self._in_work.add(message.key)
         held = self._held.setdefault(message.thread, [])
         held.append(message)
@@ -143,7 +141,7 @@ class Conversation:
             self.later.run(self._work(message.thread), "replies of a thread")
 
     async def _work(self, thread: Thread) -> None:
-        """One thread's replies, one after the other."""
+        """Handle one thread's messages, one after the other."""
         queue = self._waiting[thread]
         try:
             while queue:
@@ -153,9 +151,7 @@ class Conversation:
             self._busy.pop(thread).set()
 
     async def _handle_or_leave(self, message: MessageEvent) -> None:
-        """One reply's trouble does not hold up the next; it stays kept: for when the storage is back, or the next
-        start.
-        """
+        """Handle a message; if that fails it stays stored, for the storage's return or the next start."""
         try:
             await self._handle(message)
         except StorageUnavailable as error:
@@ -170,7 +166,7 @@ class Conversation:
     async def _handle(self, message: MessageEvent) -> None:
         response = await self._given_up(message) or await self._respond(message)
         if not response.recorded:
-            # Once told that nothing was taken, nothing is taken after a restart either.
+            # Its author is told that nothing was recorded, so a restart must not record it either.
             await self.memory.keep_text(_given_up_key(message), {"text": response.text})
         if response.text is not None:
             await self.gateway.tell(message.user, message.place, response.text, response.blocks)
@@ -179,7 +175,7 @@ class Conversation:
         await self.memory.slack_event_done(message.key)
 
     async def _tell_not_kept(self, message: MessageEvent) -> None:
-        """A word to its author, if it was meant for us and that can be known now."""
+        """Tell the author that the message is not stored, if it was meant for us and we can know that now."""
         if message.kind in {"edited", "deleted"} or self.typed.is_own(message):
             return
         try:
@@ -191,7 +187,7 @@ class Conversation:
             _log.warning("cannot tell whether a writer needs a notice: %s", error)
 
     async def _given_up(self, message: MessageEvent) -> TypedResponse | None:
-        """The refusal that was sent, or about to be sent, when the process ended."""
+        """Returns the refusal that was stored before the process ended, or None."""
         if message.key not in self._resumed:
             return None
         self._resumed.discard(message.key)
@@ -199,7 +195,7 @@ class Conversation:
         return TypedResponse(str(kept["text"]), recorded=False) if kept else None
 
     async def _respond(self, message: MessageEvent) -> TypedResponse:
-        """Handle it, and try again for a while if the storage fails; after that it stays stored for the next start."""
+        """Handle a message; retries for a while if the storage fails, then raises."""
         for delay in (*_AGAIN_AFTER, None):
             try:
                 return await self.typed.take(message)
@@ -216,5 +212,5 @@ def _given_up_key(message: MessageEvent) -> str:
 
 
 def _is_ours(key: str, body: dict[str, object]) -> bool:
-    """Other parts may keep events of theirs in the same place."""
+    """Whether it is a message: other parts store events in the same table."""
     return body.get("kind") in KINDS and bool(key)

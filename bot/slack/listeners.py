@@ -1,8 +1,8 @@
 """The listeners: each decodes what Slack sent, makes one call, shows the person the result, acknowledges.
 
-Nothing is acknowledged before it is kept: where nothing was recorded and nobody could be told, `Unacknowledged` is raised,
-and Slack shows an error to the person who clicked, or sends an event again. Bolt takes the first listener that matches,
-so the one for all else comes last, and what comes most often first: each that does not match takes its time.
+Listeners acknowledge only what is stored. If nothing was recorded and the person could not be told, they raise
+`Unacknowledged`: Slack shows an error to the person who clicked, or resends an event. Bolt takes the first listener that
+matches: the most frequent come first, since every mismatch costs time, and the one for the rest comes last.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Handlers:
-    """The services that the listeners call. `tell_others`: the other bots on the same database."""
+    """The services that the listeners call. `tell_others` sends news to the other bots on the same database."""
 
     answering: Answering
     interactions: Interactions
@@ -105,7 +105,7 @@ def _buttons(
     unpack: Callable[[str], _Press],
     press: Callable[[_Press, Click], Awaitable[Reaction]],
 ) -> None:
-    """The controls of cards, modals, lists and pages: one that is unreadable or not ours decides nothing."""
+    """The controls of cards, modals, lists and pages. Rejects controls that are unreadable or not ours."""
 
     async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
         click = click_of(body, lookup_deadline())
@@ -124,7 +124,7 @@ def _buttons(
 
 
 def _home(app: AsyncApp, to: Handlers) -> None:
-    """The Home tab: somebody looks at theirs, or presses a control on it."""
+    """The Home tab: a person opens it, or clicks a control on it."""
 
     async def opened(ack: AsyncAck, body: dict[str, Any], event: dict[str, Any]) -> None:
         if event.get("tab", "home") == "home":
@@ -139,7 +139,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
             press = HomePress.unpack(click.value)
         except BadPress as error:
             _log.warning("cannot read a control of a Home tab: %s", error)
-            await to.home.opened(user, shown=False)  # it is of another release: shown anew
+            await to.home.opened(user, shown=False)  # of another release: renders the tab again
             await ack()
             return
         if (why := to.interactions.foreign(click.control)) is not None:
@@ -238,7 +238,7 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
         await ack()
 
     app.event("message")(message)
-    app.event("app_mention")(message)  # the same again, where both come
+    app.event("app_mention")(message)  # the same message, where Slack sends both
     app.event("channel_id_changed")(renamed)
 
 
@@ -271,12 +271,12 @@ def _people(app: AsyncApp, to: Handlers) -> None:
 
 
 def _rest(app: AsyncApp) -> None:
-    """Whatever no other listener wants is acknowledged, so that Slack neither repeats it nor shows an error."""
+    """Acknowledges the rest, so that Slack neither resends it nor shows an error."""
 
     async def options(ack: AsyncAck) -> None:
         await ack(options=[])
 
-    everything: Any = app.event  # its type knows no pattern, the method does
+    everything: Any = app.event  # its type lacks patterns, which the method takes
     for kind in (everything, app.function, app.action, app.shortcut, app.command, app.view, app.view_closed):
         kind(_ANY)(_nothing)
     app.options(_ANY)(options)

@@ -16,12 +16,12 @@ _ENTITIES = {"&amp;": "&", "&lt;": "<", "&gt;": ">"}
 
 
 def people_in(text: str) -> list[str]:
-    """The user ids that a message mentions, each once, in order."""
+    """Returns the user ids that a message mentions, each once, in order."""
     return list(dict.fromkeys(_PERSON.findall(text)))
 
 
 def speaks_to_somebody(text: str, bot_user: str) -> bool:
-    """Whether a message mentions a person or a group of people: then it is talk. Mentioning the bot is not."""
+    """Whether a message mentions a person or a user group, which makes it talk; a mention of the bot does not."""
     return bool(_GROUP.search(text)) or any(user != bot_user for user in people_in(text))
 
 
@@ -31,22 +31,22 @@ def begins_with(text: str, user: str) -> bool:
 
 
 def after(text: str, user: str) -> str:
-    """The text after the first mention of `user`; all other markup stays."""
+    """Returns the text after the first mention of `user`; all other markup stays."""
     return re.split(rf"<@{re.escape(user)}(?:\|[^<>\n]*)?>[:,]?", text, maxsplit=1)[-1].strip()
 
 
 def without(text: str, user: str) -> str:
-    """A message without the mentions of `user`; all other markup stays."""
+    """Returns a message without the mentions of `user`; all other markup stays."""
     return re.sub(rf"[ \t]*<@{re.escape(user)}(?:\|[^<>\n]*)?>[:,]?[ \t]*", " ", text).strip()
 
 
 def plain(text: str, name_of: Callable[[str], str | None] = lambda _: None, drop: str = "") -> str:
-    """The words as the person saw them while typing.
+    """Returns the text as the person saw it while typing.
 
     Args:
         text: a message's `text`.
         name_of: a user id → a name to show, or None.
-        drop: a user id whose mentions are left out with the spaces around them: the bot's own.
+        drop: a user id (the bot's) whose mentions to leave out, with the spaces around them.
     """
     if drop:
         text = re.sub(rf"[ \t]*<@{re.escape(drop)}(?:\|[^<>\n]*)?>[:,]?[ \t]*", " ", text).strip(" \t")

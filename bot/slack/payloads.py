@@ -1,8 +1,8 @@
 """Decodes what Slack sends: clicks, modals, commands, shortcuts and messages. Pure.
 
 Sources: docs.slack.dev, "block_actions payload", "view_submission payload", "message event" and its subtypes. A modal
-carries the press that opened it, and where, as JSON in `private_metadata` (≤ 3000 characters). A reply has a `thread_ts`
-that is not its own `ts`; replies that were also sent to the channel have the subtype `thread_broadcast`, those with files
+carries the control that opened it, and its place, as JSON in `private_metadata` (≤ 3000 characters). A reply's `thread_ts`
+differs from its `ts`; replies that were also sent to the channel have the subtype `thread_broadcast`, those with files
 `file_share`.
 """
 
@@ -29,9 +29,8 @@ _NOWHERE = Place("")
 
 @dataclass(frozen=True, slots=True)
 class ControlOrigin:
-    """Where a pressed control is. `installation`: whose control it is; empty: of a release whose controls
-    did not say. `channel` and `ts`: its message; empty where it stands on none that we could find again: what one
-    person alone was shown, a modal, a Home tab.
+    """Where a clicked control is. `installation`: whose control it is; empty for controls of early releases. `channel` and
+    `ts`: its message; empty for ephemeral messages, modals and Home tabs.
     """
 
     installation: str
@@ -41,10 +40,10 @@ class ControlOrigin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Click:
-    """One press of a control by a person. `value` is what the control carries, without its seal.
+    """A person's click on a control. `value`: the control's payload, without its seal.
 
-    `response_url` answers it. `surface`: what the control stands on; in an ephemeral message, which this person alone
-    sees, the `response_url` is the only way. `view_id` and `callback` are a modal's.
+    `surface`: where the control is; an ephemeral message can be changed only through the `response_url`. `view_id` and
+    `callback`: the modal's.
     """
 
     value: str
@@ -60,10 +59,9 @@ class Click:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
-    """A slash command, or a message shortcut: `text` is what was typed, or the message's, in Slack's markup.
+    """A slash command, or a message shortcut. `text`: the typed or the message's text, in Slack's markup.
 
-    Of a shortcut: `ts` of the message, `by_person` whether a person wrote it; the place is the thread that it is in, or
-    begins.
+    Of a shortcut: `ts` of the message, `by_person` whether a person wrote it; `place` is its thread.
     """
 
     text: str
@@ -76,8 +74,8 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A submitted modal. `value`: the press that opened it, without its seal, at `place`. `values` as in
-    view.state.values; `opened_by`: for whom it was opened, empty if not known.
+    """A submitted modal. `value`: the payload of the control that opened it, at `place`, without its seal. `values` as in
+    view.state.values; `opened_by`: the user it was opened for, empty if not known.
     """
 
     value: str
@@ -88,7 +86,7 @@ class Submission:
     opened_by: str
 
     def chosen_user(self) -> str:
-        """The one user that a select of it holds; empty where there is none."""
+        """Returns the user chosen in the modal, or an empty string."""
         for block in self.values.values():
             for element in _object(block).values():
                 if user := _object(element).get("selected_user"):
@@ -97,7 +95,7 @@ class Submission:
 
 
 def click_of(body: Json, deadline: float) -> Click:
-    """A block_actions payload, whatever its control carries."""
+    """Decodes a block_actions payload, but not its control's value."""
     action = _object((body.get("actions") or [{}])[0])
     chosen = _object(action.get("selected_option"))
     view, container = _object(body.get("view")), _object(body.get("container"))
@@ -120,7 +118,7 @@ def click_of(body: Json, deadline: float) -> Click:
 
 
 def command_of(body: Json, deadline: float) -> Invocation:
-    """A slash command."""
+    """Decodes a slash command."""
     return Invocation(
         text=str(body.get("text") or ""),
         person=Person(str(body.get("team_id") or ""), str(body.get("user_id") or ""), deadline),
@@ -130,7 +128,7 @@ def command_of(body: Json, deadline: float) -> Invocation:
 
 
 def shortcut_of(body: Json, deadline: float) -> Invocation:
-    """A message_action payload."""
+    """Decodes a message_action payload."""
     message = _object(body.get("message"))
     ts = str(message.get("ts") or body.get("message_ts") or "")
     channel = str(_object(body.get("channel")).get("id") or "")
@@ -145,7 +143,7 @@ def shortcut_of(body: Json, deadline: float) -> Invocation:
 
 
 def submission_of(body: Json, deadline: float) -> Submission:
-    """A view_submission payload."""
+    """Decodes a view_submission payload."""
     view = _object(body.get("view"))
     origin = _origin(view)
     return Submission(
@@ -159,7 +157,7 @@ def submission_of(body: Json, deadline: float) -> Submission:
 
 
 def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[str, Any]:
-    """A view that remembers the place that it was opened from, and for whom."""
+    """Adds to a view the place that it was opened from, and for whom."""
     origin = {
         "press": view.get("private_metadata") or "",
         "channel": place.channel,
@@ -171,7 +169,7 @@ def opened_from(view: Mapping[str, Any], place: Place, person: Person) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """What `opened_from` stored, with the press unsealed; empty where a modal is not ours, or of another release."""
+    """What `opened_from` stored, without the seal; empty for a modal that is not ours, or of another release."""
 
     installation: str = ""
     packed: str = ""
@@ -192,7 +190,7 @@ def _origin(view: Json) -> _Origin:
 
 
 def name_team(body: dict[str, Any], home_team: str) -> None:
-    """Let a click, modal, shortcut or command that names no team come from `home_team`."""
+    """Set `home_team` in a click, modal, shortcut or command that names no team."""
     user = body.get("user")
     if isinstance(user, dict):
         if not (user.get("team_id") or _object(body.get("team")).get("id")):
@@ -202,15 +200,15 @@ def name_team(body: dict[str, Any], home_team: str) -> None:
 
 
 def _person(body: Json, deadline: float) -> Person:
-    """The team is where the person is at home, which tells external people (Slack Connect)."""
+    """Returns the person with their home team, which tells external people (Slack Connect)."""
     user = _object(body.get("user"))
     team = user.get("team_id") or _object(body.get("team")).get("id") or ""
     return Person(str(team), str(user.get("id") or ""), deadline)
 
 
 def _place(body: Json) -> Place:
-    """Where the acting person is: in a thread only on a message that is shown nowhere else. One that begins a thread,
-    or was also sent to the channel, stands in the channel.
+    """Returns the place of the click: a thread only if its message is shown nowhere else. A thread's root, or a reply that
+    was also sent to the channel, is in the channel.
     """
     container, message = _object(body.get("container")), _object(body.get("message"))
     thread = message.get("thread_ts") or container.get("thread_ts")
@@ -239,12 +237,11 @@ def _object(value: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class MessageEvent:
-    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup, after an edit as it is now.
+    """A reply in a thread, or its edit or deletion. `text` is in Slack's markup, after an edit the new text.
 
-    `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it; `thread_ts` is empty where
-    either is in no thread. `missed`: found in the history, not heard live, so it may be older than the question that is
-    open now. `parent`: who wrote the thread's first message, where Slack says so. `files`: it comes with some. `edited`:
-    the `ts` of an edit.
+    `aside`: a message in a channel that mentions the bot. `dm`: a direct message to it. `thread_ts` is empty outside of
+    threads. `missed`: found in the history, so it may be older than the open question. `parent`: the author of the thread's
+    root, if Slack names them. `files`: whether files are attached. `edited`: the `ts` of an edit.
     """
 
     kind: Kind
@@ -261,7 +258,7 @@ class MessageEvent:
 
     @property
     def key(self) -> str:
-        """The same for one message however it comes: as an event, again, or by history."""
+        """Identifies a message, whether it comes as an event, as a repeated event, or from the history."""
         place = f"{self.channel}:{self.ts}"
         if self.edited:
             return f"edited:{place}:{self.edited}"
@@ -277,7 +274,7 @@ class MessageEvent:
 
     @property
     def at(self) -> datetime:
-        """When it was said as it is now."""
+        """When it was written or last edited."""
         return moment(self.edited or self.ts)
 
     def body(self) -> dict[str, object]:
@@ -301,8 +298,8 @@ def moment(ts: str) -> datetime:
 
 
 def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent | None:
-    """A `message` or `app_mention` event, if it concerns a person's reply in a thread or was said to the bot; None
-    for all else. Both events about one message give the same.
+    """Decodes a `message` or `app_mention` event: a person's reply in a thread, or a message to the bot; else None. Both
+    events of one message give the same.
     """
     subtype, channel = event.get("subtype"), event.get("channel")
     if not isinstance(channel, str):
@@ -310,31 +307,33 @@ def message_event(event: Mapping[str, Any], bot_user: str = "") -> MessageEvent 
     if subtype == "message_changed":
         return _changed(channel, _object(event.get("previous_message")), _object(event.get("message")))
     if subtype == "message_deleted":
-        return _bare(_in_thread(_said(channel, _object(event.get("previous_message")), "deleted")))
+        return _without_text(
+            _in_thread(_from_person(channel, _object(event.get("previous_message")), "deleted"))
+        )
     if subtype not in _SPOKEN:
         return None
     if event.get("channel_type") == "im" or channel.startswith("D"):
-        return _said(channel, event, "dm")
+        return _from_person(channel, event, "dm")
     mentioned = bot_user in mrkdwn.people_in(str(event.get("text") or ""))
-    aside = _said(channel, event, "aside") if mentioned else None
-    return _in_thread(_said(channel, event, "said")) or aside
+    aside = _from_person(channel, event, "aside") if mentioned else None
+    return _in_thread(_from_person(channel, event, "said")) or aside
 
 
 def missed_event(channel: str, message: Mapping[str, Any]) -> MessageEvent | None:
-    """A message from the history, if it is a person's reply in a thread or a direct message to the bot.
+    """Decodes a message from the history: a person's reply in a thread, or a direct message to the bot; else None.
 
-    What an edited one said at first, nobody can tell: it counts as the edit.
+    An edited message counts as its edit, since the history does not show its first text.
     """
     if message.get("subtype") not in _SPOKEN:
         return None
-    found = _in_thread(_said(channel, message, "edited" if message.get("edited") else "said"))
+    found = _in_thread(_from_person(channel, message, "edited" if message.get("edited") else "said"))
     if channel.startswith("D") and (found is None or found.kind == "said"):
-        found = _said(channel, message, "dm")
+        found = _from_person(channel, message, "dm")
     return replace(found, missed=True) if found is not None else None
 
 
 def deleted_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The channel and ts of a message that was deleted, by any author. One with replies leaves a tombstone."""
+    """Returns the channel and ts of a deleted message, of any author. A message with replies leaves a tombstone."""
     message = _object(event.get("message"))
     ts = event.get("deleted_ts") or (message.get("ts") if message.get("subtype") == "tombstone" else None)
     channel = event.get("channel")
@@ -342,19 +341,21 @@ def deleted_message(event: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _changed(channel: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> MessageEvent | None:
-    """An edit, if it changed what was said."""
-    # Unfurled links and new replies change a message too; its words stay.
+    """Decodes an edit, if it changed the text."""
+    # Unfurled links and new replies change a message, too, but not its text.
     if before.get("text") == now.get("text") and now.get("subtype") != "tombstone":
         return None
     if now.get("subtype") not in _SPOKEN:
-        return _bare(_in_thread(_said(channel, now if now.get("thread_ts") else before, "edited")))
+        return _without_text(
+            _in_thread(_from_person(channel, now if now.get("thread_ts") else before, "edited"))
+        )
     if channel.startswith("D"):
-        return _said(channel, now, "edited")
-    return _in_thread(_said(channel, {"thread_ts": before.get("thread_ts"), **now}, "edited"))
+        return _from_person(channel, now, "edited")
+    return _in_thread(_from_person(channel, {"thread_ts": before.get("thread_ts"), **now}, "edited"))
 
 
-def _said(channel: str, message: Mapping[str, Any], kind: Kind) -> MessageEvent | None:
-    """A person's message; `thread_ts` is empty where it is no reply."""
+def _from_person(channel: str, message: Mapping[str, Any], kind: Kind) -> MessageEvent | None:
+    """Decodes a person's message; None if a bot or Slackbot wrote it."""
     user, ts, thread = message.get("user"), message.get("ts"), message.get("thread_ts")
     if not (isinstance(user, str) and isinstance(ts, str)) or message.get("bot_id") or user == "USLACKBOT":
         return None
@@ -377,6 +378,6 @@ def _in_thread(found: MessageEvent | None) -> MessageEvent | None:
     return found if found is not None and found.thread_ts else None
 
 
-def _bare(found: MessageEvent | None) -> MessageEvent | None:
-    """The event without its words."""
+def _without_text(found: MessageEvent | None) -> MessageEvent | None:
+    """Returns the event without its text."""
     return found and MessageEvent(found.kind, found.channel, found.thread_ts, found.ts, found.user)

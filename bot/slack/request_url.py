@@ -1,17 +1,16 @@
 """Slack over HTTP: every event, click, command and modal as a signed request to one URL, `/slack/events`.
 
 Sources: docs.slack.dev, "Using HTTP Request URLs", "Verifying requests from Slack", "The Events API", "Handling user
-interaction". No web framework here: the web server hands over headers and body. A request is answered in this order:
+interaction". The web server hands over headers and body. The first that applies answers a request:
 
-1. not signed by Slack → 401 and a line in the log. Bolt's own check answers malformed headers with 500;
-2. a challenge → repeated, also before we are ready: Slack asks while the app is being set up;
-3. not ready → 503: Slack sends an event again, and shows an error to the person who clicked;
-4. else the app, whose listeners keep what they take before they acknowledge it.
+1. not signed by Slack → 401 and a line in the log. (Bolt's own check answers malformed headers with 500.)
+2. a challenge → sent back, even before we are ready: Slack sends it while the app is being set up;
+3. not ready → 503: Slack resends an event, and shows an error to the person who clicked;
+4. else the app, whose listeners store a message before they acknowledge it.
 
-Slack tries an event at once, after one minute and after five, then gives it up, and nothing tells afterwards that it did.
-While it gives events up, either others come as retries, or nothing comes for minutes: `MissedEvents` sees both on the
-next request. A quiet hour looks the same as an outage; then a look into the history costs a few calls and finds
-nothing.
+Slack tries an event at once, after one minute and after five, then drops it without a word. While it drops events, either
+others arrive as retries, or nothing arrives for minutes: `MissedEvents` notices both on the next request. A quiet hour
+looks like an outage; then reading the history costs a few calls and finds nothing.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from bot.slack.socket import Background, Envelope, Json
 from core.clock import Clock
 
 TIMESTAMP, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
-OLDEST = 300  # seconds; Slack's advice against replays. As far into the future is no clock of Slack's, either
+OLDEST = 300  # seconds, in the past or the future; Slack's advice against replays
 _SECONDS = re.compile(r"[0-9]{1,12}", re.ASCII)
 _V0 = re.compile(r"v0=[0-9a-f]{64}", re.ASCII)
 
 
 def signature_refusal(secret: str, headers: Mapping[str, str], body: bytes, now: datetime) -> str | None:
-    """Why a request with these headers (names in lower case) and this body is not Slack's; None if it is.
+    """Returns why a request is not from Slack, or None if it is. `headers`: with names in lower case.
 
-    The reason repeats nothing of what was sent: it goes to the log.
+    The reason goes to the log, so it repeats nothing of the request.
     """
     timestamp, signature = headers.get(TIMESTAMP), headers.get(SIGNATURE)
     if timestamp is None or signature is None:
@@ -60,19 +59,19 @@ def signature_refusal(secret: str, headers: Mapping[str, str], body: bytes, now:
 
 
 def signed(secret: str, timestamp: str, body: bytes) -> str:
-    """The signature that Slack gives `body` at `timestamp`."""
+    """Returns Slack's signature of `body` at `timestamp`."""
     text = b"v0:" + timestamp.encode("ascii") + b":" + body
     return "v0=" + hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()
 
 
-LULL = timedelta(minutes=4)  # shorter than the time after which Slack gives an event up
-APART = timedelta(minutes=1)  # looks follow each other no closer
+LULL = timedelta(minutes=4)  # shorter than the five minutes after which Slack drops an event
+APART = timedelta(minutes=1)  # between two looks into the history
 
 
 class MissedEvents:
-    """Tells from the requests that come that others may have been lost.
+    """Notices, from the requests that arrive, that Slack may have dropped others.
 
-    `opened` once when requests are taken, then `arrived` for each of them.
+    Call `opened` once when requests are taken, then `arrived` for each request.
     """
 
     def __init__(self) -> None:
@@ -81,13 +80,13 @@ class MissedEvents:
         self._owed: datetime | None = None  # not before then
 
     def opened(self, now: datetime) -> None:
-        """From now on silence counts; the caller looks for what was missed before."""
+        """Start counting silence."""
         self._last = now
 
     def arrived(self, now: datetime, *, retried: bool = False, dropped: bool = False) -> bool:
-        """Whether to look into the history now.
+        """Whether to read the history now.
 
-        retried: Slack could not deliver this before. dropped: Slack says that it leaves out events for a minute.
+        retried: an earlier attempt failed. dropped: Slack says that it drops events for a minute.
         """
         lull = self._last is not None and now - self._last >= LULL
         self._last = now
@@ -101,7 +100,7 @@ class MissedEvents:
         return True
 
     def _owe(self, since: datetime) -> None:
-        # The later of two: what was dropped until then is found as well.
+        # The later of two: a look then finds what was dropped until then.
         self._owed = since if self._owed is None else max(self._owed, since)
 
 
@@ -113,7 +112,7 @@ _MOST_FIELDS = 100  # a command has about 15
 
 @dataclass(frozen=True, slots=True)
 class UrlAnswer:
-    """An HTTP response; its body is text of this type."""
+    """An HTTP response with a text body."""
 
     status: int
     body: str = ""
@@ -129,9 +128,9 @@ Handle = Callable[[Envelope], Awaitable[UrlAnswer]]
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RequestUrl:
-    """Answers Slack's requests: `take` at any time, from `start` to `stop` with what is given to `start`.
+    """Answers Slack's requests: `take` works at any time, and calls the handler between `start` and `stop`.
 
-    `on_gap` is called when events may have been lost.
+    Calls `on_gap` when Slack may have dropped events.
     """
 
     signing_secret: str
@@ -143,13 +142,13 @@ class RequestUrl:
         self._missed = MissedEvents()
         self._handling = Background()
         self._open = False
-        self._turned_away = False  # an event, before `start`
+        self._turned_away = False  # whether an event came before `start`
         self._since = self.clock.now()
         self._stopped = asyncio.Event()
 
     @property
     def connected(self) -> bool:
-        """Whether requests reach the app. Whether they reach us, nobody here can tell."""
+        """Whether requests are handled. Whether Slack's requests reach us is not known here."""
         return self._open
 
     @property
@@ -158,30 +157,30 @@ class RequestUrl:
         return self._since
 
     async def start(self, handle: Handle) -> None:
-        """Have requests handled from now on."""
+        """Handle requests from now on."""
         self._handle: Handle = handle
         self._missed.opened(self.clock.now())
         self._open, self._since = not self._stopped.is_set(), self.clock.now()
-        if self._turned_away:  # it may have come too late for what was looked for before
+        if self._turned_away:  # it may have come after the catch-up read the history
             self.on_gap()
 
     def suspect(self) -> None:
-        """Something was handed to us that was meant for another bot. Nobody counts those that share a request URL."""
+        """Do nothing: unlike connections, bots that share a request URL cannot be counted."""
 
     async def wait(self) -> None:
         """Returns after `stop`."""
         await self._stopped.wait()
 
     async def stop(self) -> None:
-        """Let nothing more through; what is in work finishes and is answered (bounded)."""
+        """Handle nothing more; wait, for a while, until running requests are answered."""
         self._open, self._since = False, self.clock.now()
         self._stopped.set()
         await self._handling.drain(self.drain)
 
     async def take(self, headers: Mapping[str, str], body: bytes) -> UrlAnswer:
-        """The answer to a POST with these headers (names in lower case) and this body as it came."""
+        """Answer a POST with these headers (names in lower case) and this unchanged body."""
         if TIMESTAMP not in headers and SIGNATURE not in headers and _is_ssl_check(body):
-            return UrlAnswer(200)  # Slack looks at the certificate; that is all it gets to see
+            return UrlAnswer(200)  # Slack only checks the certificate
         if (why := signature_refusal(self.signing_secret, headers, body, self.clock.now())) is not None:
             _log.warning("refused a request to /slack/events", reason=why)
             return UrlAnswer.trouble(401, "NOT_FROM_SLACK", why)
@@ -208,7 +207,7 @@ class RequestUrl:
         if dropped:
             _log.warning("Slack dropped events: rate limit reached")
             return UrlAnswer(200)
-        # On its own: the end of the connection, or of the server, does not tear a listener in two.
+        # In a task of its own, so that the end of the connection or the server does not cancel a listener halfway.
         task = self._handling.run(self._answered(envelope), _kind(envelope.payload))
         try:
             return await asyncio.shield(task)
@@ -220,13 +219,13 @@ class RequestUrl:
     async def _answered(self, envelope: Envelope) -> UrlAnswer:
         try:
             return await self._handle(envelope)
-        except Exception:  # noqa: BLE001 - whatever it is: Slack is to know, and the next request is another one
+        except Exception:  # noqa: BLE001 - Slack gets a 500, and the next request may work
             _log.exception("cannot handle a request from Slack", type=_kind(envelope.payload))
             return UrlAnswer.trouble(500, "NOT_TAKEN", "not taken; the log says why")
 
 
 def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
-    """The payload of a request.
+    """Decodes a request.
 
     Raises:
         ValueError, RecursionError: it cannot be read.
@@ -237,14 +236,14 @@ def _envelope(headers: Mapping[str, str], body: bytes) -> Envelope:
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     payload = json.loads(body) if media_type == _JSON else _form(body)
     if not isinstance(payload, dict):
-        raise ValueError("not an object")  # noqa: TRY004 - of what was sent, not of what a caller passed
+        raise ValueError("not an object")  # noqa: TRY004 - the request is wrong, not an argument
     return Envelope(payload, attempt, reason)
 
 
 def _form(body: bytes) -> Any:
-    """A command's fields, or an interaction's JSON in the field `payload`.
+    """Returns a command's fields, or an interaction's JSON from the field `payload`.
 
-    Bolt takes any form that has the word "payload" somewhere for the latter: it would lose the commands that do.
+    Bolt takes any form that contains the word "payload" for an interaction, and would lose such commands.
     """
     text = body.decode()
     fields = dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict"))
@@ -261,7 +260,7 @@ def _is_ssl_check(body: bytes) -> bool:
 
 
 def _kind(payload: Json) -> str:
-    """The kind of a payload, for the log."""
+    """Returns the kind of a payload, for the log."""
     event = payload.get("event")
     kind = event.get("type") if isinstance(event, dict) else payload.get("type") or payload.get("command")
     return str(kind)[:40]

@@ -1,21 +1,20 @@
 """Socket Mode: a connection to Slack that is replaced before it ends, and watched while it is quiet.
 
-Source: docs.slack.dev, "Using Socket Mode". The connections are our own, over aiohttp, since slack_sdk's aiohttp client
+Source: docs.slack.dev, "Using Socket Mode". We open the connections ourselves, over aiohttp, since slack_sdk's client
 
-* is deaf until a restart if opening the next connection fails after Slack announced a `disconnect` (slack_sdk #1446):
-  here the next one is opened while the old one still reads, and a failed attempt is followed by another, with a new
-  URL, after a backoff;
-* keeps one HTTP session for its whole life, and once that is closed tries with it for ever (slack_sdk #1922): here a
-  closed session is replaced, and every attempt is bounded in time;
-* polls its queue, and ends quiet connections: here an envelope is handled as it comes, and pings are aiohttp's
-  `heartbeat`, so that a socket that does not answer is ended and a quiet healthy one is kept.
+* receives nothing until a restart if opening the next connection fails after Slack announced a `disconnect` (slack_sdk
+  #1446): we open the next one while the old one still reads, and retry with a new URL after a backoff;
+* keeps one HTTP session, and retries for ever with it once it is closed (slack_sdk #1922): we replace a closed session,
+  and every attempt has a timeout;
+* polls its queue, and ends quiet connections: we handle an envelope as it arrives, and aiohttp's `heartbeat` ends a
+  socket that does not answer pings, but keeps a quiet one.
 
-Slack's hello counts the app's connections. With more than ours another bot shares the app, and Slack hands it clicks
-that are meant for us. Ours may be counted for some moments after their end, so it is counted again before it is said.
-An acknowledgement goes over any connection that is open when it is ready, as Slack allows.
+Slack's hello counts the app's connections. If there are more than ours, another bot shares the app, and Slack sends it
+clicks that are meant for us. Slack may still count connections that just ended, so we count again before we report it.
+An acknowledgement goes over any open connection, as Slack allows.
 
-Slack gives an app ten connections. A bot on a database that gets none, since its replicas have them, does without: what
-people do reaches the others. It goes on trying.
+Slack gives an app ten connections. A bot that gets none, since its replicas have them all, works without one, and keeps
+trying: the replicas get the clicks.
 """
 
 from __future__ import annotations
@@ -40,25 +39,25 @@ _log = logging.getLogger("clarify.slack.socket")
 Json = dict[str, Any]
 _T = TypeVar("_T")
 _MOST_REMEMBERED = 100
-_TOO_MANY = "too_many_websockets"  # Slack's word for it
+_TOO_MANY = "too_many_websockets"  # Slack's error code
 
 
 class Unacknowledged(Exception):
-    """Do not acknowledge this envelope: nothing was stored, and Slack has to deliver it again or show an error."""
+    """Do not acknowledge this envelope: nothing was stored; Slack must resend it or show an error."""
 
 
 class HelloMissing(Exception):
-    """Slack accepted the connection and did not say hello."""
+    """Slack ended a new connection before its hello."""
 
 
 class TooManyConnections(HelloMissing):
-    """The app has ten connections, as many as Slack gives it."""
+    """The app has all ten connections that Slack allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One delivery from Slack. `attempt` 0 is the first; `reason` is Slack's word for why an earlier one failed. In Socket
-    Mode `id` is acknowledged, and `kind` is events_api, interactive or slash_commands.
+    """One delivery from Slack. `attempt` 0 is the first; `reason`: Slack's code for why an earlier one failed. In Socket
+    Mode, `id` has to be acknowledged, and `kind` is events_api, interactive or slash_commands.
     """
 
     payload: Json
@@ -69,7 +68,7 @@ class Envelope:
 
 
 class Background:
-    """Runs tasks in the background: logs their failures, and finishes them at the stop."""
+    """Runs tasks in the background and logs their failures."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -81,7 +80,7 @@ class Background:
         return task
 
     async def drain(self, seconds: float = 5.0) -> None:
-        """Wait for what runs, at most `seconds`; what still runs then is cancelled and named."""
+        """Wait at most `seconds` for running tasks; then cancel and log the rest."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=seconds)
@@ -91,7 +90,7 @@ class Background:
         await asyncio.gather(*late, return_exceptions=True)
 
     async def end(self) -> None:
-        """Cancel what runs."""
+        """Cancel all running tasks."""
         running = list(self._tasks)
         for task in running:
             task.cancel()
@@ -107,7 +106,7 @@ class Background:
 class SlackConnection:
     """One WebSocket to Slack.
 
-    `received` is told each envelope, `leaving` once when Slack announces the end. Neither may block.
+    Calls `received` with each envelope, and `leaving` once when Slack announces the end. Neither may block.
     """
 
     socket: aiohttp.ClientWebSocketResponse
@@ -117,31 +116,31 @@ class SlackConnection:
     def __post_init__(self) -> None:
         self._hello = asyncio.Event()
         self._left = False
-        self._why = ""  # it is leaving, in Slack's word
+        self._why = ""  # Slack's reason for the announced end
         self._sent: deque[tuple[float, str]] = deque(maxlen=_MOST_REMEMBERED)
-        # Of all connections of the app, this one among them, as Slack's hello says.
+        # How many connections the app has, this one included, as Slack's hello says.
         self.count: int | None = None
         self.reading = asyncio.create_task(self._read(), name="slack socket reader")
 
     @property
     def usable(self) -> bool:
-        """Whether Slack sends its envelopes here: greeted, not leaving, not closed."""
+        """Whether Slack sends envelopes over it: greeted, not leaving, not closed."""
         return self._hello.is_set() and not self._left and not self.socket.closed
 
     @property
     def stands(self) -> bool:
-        """Whether Slack counts it: not closed, by either side."""
+        """Whether Slack counts it: neither side has closed it."""
         return not self.socket.closed
 
     def leave(self) -> None:
-        """Another one takes its place."""
+        """Mark it as replaced by another one."""
         self._left = True
 
     async def greeted(self, patience: float) -> None:
-        """Returns when Slack said hello, or sent something else, or kept the connection `patience` seconds without.
+        """Returns when Slack said hello or sent anything else, or kept the connection open for `patience` seconds.
 
         Raises:
-            TooManyConnections, HelloMissing: it ended the connection first.
+            TooManyConnections, HelloMissing: Slack ended the connection first.
         """
         hello = asyncio.create_task(self._hello.wait(), name="slack socket hello")
         try:
@@ -157,7 +156,7 @@ class SlackConnection:
             raise HelloMissing("Slack ended a new connection before its hello")
 
     async def send(self, text: str, until: float) -> bool:
-        """Whether it could be handed to the socket; of use to Slack `until` then, on the loop's clock."""
+        """Send text over the socket; returns whether that worked. `until`: when it is too late, on the loop's clock."""
         if self.socket.closed:
             return False
         try:
@@ -168,7 +167,7 @@ class SlackConnection:
         return True
 
     def unsure(self, now: float) -> list[tuple[float, str]]:
-        """Recent messages that may not have arrived, if the connection broke, and are still of use."""
+        """Returns recent messages that may not have arrived, if the connection broke, and are not too late."""
         return [(until, text) for until, text in self._sent if until > now]
 
     async def close(self) -> None:
@@ -176,7 +175,7 @@ class SlackConnection:
         await asyncio.wait({self.reading})
 
     async def _read(self) -> None:
-        """Until the socket ends, by either side, or by a ping that nobody answers."""
+        """Read until the socket ends, which an unanswered ping causes, too."""
         async for message in self.socket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 self._take(message.data)
@@ -212,7 +211,7 @@ def _envelope(message: Json) -> Envelope | None:
     return Envelope(payload, attempt if isinstance(attempt, int) else 0, why, ident, kind)
 
 
-# At the first connection these are a mistake in the setup, not trouble that passes.
+# At the first connection these mean a wrong setup, which a retry does not cure.
 _NEVER = frozenset(
     {"invalid_auth", "not_authed", "not_allowed_token_type", "missing_scope", "no_permission"}
     | {"token_revoked", "account_inactive", "forbidden_team"}
@@ -222,9 +221,9 @@ Dispatch = Callable[[Envelope], Awaitable[Json | None]]
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds. `ping`: between pings, answered within half of it. `ack`: Slack waits as long for an
-    acknowledgement. `overlap`: how long a leaving connection may read on. `count_again`: after how long a count that was
-    too high is believed if it still is; `count_others`: how often it is counted again while others are there.
+    """Seconds. `ping`: between pings, each answered within half of it. `ack`: how long Slack waits for an acknowledgement.
+    `overlap`: how long a leaving connection may still read. `count_again`: before a too high count of connections is
+    checked; `count_others`: between counts while other bots are there.
     """
 
     open: float = 10.0
@@ -244,9 +243,9 @@ class Timing:
 class SlackSocket:
     """Keeps Socket Mode connected from `start` to `stop`, if Slack has a connection for us.
 
-    `on_return` is called when there is a connection again after a time without one, failed tries at the start included. `availability`
-    tells when Slack is back. `jitter` gives numbers in [0, 1). `counted` gets the number of connections of the
-    app that are not ours, each time it is known; `replicas` tells how many others are bots on the same database.
+    Calls `on_return` when it is connected after a time without a connection, also after failed attempts at the start.
+    `availability` tells when Slack is back. `jitter` returns numbers in [0, 1). `counted` gets the number of the app's
+    connections that are not ours, each time it is known; `replicas` returns how many bots share our database.
     """
 
     web: AsyncWebClient
@@ -282,7 +281,7 @@ class SlackSocket:
 
     @property
     def spare(self) -> bool:
-        """Whether the bot's replicas have all connections that Slack gives the app: it hands them what people do."""
+        """Whether the bot's replicas have all connections that Slack gives the app; they get the clicks."""
         return self._spare.is_set()
 
     @property
@@ -292,20 +291,20 @@ class SlackSocket:
 
     @property
     def others(self) -> int:
-        """How many connections to Slack the app has besides ours: of other bots with the same tokens."""
+        """How many connections other bots with the same tokens have."""
         return self._others
 
     def suspect(self) -> None:
-        """Something was handed to us that was meant for another bot: count soon."""
+        """Count the app's connections soon: we got a click that was meant for another bot."""
         if self._recount is None and not self._stopping:
             self._count_in(self.timing.count_again)
 
     async def start(self, dispatch: Dispatch) -> None:
-        """Have `dispatch` handle what comes. Returns when the first connection stands, or replicas have all that there are. Until then it keeps trying, and
-        logs why it fails.
+        """Have `dispatch` handle envelopes. Returns once connected, or if replicas have all connections; retries until
+        then, and logs why it fails.
 
         Raises:
-            SlackRefusedError: the app token is not good; trying again would not help.
+            SlackRefusedError: the app token is wrong; a retry would not help.
         """
         self._dispatch: Dispatch = dispatch
         self._supervisor = asyncio.create_task(self._supervise(), name="slack socket")
@@ -320,14 +319,14 @@ class SlackSocket:
             self._supervisor.result()
 
     async def wait(self) -> None:
-        """Returns after `stop`; raises what ended the supervision, which otherwise never ends."""
+        """Returns after `stop`; raises the error if the connection fails for good."""
         if self._supervisor is not None:
             await asyncio.wait({self._supervisor})
             if not self._supervisor.cancelled():
                 self._supervisor.result()
 
     async def stop(self) -> None:
-        """Take nothing more, let what is in work finish and be acknowledged (bounded), then close."""
+        """Take nothing more; wait, for a while, until running envelopes are acknowledged; then close."""
         self._stopping = True
         await self._handling.drain(self.timing.drain)
         if self._supervisor is not None:
@@ -339,7 +338,7 @@ class SlackSocket:
             await self._http.close()
 
     async def _supervise(self) -> None:
-        """Open the next connection as soon as there is none, or the only one is leaving."""
+        """Open the next connection when there is none, or the only one is leaving."""
         failures, missed = 0, False
         while True:
             if self.connected:
@@ -383,7 +382,7 @@ class SlackSocket:
         return backoff(failures, first=first, longest=longest, spread=0.5, chance=self.jitter())
 
     async def _open(self) -> None:
-        """One attempt: a new URL, a WebSocket, Slack's hello."""
+        """Try once to connect: get a URL, open the WebSocket, wait for Slack's hello."""
         async with asyncio.timeout(self.timing.open):
             url = str((await self.web.apps_connections_open(app_token=self.app_token))["url"])
         if self._http is None or self._http.closed:
@@ -412,7 +411,7 @@ class SlackSocket:
             self._compare(connection.count - ours - self.replicas())
 
     def _compare(self, others: int) -> None:
-        """Slack counted so many connections besides ours."""
+        """Note that Slack counts `others` connections besides ours; report them if a second count agrees."""
         now = self.clock.now()
         if others <= 0:
             if self._others:
@@ -439,12 +438,12 @@ class SlackSocket:
         self._recount = self._background.run(self._count_again(seconds), "counting connections")
 
     async def _count_again(self, seconds: float) -> None:
-        """Slack gives the count only in a new connection's hello: open one, then close the old ones."""
+        """Open a new connection, whose hello has the count, then close the old ones."""
         await self.clock.sleep(seconds)
         self._recount = None
         before = [connection for connection in self._live if connection.usable]
         if not before:
-            return  # the next connection is told
+            return  # the next connection's hello has the count
         try:
             await self._open()
         except (*NETWORK_ERRORS, HelloMissing) as error:
@@ -470,7 +469,7 @@ class SlackSocket:
         self._update_connected()
         now = asyncio.get_running_loop().time()
         for until, text in connection.unsure(now) if not self._stopping else ():
-            # A socket that broke may have swallowed it; acknowledging twice does no harm.
+            # It may be lost with the socket; a second acknowledgement does no harm.
             self._handling.run(self._acknowledge(text, until), "an acknowledgement again")
 
     def _update_connected(self) -> None:
@@ -504,7 +503,7 @@ class SlackSocket:
             _log.warning("cannot acknowledge in time: no connection")
 
     async def _send(self, text: str, until: float) -> bool:
-        """Send over any connection; where there is none, wait for the next one while Slack still listens."""
+        """Send over any connection, or over the next one, if that opens before `until`; returns whether that worked."""
         for connection in reversed(self._live):
             if await connection.send(text, until):
                 return True

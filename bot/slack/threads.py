@@ -1,6 +1,6 @@
-"""Which questions a thread in Slack is about: a session's thread, a page's, or a roll-up card's.
+"""Finds the questions that a thread in Slack is about: a session's thread, a page's, or a roll-up card's.
 
-Every method raises StorageUnavailable, LedgerUnreadable or LockTimeout: it is not known now.
+Every method raises StorageUnavailable, LedgerUnreadable or LockTimeout if it cannot tell now.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Asked = Mapping[Root, frozenset[str]]
 class Threads:
     """Finds the questions of a thread, and the threads of all open questions.
 
-    `paged`: the users that the open pages of a clarification were sent to.
+    `paged` returns the users that got the open pages of a clarification.
     """
 
     messages: Messages
@@ -51,8 +51,8 @@ class Threads:
     paged: Callable[[str], frozenset[str]]
 
     async def open(self) -> Asked:
-        """The threads in which somebody may have answered, each with the open questions that it is about; those whose
-        time runs out first come first, none last.
+        """Returns the threads that people may have answered in, each with its open questions. The thread whose question
+        expires first comes first; threads without open questions come last.
         """
         ends = {each.id: urgency(each) for each in self.index if each.is_open}
         waiting = self._waiting()
@@ -75,8 +75,8 @@ class Threads:
         return {root: frozenset(asked[root]) for root in sorted(asked, key=order)}
 
     async def in_doubt(self) -> Mapping[str, frozenset[str]]:
-        """The posts of unknown outcome that may have begun threads, by their keys, each with the open questions that
-        such a thread is about.
+        """Returns, by their keys, the posts of unknown outcome that may have begun threads, each with the open questions of
+        such a thread.
         """
         waiting = self._waiting()
         found: dict[str, frozenset[str]] = {}
@@ -92,7 +92,7 @@ class Threads:
         return found
 
     def _waiting(self) -> Mapping[Session, Collection[str]]:
-        """The open questions, by the session in whose thread they are shown."""
+        """Returns the open questions by the session in whose thread they are shown."""
         found: dict[Session, set[str]] = {}
         for each in self.index:
             if each.is_open:
@@ -100,7 +100,7 @@ class Threads:
         return found
 
     async def asked_in(self, channel: str, ts: str) -> list[Clarification]:
-        """The questions of a thread: asked in it, or those of the page or roll-up card that begins it.
+        """Returns the questions of a session's thread, or of the page or roll-up card that began the thread.
 
         Raises:
             NotFound: one of them is gone.
@@ -113,11 +113,11 @@ class Threads:
         return [await self._find(each) for each in about]
 
     async def asked_in_session(self, channel: str, ts: str) -> list[Clarification] | None:
-        """The questions asked in a session's thread; None if it is no session's thread."""
+        """Returns the questions of a session's thread; None if it is not one."""
         thread: Thread | None = await self.messages.thread_at(channel, ts)
         if thread is None:
             return None
-        # Where its ledger is full a session goes on in another one: what waits in earlier ones is asked in it, too.
+        # A session whose ledger was full continues in another one, with open questions in the earlier ones.
         waits = self.index.of_session(thread.producer, thread.session_id)
         found = []
         for issue in sorted({thread.issue} | {each.issue_number for each in waits}):
@@ -132,15 +132,15 @@ class Threads:
         return await self.rollups.held_at(channel, ts) is not None
 
     async def is_ours(self, channel: str, ts: str) -> bool:
-        """Whether the first message is one that we posted."""
+        """Whether we posted the thread's root."""
         return await self.messages.landed_at(channel, ts) is not None
 
     async def about_page(self, channel: str, ts: str) -> tuple[str, ...]:
-        """The clarifications of the page that begins the thread; none where it is no page's."""
+        """Returns the clarifications of the page that began the thread; empty if it is not a page's."""
         return await self.pages.clarifications_at(channel, ts)
 
     async def paged_to(self, message: MessageEvent) -> list[str]:
-        """The clarifications that a page is open about for the author of a message, as far as it can mean them."""
+        """Returns the clarifications that the author of a message has open pages for, and that the message can mean."""
         escalated = [each.id for each in self.index if each.status == "escalated"]
         named = [each for each in escalated if message.user in self.paged(each)]
         if message.missed or message.edited:  # it cannot mean a page that came after it
@@ -150,7 +150,7 @@ class Threads:
         return named
 
     async def found(self, clarifications: Iterable[str]) -> list[Clarification]:
-        """The records, without those that were archived in the meantime: nothing about them can be answered."""
+        """Returns the records, without those that were archived meanwhile: they take no answers."""
         found = []
         for each in clarifications:
             try:

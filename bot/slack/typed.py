@@ -1,9 +1,9 @@
 """Handles messages that people type: replies in threads, mentions of the bot, direct messages, “Use as answer”.
 
-In a thread with one open question a reply is the answer, unless it is talk (`is_talk`). With several open questions its
-author is asked which one is meant; the text waits meanwhile. `@clarify stale` in a channel is answered there, to its
-author alone; a direct message is answered in its conversation. A reply in the thread of a page is the answer to its
-question, and so is a direct message that is no command while exactly one page is open for its author.
+In a thread with one open question a reply is the answer, unless it is talk (`is_talk`). With several open questions the bot
+asks the author which one they mean, and keeps the text meanwhile. The bot answers `@clarify stale` in its channel, to the
+author alone, and a direct message in its conversation. A reply in a page's thread answers its question, and so does a
+direct message that is no command, while its author has exactly one open page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from core.errors import AnswerRejected, ClarifyError
 
 _TALK = re.compile(r"note\s*:|//", re.IGNORECASE)
 JUST_NOW = timedelta(minutes=5)
-AGAIN = timedelta(minutes=1)  # between two hints to one person
+AGAIN = timedelta(minutes=1)  # between two equal hints to one person
 NO_THREAD = (
     "This message is not in the thread of an agent's session, so there is no question it could answer."
 )
@@ -49,9 +49,9 @@ BLANK = "This message has no text to use as an answer."
 
 @dataclass(frozen=True, slots=True)
 class TypedResponse:
-    """What the bot says to a message: `text` to its author alone, or `aloud` to the conversation, once per `key`.
+    """The bot's response to a message: `text` to its author alone, or `aloud` to the conversation, once per `key`.
 
-    With `recorded` false the author is told that nothing was recorded; then nothing may be recorded later either.
+    `recorded` false: the response says that nothing was recorded, so nothing may be recorded later either.
     """
 
     text: str | None = None
@@ -63,7 +63,7 @@ class TypedResponse:
 
 @dataclass(frozen=True, slots=True)
 class TypedReply:
-    """A message with its words as plain text and the person who wrote it."""
+    """A message with its plain text and its author."""
 
     message: MessageEvent
     person: Person
@@ -77,10 +77,7 @@ class TypedReply:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TypedMessages:
-    """Decides what a message is (an answer, a command or talk), does what it asks for, and returns the response.
-
-    `people` knows who we are and what people are called.
-    """
+    """Decides what a message is (an answer, a command or talk), handles it, and returns the response."""
 
     answering: Answering
     commands: Commands
@@ -92,7 +89,7 @@ class TypedMessages:
     clock: Clock
 
     async def take(self, message: MessageEvent) -> TypedResponse:
-        """Handle a message. Handling it twice changes nothing more.
+        """Handle a message; idempotent.
 
         Raises:
             StorageUnavailable: nothing was recorded.
@@ -106,17 +103,17 @@ class TypedMessages:
             return TypedResponse()
         if message.kind == "dm":
             return await self._direct(reply)
-        return await self._mention(reply) or await self._said(reply)
+        return await self._mention(reply) or await self._reply(reply)
 
     def is_own(self, message: MessageEvent) -> bool:
-        """Whether the bot said it."""
+        """Whether the bot wrote it."""
         return message.user == self.people.bot_user
 
     async def may_answer(self, message: MessageEvent) -> bool:
-        """Whether a reply in a thread would be read as an answer to something that is open.
+        """Whether a reply in a thread may answer an open question.
 
         Raises:
-            StorageUnavailable, ClarifyError: it is not known now.
+            StorageUnavailable, ClarifyError: that cannot be told now.
         """
         text = self.plain(message.text)
         if self._speaks_to_somebody(message) or not text.strip() or is_talk(text):
@@ -124,8 +121,8 @@ class TypedMessages:
         return any(record.is_open for record in await self.threads.asked_in(*message.thread))
 
     async def take_as_answer(self, request: Invocation) -> Told:
-        """“Use as answer” on a message in a session's thread: its text, without what marks it as talk, is the answer of
-        the person who chose that, not of its author. Never raises for what can be expected.
+        """Record a message's text, without its mark as talk, as the answer of the person who chose “Use as answer”, not of
+        its author. Expected errors come back as a reaction.
         """
         text, place = _without_mark(self.plain(request.text)), request.place
         if not request.by_person or not text.strip():
@@ -143,14 +140,14 @@ class TypedMessages:
             return explained(error, "of that id")
 
     def plain(self, text: str) -> str:
-        """A person's text without Slack's markup."""
+        """Returns a person's text without Slack's markup."""
         return mrkdwn.plain(text, self.people.known_name, drop=self.people.bot_user)
 
     # Mentions
 
     async def _mention(self, reply: TypedReply) -> TypedResponse | None:
-        """A command behind a mention of the bot; None: it was not said to the bot. In a session's thread all else
-        is an answer. Mentioned in the midst of a message nothing is changed in passing.
+        """Run a command that follows a mention of the bot; returns None if the message is not for the bot. In a thread,
+        all but commands are replies. A mention within a message never changes anything.
         """
         message, bot_user = reply.message, self.people.bot_user
         if bot_user not in mrkdwn.people_in(message.text):
@@ -162,7 +159,7 @@ class TypedMessages:
         if not first and not is_command:
             text = mrkdwn.after(message.text, bot_user)
             if not text or not self.commands.understands(text):
-                return TypedResponse()  # it was mentioned, not spoken to
+                return TypedResponse()  # talk about the bot, not to it
             if self.commands.is_change(text):
                 return TypedResponse(phrases.begin_with(bot_user, mrkdwn.plain(text, self.people.known_name)))
         return _privately(await self.commands.run(text, reply.person, message.place))
@@ -188,11 +185,11 @@ class TypedMessages:
         except (ClarifyError, SlackError) as error:
             return _privately(explained(error, "of that id"))
         if reaction is None and message.edited:
-            return TypedResponse()  # commands are not given so
+            return TypedResponse()  # an edit is never a command
         return _aloud(reaction or await self.commands.run(text, reply.person, message.place), message)
 
     async def _answer_page(self, named: Sequence[str], reply: TypedReply) -> Told | None:
-        """As the answer to one of `named`; None: nothing can be meant."""
+        """Record a reply as the answer to one of `named`; returns None if it can mean none of them."""
         meant = await self._meant(reply.message, named) if named else []
         records = await self.threads.found(meant)
         if not records:
@@ -210,8 +207,8 @@ class TypedMessages:
         return await self._answered(waiting[0], reply.text, person, message.place, message.at)
 
     async def _meant(self, message: MessageEvent, named: Sequence[str]) -> list[str]:
-        """Of `named` what a message can be about, as it was when it first came: handled again after a kill, it
-        does not turn to a question that it was not meant for.
+        """Returns the clarifications of `named` that a message can mean. Stores the first result, so that a message that is
+        handled again after a kill does not answer another question.
         """
         key = f"page-reply:{message.key}"
         if (kept := await self.memory.kept_text(key)) is not None:
@@ -223,17 +220,17 @@ class TypedMessages:
     async def _which(
         self, waiting: list[Clarification], text: str, person: Person, place: Place, ts: str
     ) -> Told:
-        """Ask which question the message at `ts` answers, its author alone or the person who chose it."""
+        """Ask the person which question the message at `ts` answers."""
         name = f"{place.channel}:{ts}:{person.user}"
         return (await self.answering.ask_which(waiting, text, person, name, self.clock.now()))[0]
 
     async def _answered(
         self, record: Clarification, text: str, person: Person, place: Place, at: datetime
     ) -> Told:
-        """`text` is the person's answer to this question: what they are told.
+        """Record the person's answer to this question; returns what to tell them.
 
         Raises:
-            ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` has the words.
+            ClarifyError, SlackError, StorageUnavailable: nothing was recorded; `explained` words it.
         """
         try:
             reaction = await self.answering.answer_text(record.id, text, person, place, at=at)
@@ -244,8 +241,8 @@ class TypedMessages:
     # Threads
 
     async def _changed(self, reply: TypedReply) -> TypedResponse:
-        """An edited reply that was no answer counts as a new one, made when it was edited. An answer stays as it is,
-        and the thread is told so.
+        """Handle an edit or deletion. An edited reply that was no answer counts as a new reply, written at the edit. A
+        recorded answer stays, and the bot says so in the thread.
         """
         message = reply.message
         kept = await self.memory.kept_text(_answer_key(message))
@@ -263,8 +260,8 @@ class TypedMessages:
             return await self._direct(reply)
         return TypedResponse() if self._speaks_to_somebody(message) else await self._in_thread(reply)
 
-    async def _said(self, reply: TypedReply) -> TypedResponse:
-        """Said in a thread, and no command."""
+    async def _reply(self, reply: TypedReply) -> TypedResponse:
+        """Handle a reply in a thread that is no command."""
         message, bot_user = reply.message, self.people.bot_user
         if self._speaks_to_somebody(message):
             return TypedResponse()
@@ -276,7 +273,7 @@ class TypedMessages:
         return await self._in_thread(reply)
 
     async def _in_thread(self, reply: TypedReply) -> TypedResponse:
-        """A reply in the thread of a session, a page or a roll-up card; or of nothing of ours."""
+        """Handle a reply in any thread: of a session, a page, a roll-up card, or not of ours."""
         message, text = reply.message, reply.text
         if is_talk(text) or not (text.strip() or message.files):
             return TypedResponse()
@@ -336,7 +333,7 @@ class TypedMessages:
         return _privately(reaction)
 
     async def _decided_since(self, record: Clarification, reply: TypedReply) -> Round | None:
-        """The round that a missed reply could have answered in time, had it been known before that was decided."""
+        """Returns the round that a missed reply would have answered in time, had we read it before the decision."""
         if not reply.message.missed:
             return None
         shown = await self._shown_to(record, reply)
@@ -348,7 +345,7 @@ class TypedMessages:
         return shown if in_time and ended is not None and at < ended else None
 
     async def _shown_to(self, record: Clarification, reply: TypedReply) -> Round | None:
-        """The round that was shown when a reply was written."""
+        """Returns the round that was shown when the reply was written."""
         if not await self._is_older(reply, record):
             return round_of(record)
         for number in range(record.round - 1, 0, -1):
@@ -358,13 +355,13 @@ class TypedMessages:
         return None
 
     async def _is_older(self, reply: TypedReply, record: Clarification) -> bool:
-        """Whether the reply was made before the question was shown, by Slack's clock where that is known."""
+        """Whether the reply was written before the question was shown, by Slack's clock if possible."""
         ts = reply.message.ts
         shown = await self.messages.shown_at(record.id, record.round, reply.message.channel)
         return float(ts) < float(shown) if shown else moment(ts) < record.asked_last
 
     async def _found_late(self, record: Clarification, reply: TypedReply) -> TypedResponse:
-        """It was written in time and found after the decision: its author is told, and the thread shows it as that."""
+        """Tell the author and the thread that a reply was in time, but read only after the decision."""
         shown, message = await self._decided_since(record, reply), reply.message
         if shown is None or (label := _read_as(shown.asked, reply.text)) is None:
             return TypedResponse()  # talk
@@ -380,7 +377,7 @@ class TypedMessages:
         )
 
     async def _too_late(self, asked: list[Clarification], reply: TypedReply) -> TypedResponse:
-        """Nothing is open. Somebody who answers just after another is told, once; the rest is talk."""
+        """Tell people once if they answer just after someone else did; any other reply is talk."""
         closed = [(when, record) for record in asked if (when := _closed_at(record)) is not None]
         if not closed:
             return TypedResponse()
@@ -394,7 +391,7 @@ class TypedMessages:
         return TypedResponse(phrases.closed(record)) if first else TypedResponse()
 
     async def _hint(self, record: Clarification, reply: TypedReply, hint: str) -> TypedResponse:
-        """How to answer, to one person at most once a minute; another kind of trouble gets its own words."""
+        """Tell a person how to answer; each hint at most once a minute."""
         kind = hashlib.blake2b(hint.encode(), digest_size=6).hexdigest()
         if not await self._is_due(f"{record.id}:{record.round}:{reply.person.user}:{kind}"):
             return TypedResponse()
@@ -411,21 +408,21 @@ class TypedMessages:
         return await self.memory.is_due(f"hint:{hint}", self.clock.now(), AGAIN)
 
     async def _remember(self, record: Clarification, message: MessageEvent) -> None:
-        """So that a later edit or deletion is seen to concern an answer."""
+        """Remember that a message was an answer, for its later edits."""
         await self.memory.keep_text(_answer_key(message), {"clarification": record.id})
 
 
 def is_talk(text: str) -> bool:
-    """Whether somebody comments without answering: `note: …` in any case, `(…)` as a whole, or `// …`.
+    """Whether a text is a comment, not an answer: `note: …` in any case, all in parentheses, or `// …`.
 
-    Slack takes what begins with a slash for a command; where it lets `//` through, that is talk as well.
+    Slack takes a leading slash for a command, but may let `//` through.
     """
     said = text.strip()
     return _TALK.match(said) is not None or _is_in_parentheses(said)
 
 
 def _without_mark(text: str) -> str:
-    """A comment's own words; any other text as it is."""
+    """Returns a comment without its mark; any other text as it is."""
     said = text.strip()
     if marked := _TALK.match(said):
         return said[marked.end() :].strip()
@@ -433,7 +430,7 @@ def _without_mark(text: str) -> str:
 
 
 def _is_in_parentheses(text: str) -> bool:
-    """Whether the parenthesis that begins the text ends with it: `(a) or (b)` is none."""
+    """Whether one pair of parentheses encloses the whole text; false for `(a) or (b)`."""
     if not (text.startswith("(") and text.endswith(")")):
         return False
     depth = 0
@@ -445,8 +442,8 @@ def _is_in_parentheses(text: str) -> bool:
 
 
 def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
-    """Whether what `user` said at that moment was recorded as the answer, or as one of several accepts (the ledger keeps
-    milliseconds).
+    """Whether the message of `user` at `said_at` was recorded as the answer, or as one of several approvals (the ledger
+    keeps milliseconds).
     """
     by, at = record.asked.answered_by, record.asked.answered_at
     given = [(each.user, each.at) for each in record.asked.approvals or ()]
@@ -455,7 +452,7 @@ def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
 
 
 def _read_as(asked: Aaep, text: str) -> str | None:
-    """The label of the answer that a text would be; None: it is none."""
+    """Returns the label of the answer that a text gives; None: it gives none."""
     try:
         return answers.from_text(asked, text).label
     except AnswerRejected:
@@ -475,14 +472,14 @@ def _closed_at(record: Clarification) -> datetime | None:
 
 
 def _privately(reaction: Told) -> TypedResponse:
-    """To its author alone."""
+    """Returns a response to the author alone."""
     return TypedResponse(
         reaction.text or None, blocks=reaction.blocks, recorded=not isinstance(reaction, Unrecorded)
     )
 
 
 def _aloud(reaction: Told, message: MessageEvent) -> TypedResponse:
-    """In direct messages, as a message."""
+    """Returns a response in a direct message: a message, unless nothing was recorded."""
     if isinstance(reaction, Unrecorded):
         return TypedResponse(reaction.text, recorded=False)
     return TypedResponse(aloud=reaction.text, blocks=reaction.blocks, key=f"aside:{message.key}")

@@ -1,4 +1,4 @@
-"""Knows which questions may have been answered in threads that the bot has not read yet."""
+"""Tracks which questions may have answers in threads that the bot has not read yet."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PATIENCE = timedelta(minutes=5)
 
 @dataclass(eq=False, repr=False)
 class Unread:
-    """The questions that may not expire yet, because their threads have not been read.
+    """The questions that must not expire yet, because their threads have not been read.
 
-    `expect` what is to be read, then say what was `read`; `until` tells how long a question waits. `released` is called
-    when questions need not wait any more.
+    `expect` adds threads, `read` removes them; `until` returns how long a question waits. Calls `released` when questions
+    need not wait any more.
 
-    A post whose place is not known yet may have begun a thread. It is kept by its key (`doubt`) until its place is
-    known (`locate`) and its thread was read. Clicks on its questions wait for that, and live replies in its thread:
-    someone may have answered there before.
+    A post of unknown outcome may have begun a thread. `doubt` adds it by its key, until `locate` gives its place and its
+    thread is read. Clicks on its questions and live replies in its thread wait for that: someone may have answered there
+    before.
     """
 
     clock: Clock
@@ -39,7 +39,7 @@ class Unread:
         self._changed = asyncio.Event()
 
     def expect(self, asked: Asked | Mapping[str, frozenset[str]]) -> None:
-        """These threads are to be read. The patience with a question that waits already is not renewed."""
+        """Add threads to read. A question that waits already does not wait longer."""
         until = self.clock.now() + self.patience
         for thread, clarifications in asked.items():
             for each in clarifications:
@@ -47,16 +47,16 @@ class Unread:
                 self._until.setdefault(each, until)
 
     def doubt(self, posts: Mapping[str, frozenset[str]]) -> None:
-        """These posts may have begun threads; each with the questions that those would be about."""
+        """Add posts that may have begun threads, each with the questions of such a thread."""
         self.expect(posts)
         self._doubtful.update(posts)
 
     def locate(self, post: str, root: Root) -> None:
-        """A post in doubt is in this thread, which is to be read."""
+        """Note that a post in doubt is in this thread."""
         self._located[root] = post
 
     def read(self, threads: Iterable[Root | str]) -> None:
-        """These threads have been read and handled, or cannot be read; or there is none, of a post by its key."""
+        """Remove threads that were read and handled or cannot be read, and posts (by key) that began none."""
         gone = set(threads)
         gone |= {self._located.pop(each) for each in gone & self._located.keys() if isinstance(each, Root)}
         if gone & self._doubtful:
@@ -71,23 +71,22 @@ class Unread:
             self.released()
 
     def until(self, clarification: str) -> datetime | None:
-        """When its end need not wait any longer; None: it need not wait."""
+        """Returns until when a question must not expire; None: it may."""
         until = self._until.get(clarification)
         return until if until is not None and until > self.clock.now() else None
 
     def hold_clicks_no_longer(self) -> None:
-        """What is still in doubt is found too late for people to wait for it."""
+        """Let clicks through, even on questions whose posts are still in doubt."""
         self._doubtful.clear()
         self._tell_waiting()
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether anything waits for the place or the thread of a post."""
+        """Whether any post is still in doubt."""
         return bool(self._doubtful)
 
     async def hear(self, clarification: str, deadline: float | None) -> None:
-        """Wait until the replies to a question's posts in doubt are read, before a click may decide it. `deadline`: see
-        `Person`.
+        """Wait until the replies to a question's posts in doubt are read. `deadline`: see `Person`.
 
         Raises:
             RepliesUnread: that takes longer than a click can wait.
@@ -100,7 +99,7 @@ class Unread:
             raise RepliesUnread from error
 
     async def hear_thread(self, post: str) -> None:
-        """Wait until the thread of a post was read, where the post was in doubt."""
+        """Wait until the thread of a post in doubt is read."""
         await self._heard(lambda: post not in self._doubtful)
 
     def _is_in_doubt(self, clarification: str) -> bool:
