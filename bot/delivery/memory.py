@@ -15,7 +15,7 @@ _TAKEN_BY = "taken_by"
 
 
 class SlackMemory:
-    """Stores what was read and said in Slack. Each method is durable when it returns.
+    """Stores what was read and said in Slack. Each method is durable on return.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
     """
@@ -24,7 +24,7 @@ class SlackMemory:
         self._store = store
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
-        """Keep an event until it is done; False if it was taken before, by us or by another bot."""
+        """Stores an event until it is done. Returns False if this or another bot already has it."""
         changed = await self._store.run(
             "insert into slack_events (event_id, body) values (:id, :body) on conflict (event_id) do nothing",
             id=event_id,
@@ -33,7 +33,7 @@ class SlackMemory:
         return changed > 0
 
     async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]:
-        """The events that are not done, and that no other bot which is alive will do."""
+        """Returns the unfinished events, without those of other live bots."""
         rows = await self._store.read(
             "select event_id, body from slack_events where state = 'new' order by seq"
         )
@@ -42,12 +42,12 @@ class SlackMemory:
         return [(name, body) for name, body in found if body.pop(_TAKEN_BY, "") not in others]
 
     async def tell_gap(self) -> None:
-        """Something from Slack may have been missed here: have the bot that leads look for it."""
+        """Tells the leader that something from Slack may have been missed here."""
         await self._store.tell("gap", leader_only=True)
 
     @property
     def is_ours_to_look(self) -> bool:
-        """Whether it is this bot that looks for what was missed."""
+        """Whether this bot looks for missed events."""
         return self._store.leads
 
     async def slack_event_done(self, event_id: str) -> None:
@@ -56,14 +56,14 @@ class SlackMemory:
         )
 
     async def first_time(self, key: str) -> bool:
-        """True the first time that it is asked for `key`, ever."""
+        """Returns True on the first call ever for `key`."""
         new = await self._store.run(
             "insert into onces (key) values (:key) on conflict (key) do nothing", key=key
         )
         return new > 0
 
     async def is_due(self, key: str, now: datetime, pause: timedelta) -> bool:
-        """Whether nobody asked for `key` within `pause` before now, of us or of another bot; if so, it is asked for now."""
+        """Returns whether no bot claimed `key` within `pause` before now; if so, claims it."""
         due = await self._store.run(
             """insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body
                where not texts.body between :since and excluded.body""",
@@ -88,7 +88,7 @@ class SlackMemory:
         return body
 
     async def watermark(self, channel: str) -> str | None:
-        """The `ts` up to which the replies of a channel were read."""
+        """Returns the `ts` up to which a channel's replies were read."""
         row = await self._store.read_one(
             "select ts from watermarks where channel = :channel", channel=channel
         )
@@ -98,7 +98,7 @@ class SlackMemory:
         await self._store.write(lambda tx: mark(tx, channel, ts))
 
     async def channel_renamed(self, old: str, new: str) -> None:
-        """A channel got another id: its messages and threads are found under the new one."""
+        """Moves a channel's messages and threads to its new id."""
 
         def work(tx: Tx) -> None:
             move_channel(tx, old, new)
@@ -118,7 +118,7 @@ def mark(tx: Tx, channel: str, ts: str) -> None:
     )
 
 
-_WHICH = "word:which:"  # asks which question a kept text is for
+_WHICH = "word:which:"  # the message that asks which question a stored text answers
 SWEEPS = (
     Sweep(
         "texts",
@@ -143,7 +143,7 @@ SWEEPS = (
 
 
 def forget(tx: Tx, subject: Subject, messages: Collection[str]) -> None:
-    """Forget kept texts and one-time keys about it. `messages`: the keys of those that are forgotten."""
+    """Forgets stored texts and one-time keys about `subject`. `messages`: the keys of the forgotten messages."""
     asked_which = {key.removeprefix(_WHICH) for key in messages if key.startswith(_WHICH)}
     texts = [
         {"id": row["id"]}
