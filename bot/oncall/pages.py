@@ -359,7 +359,7 @@ class Pages:
         """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
         an answer.
         """
-        rows = await self.in_flight.look(
+        rows = await self.in_flight.find(
             channel,
             lambda: self.store.read(
                 """select i.clarification from messages m
