@@ -23,7 +23,7 @@ from core.files import (
     read_regular,
     reason,
     replacing,
-    sync_folder,
+    sync,
     try_to_write,
 )
 from core.locks import Locks
@@ -294,7 +294,7 @@ class LedgerFiles:
             check()
             make_folder(to.parent)
             path.rename(to)
-            sync_folder(path.parent)
+            sync(path.parent)
 
     def close(self) -> None:
         """Nothing may be held any more."""

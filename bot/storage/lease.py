@@ -236,8 +236,3 @@ def _release(epoch: int, db: PostgresConnection) -> None:
 def begins(epoch: int, db: PostgresConnection) -> bool:
     """Returns whether a transaction may continue as that leader's. If so, no bot takes the lease before its end."""
     return db.execute("select 1 from lease where epoch = %s for key share", [epoch]).fetchone() is not None
-
-
-def is_led(lasts: float, db: PostgresConnection) -> bool:
-    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
-    return db.execute(leads, [lasts]).fetchone() is not None

@@ -66,6 +66,7 @@ _TELL = (
 _OLDEST = 140000  # PostgreSQL 14
 _FAR = 0.02  # seconds
 _SUBJECT = "storage.url_env"
+_UNREAD = "The storage could not be read"
 _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
@@ -138,7 +139,7 @@ class PostgreSQL(Database):
             await self._writer.undo()
             if len(results) == len(works) and await self._was_committed(began):
                 return results
-            raise _unavailable(error) from error
+            raise _unavailable("Nothing was stored", error) from error
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         found = await self._fetch(queries)
@@ -156,7 +157,7 @@ class PostgreSQL(Database):
         try:
             return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])
         except psycopg.Error as error:
-            return [_unread(error)] * len(queries)
+            return [_unavailable(_UNREAD, error)] * len(queries)
 
     @property
     def doubt(self) -> float:
@@ -343,18 +344,13 @@ def _fetched(query: Query, db: PostgresConnection) -> list[Row] | Exception:
     try:
         found: list[Any] = db.execute(form(text), values).fetchall()
     except psycopg.Error as error:
-        return _unread(error)
+        return _unavailable(_UNREAD, error)
     return found
 
 
-def _unavailable(error: psycopg.Error) -> StorageUnavailable:
+def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
     kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"Nothing was stored: {words(error)}.")
-
-
-def _unread(error: psycopg.Error) -> StorageUnavailable:
-    kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"The storage could not be read: {words(error)}.")
+    return kind(f"{outcome}: {words(error)}.")
 
 
 def prepared(db: PostgresConnection) -> str:
@@ -511,7 +507,8 @@ def is_led(url: str) -> bool:
 
 
 def led(db: PostgresConnection) -> bool:
-    return lease.is_led(TERMS.lasts, db)
+    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
+    return db.execute(leads, [TERMS.lasts]).fetchone() is not None
 
 
 async def notices(
