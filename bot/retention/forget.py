@@ -142,7 +142,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     )
     if not traces.is_all(abandoned=even_waiting):
         return traces
-    erasing.want(tx, messages.forget(tx, about))
+    erasing.queue(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
     memory.forget(tx, subject, about)
     incidents.forget(tx, raised)
