@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from core.files import NOT_REGULAR, is_odd, make_folder, read_regular, sync_folder
+from core.files import NOT_REGULAR, is_odd, make_folder, read_regular, sync
 from core.records import Raw, decode, identity
 
 _log = logging.getLogger("clarify.ledger")
@@ -92,12 +92,12 @@ class Archive:
             target = self._beside(issue)
         if not target.exists():
             os.link(live, target)
-            sync_folder(self.folder)
+            sync(self.folder)
         if target.samefile(live):
             live.unlink()  # renaming a hard link to itself does nothing
         else:
             live.replace(target)  # replaces an earlier state of it, left by a kill
-        sync_folder(live.parent)
+        sync(live.parent)
         return target
 
     def drop(self, issue: int, live: Raw) -> None:

@@ -71,7 +71,7 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
             os.close(handle)
         yield draft
         os.replace(draft, path)  # noqa: PTH105
-        sync_folder(path.parent)
+        sync(path.parent)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(draft)  # noqa: PTH108
@@ -176,9 +176,9 @@ def try_to_write(folder: Path) -> None:
         trial.unlink(missing_ok=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that renames, links and removals in it are durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Flushes a file, or the entries of a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -1,7 +1,7 @@
 '''Agents ask agents: the Clarification Protocol for programs.
 
 The target may be in this program, in another one, or a person in Slack: they share ledgers, the files of one folder, and
-their locks. Workflow files define who may ask whom (`core.workflow`). A complete program:
+their locks. Workflow files define who may ask whom (`core.workflow`). A whole program:
 
     import asyncio
     from pathlib import Path
@@ -40,7 +40,7 @@ their locks. Workflow files define who may ask whom (`core.workflow`). A complet
 
     asyncio.run(main())
 
-`core.errors` shows all errors; each has a stable `code`.
+What can go wrong is drawn in `core.errors`; every error has a stable `code`.
 '''
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from core.files import (
     read_regular,
     reason,
     replacing,
-    sync_folder,
+    sync,
     try_to_write,
 )
 from core.locks import Locks
@@ -291,7 +291,7 @@ class LedgerFiles:
             check()
             make_folder(to.parent)
             path.rename(to)
-            sync_folder(path.parent)
+            sync(path.parent)
 
     def close(self) -> None:
         """Release the resources; no ledger may be locked any more."""

@@ -61,7 +61,7 @@ class InDatabase:
             if manifest.storage_version is not None:
                 with beside.putting_back(folder / DATABASE, file, another=copy) as tx:
                     leave_out(tx, now)
-            with tables.anew(self.url, name if replace else None) as (new, is_aside):
+            with tables.new_tables(self.url, name if replace else None) as (new, is_aside):
                 if file.exists():
                     new.from_file(file)
                 for issue, files in sorted(_by_issue(manifest.ledgers).items()):
