@@ -230,7 +230,7 @@ class QueuedHandler(logging.Handler):
         content = [line for each in events if (line := self._encoded(each))]
         lines, missing = len(content), self.missing
         if missing:
-            content.append(self._encoded(_about(missing)))
+            content.append(self._encoded(_dropped_event(missing)))
         written = _write_all(self._descriptor, b"".join(content))
         self._handled += len(events)
         whole = sum(end <= written for end in accumulate(map(len, content)))
@@ -247,7 +247,7 @@ class QueuedHandler(logging.Handler):
             return b""
 
 
-def _about(missing: int) -> EventDict:
+def _dropped_event(missing: int) -> EventDict:
     return {
         "timestamp": time.time(),
         "level": "warning",
@@ -286,7 +286,7 @@ def _queued() -> list[QueuedHandler]:
     return [each for each in logging.getLogger().handlers if isinstance(each, QueuedHandler)]
 
 
-def somebody_reads() -> bool:
+def stderr_has_reader() -> bool:
     """Flushes the log; returns whether writing to stderr would not block."""
     for handler in _queued():
         handler.flush()

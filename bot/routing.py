@@ -57,7 +57,7 @@ class Audiences:
     def __init__(self, settings: Configuration) -> None:
         self._settings = settings
         self._kinds = {agent_key(role): each.kind for role, each in settings.responders.items()}
-        self._kept: dict[Audience, RouteSettings] = {}
+        self._cached: dict[Audience, RouteSettings] = {}
 
     @property
     def names(self) -> list[str]:
@@ -74,11 +74,11 @@ class Audiences:
 
     def route_of(self, audience: Audience) -> RouteSettings:
         """Returns the route of an audience. Cached: thousands of questions share a few audiences."""
-        route = self._kept.get(audience)
+        route = self._cached.get(audience)
         if route is None:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            route = self._kept[audience] = self._settings.route_for(*audience)
+            if len(self._cached) >= _MOST_KEPT:
+                self._cached.clear()
+            route = self._cached[audience] = self._settings.route_for(*audience)
         return route
 
     def by_route(self, audiences: Iterable[Audience]) -> dict[RouteSettings, list[Audience]]:

@@ -83,11 +83,11 @@ class Telemetry:
 
     def delivered(self, kind: str, outcome: str) -> None:
         """Counts an attempt: sent, later, unknown, never; for replies accepted, refused, try_again."""
-        self.tried_once(kind, outcome)
+        self.attempted(kind, outcome)
         if outcome in _AGAIN:
             self.retries[kind] += 1
 
-    def tried_once(self, kind: str, outcome: str) -> None:
+    def attempted(self, kind: str, outcome: str) -> None:
         """Counts an attempt that is never repeated."""
         self.deliveries[kind, outcome] += 1
 

@@ -153,9 +153,9 @@ def main() -> None:
     try:
         app()
     except (ClarifyBotError, ClarifyError) as error:
-        from bot.logs import somebody_reads
+        from bot.logs import stderr_has_reader
 
-        if somebody_reads():
+        if stderr_has_reader():
             typer.echo(f"clarify: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
     except Exception:  # noqa: BLE001 - the last resort: goes to the log, which leaves secrets out

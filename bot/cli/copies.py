@@ -48,7 +48,7 @@ async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> N
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
     """Delete a session's conversation, or one question."""
     kept = _kept(shell)
-    found = await asyncio.to_thread(forgetting.look, kept, name, producer)
+    found = await asyncio.to_thread(forgetting.find, kept, name, producer)
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
         raise BadInput(

@@ -59,7 +59,7 @@ class DuplicateCleanup:
             await self.clock.sleep(_EVERY)
             self.messages.late.clear()
             try:
-                await self._look()
+                await self._check_all()
             except StorageUnavailable as error:
                 _log.warning("looking for duplicate messages later", reason=str(error))
                 self.messages.late.set()
@@ -67,7 +67,7 @@ class DuplicateCleanup:
     def _now(self) -> float:
         return self.clock.now().timestamp()
 
-    async def _look(self) -> None:
+    async def _check_all(self) -> None:
         """Checks every place once. Sets `late` again while there is something to watch."""
         for row in await self.messages.draw_late(self._now()):
             self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
@@ -78,9 +78,9 @@ class DuplicateCleanup:
         self.messages.late.set()
         for place, some in groupby(calls, lambda each: (each.channel, each.thread_ts)):
             if place[0]:
-                await self.clock.sleep(await self._look_at(place, list(some)) or _BETWEEN)
+                await self.clock.sleep(await self._check(place, list(some)) or _BETWEEN)
 
-    async def _look_at(self, place: tuple[str, str], calls: list[LateCall]) -> float | None:
+    async def _check(self, place: tuple[str, str], calls: list[LateCall]) -> float | None:
         """Removes duplicates from a place. Returns how long Slack wants us to wait."""
         channel, thread_ts = place
         began, keys = self._now(), {each.key for each in calls}

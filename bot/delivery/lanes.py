@@ -66,7 +66,7 @@ Deliver = Callable[[str], Awaitable[Done | Again | NotYet]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Queued:
     """A key's place in a queue. `producer`: whose message it is, or empty; `number`: the order of arrival."""
 
     key: str
@@ -80,20 +80,20 @@ class _Queue:
     heaps: dict[tuple[int, str], list[tuple[Priority, int, str]]] = field(
         default_factory=dict
     )  # by priority class and producer
-    waiting: dict[str, _Place] = field(default_factory=dict)
+    waiting: dict[str, _Queued] = field(default_factory=dict)
     turns: deque[tuple[float, str]] = field(default_factory=deque)  # recent posts: when, and whose
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def put(self, place: _Place) -> None:
+    def put(self, place: _Queued) -> None:
         """Queues a key here, replacing its earlier place."""
         self.waiting[place.key] = place
         heap = self.heaps.setdefault((place.priority[0], place.producer), [])
         heapq.heappush(heap, (place.priority, place.number, place.key))
         self.changed.set()
 
-    def pop(self, now: float) -> _Place | None:
+    def pop(self, now: float) -> _Queued | None:
         """Returns the next place, or None."""
         while self.turns and self.turns[0][0] <= now - _LATELY:
             self.turns.popleft()
@@ -133,7 +133,7 @@ class Lanes:
         self._at_once = max(1, int(min(posts_per_second, _MOST_AT_ONCE)))
         self._paces: dict[str, Pace] = {}
         self._queues: dict[tuple[str, bool], _Queue] = {}
-        self._not_yet: list[tuple[str, _Place]] = []
+        self._not_yet: list[tuple[str, _Queued]] = []
         self._went_on = 0
         self._later: set[asyncio.Task[None]] = set()
         self._count = 0
@@ -146,9 +146,7 @@ class Lanes:
         self, channel: str, key: str, *, post: bool, priority: Priority | None = None, producer: str = ""
     ) -> None:
         """Queues `key`; a `priority` also moves it if it is already queued. Without one it is a page or a notice, by
-        its key.
-
-        `producer`: whose message it is.
+        its key. `producer`: whose message it is.
         """
         if self._closed or not self.active:
             return
@@ -161,12 +159,12 @@ class Lanes:
         if waits is not None and waits.priority == priority:
             return
         self._count += 1
-        queue.put(_Place(key, priority, producer or (waits.producer if waits else ""), self._count))
+        queue.put(_Queued(key, priority, producer or (waits.producer if waits else ""), self._count))
         if queue.worker is None:
             queue.worker = asyncio.create_task(self._work(channel, post, queue), name=f"lane {channel}")
             queue.worker.add_done_callback(self._ended)
 
-    def _put_back(self, channel: str, place: _Place, *, post: bool) -> None:
+    def _put_back(self, channel: str, place: _Queued, *, post: bool) -> None:
         """Queues a key again, unless it got another place meanwhile."""
         queue = self._queues.get((channel, post))
         if queue is None or place.key not in queue.waiting:
@@ -228,7 +226,7 @@ class Lanes:
         queue.worker = None
 
     async def _send(
-        self, pace: Pace, queue: _Queue, began: float, channel: str, place: _Place, *, post: bool
+        self, pace: Pace, queue: _Queue, began: float, channel: str, place: _Queued, *, post: bool
     ) -> None:
         times = self._went_on
         result = await self._deliver(place.key)
@@ -262,7 +260,7 @@ class Lanes:
             queue.changed.clear()
             await event_or_time(self._clock, queue.changed, seconds)
 
-    def _put_later(self, seconds: float, channel: str, place: _Place, *, post: bool) -> None:
+    def _put_later(self, seconds: float, channel: str, place: _Queued, *, post: bool) -> None:
         if self._closed:
             return
 

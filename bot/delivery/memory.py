@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.delivery.messages import move_channel
@@ -14,57 +15,57 @@ from core.records import Subject
 _TAKEN_BY = "taken_by"
 
 
+@dataclass(eq=False)
 class SlackMemory:
     """Stores what was read and said in Slack. Each method is durable on return.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
         """Stores an event until it is done. Returns False if this or another bot already has it."""
-        changed = await self._store.run(
+        changed = await self.store.run(
             "insert into slack_events (event_id, body) values (:id, :body) on conflict (event_id) do nothing",
             id=event_id,
-            body=json.dumps(body | {_TAKEN_BY: self._store.name}),
+            body=json.dumps(body | {_TAKEN_BY: self.store.name}),
         )
         return changed > 0
 
     async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]:
         """Returns the unfinished events, without those of other live bots."""
-        rows = await self._store.read(
+        rows = await self.store.read(
             "select event_id, body from slack_events where state = 'new' order by seq"
         )
         found = [(row["event_id"], json.loads(row["body"])) for row in rows]
-        others = await self._store.others() if found else frozenset()
+        others = await self.store.others() if found else frozenset()
         return [(name, body) for name, body in found if body.pop(_TAKEN_BY, "") not in others]
 
     async def tell_gap(self) -> None:
         """Tells the leader that something from Slack may have been missed here."""
-        await self._store.tell("gap", leader_only=True)
+        await self.store.tell("gap", leader_only=True)
 
     @property
     def is_ours_to_look(self) -> bool:
         """Whether this bot looks for missed events."""
-        return self._store.leads
+        return self.store.leads
 
     async def slack_event_done(self, event_id: str) -> None:
-        await self._store.run(
+        await self.store.run(
             "update slack_events set state = 'done', body = null where event_id = :id", id=event_id
         )
 
     async def first_time(self, key: str) -> bool:
         """Returns True on the first call ever for `key`."""
-        new = await self._store.run(
+        new = await self.store.run(
             "insert into onces (key) values (:key) on conflict (key) do nothing", key=key
         )
         return new > 0
 
     async def is_due(self, key: str, now: datetime, pause: timedelta) -> bool:
         """Returns whether no bot claimed `key` within `pause` before now; if so, claims it."""
-        due = await self._store.run(
+        due = await self.store.run(
             """insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body
                where not texts.body between :since and excluded.body""",
             id=key,
@@ -74,14 +75,14 @@ class SlackMemory:
         return due > 0
 
     async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
-        await self._store.run(
+        await self.store.run(
             "insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body",
             id=text_id,
             body=json.dumps(body),
         )
 
     async def kept_text(self, text_id: str) -> dict[str, object] | None:
-        row = await self._store.read_one("select body from texts where id = :id", id=text_id)
+        row = await self.store.read_one("select body from texts where id = :id", id=text_id)
         if row is None:
             return None
         body: dict[str, object] = json.loads(row["body"])
@@ -89,13 +90,11 @@ class SlackMemory:
 
     async def watermark(self, channel: str) -> str | None:
         """Returns the `ts` up to which a channel's replies were read."""
-        row = await self._store.read_one(
-            "select ts from watermarks where channel = :channel", channel=channel
-        )
+        row = await self.store.read_one("select ts from watermarks where channel = :channel", channel=channel)
         return row["ts"] if row else None
 
     async def set_watermark(self, channel: str, ts: str) -> None:
-        await self._store.write(lambda tx: mark(tx, channel, ts))
+        await self.store.write(lambda tx: mark(tx, channel, ts))
 
     async def channel_renamed(self, old: str, new: str) -> None:
         """Moves a channel's messages and threads to its new id."""
@@ -105,7 +104,7 @@ class SlackMemory:
             for row in tx.rows("delete from watermarks where channel = :old returning ts", old=old):
                 mark(tx, new, row["ts"])
 
-        await self._store.write(work)
+        await self.store.write(work)
 
 
 def mark(tx: Tx, channel: str, ts: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 import structlog
@@ -108,7 +108,7 @@ class InFlight:
     def any_in(self, channel: str) -> bool:
         return channel in self._channels.values()
 
-    async def look(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
+    async def find(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
         """Returns the result of `read`. While it finds nothing, repeats it after each outcome of a post in the
         channel.
 
@@ -207,7 +207,7 @@ class Messages:
 
     async def landed_at(self, channel: str, ts: str) -> Row | None:
         """Returns the message at a place, even if it is being posted right now."""
-        return await self.in_flight.look(channel, lambda: self.at(channel, ts))
+        return await self.in_flight.find(channel, lambda: self.at(channel, ts))
 
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
         """Returns the `ts` of a round's card, if it is in `channel`."""
@@ -289,9 +289,8 @@ class Messages:
     async def intend(
         self, row: Row, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
     ) -> bool:
-        """Records where a post is about to go, so that it can be looked up if its outcome stays unknown.
-
-        Returns False if the message was posted meanwhile, or if another message may be opening the same thread.
+        """Records where a post is about to go, so that it can be looked up if its outcome stays unknown. Returns
+        False if the message was posted meanwhile, or if another message may be opening the same thread.
         """
         self.in_flight.begin(row.key, channel)
 
@@ -506,7 +505,7 @@ class Messages:
 
     async def thread_at(self, channel: str, ts: str) -> Thread | None:
         """Returns the session thread at a place, even if its first message is being posted right now."""
-        row = await self.in_flight.look(
+        row = await self.in_flight.find(
             channel,
             lambda: self._store.read_one(
                 "select * from sessions where channel = :channel and thread_ts = :ts", channel=channel, ts=ts
@@ -698,9 +697,8 @@ def in_flight_of(tx: Tx, keys: Iterable[str]) -> int:
 
 
 def forget(tx: Tx, keys: Iterable[str]) -> list[tuple[str, str]]:
-    """Forgets the text and place of messages; keeps their keys, so that nothing is posted again.
-
-    Returns their places as (channel, ts).
+    """Forgets the text and place of messages; keeps their keys, so that nothing is posted again. Returns their places
+    as (channel, ts).
     """
     places: list[tuple[str, str]] = []
     for some in batches(keys):
@@ -727,16 +725,16 @@ _PATIENCE = 1.0  # seconds: a list without links is better than a late one
 _MOST_KEPT = 20_000
 
 
+@dataclass(eq=False)
 class Permalinks:
     """Looks up the web addresses of messages and of clarifications' cards, and caches them by place. Never raises.
 
     `fetch` asks Slack for the address of the message at a channel and ts; may raise SlackError.
     """
 
-    def __init__(self, messages: Messages, fetch: Callable[[str, str], Awaitable[str]]) -> None:
-        self._messages = messages
-        self._fetch = fetch
-        self._kept: dict[tuple[str, str], str] = {}
+    messages: Messages
+    fetch: Callable[[str, str], Awaitable[str]]
+    _cached: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def link(self, clarification: str) -> str | None:
         """Returns the address of a clarification's newest card, or None."""
@@ -745,7 +743,7 @@ class Permalinks:
     async def links(self, clarifications: Sequence[str]) -> dict[str, str]:
         """Returns the addresses of clarifications' newest cards, as far as Slack answers in time."""
         try:
-            cards = await self._messages.cards_of(clarifications)
+            cards = await self.messages.cards_of(clarifications)
         except StorageError as error:
             _log.warning("showing lists without links", reason=str(error))
             return {}
@@ -759,15 +757,15 @@ class Permalinks:
 
     async def permalink(self, channel: str, ts: str) -> str | None:
         """Returns the address of a message, or None if Slack does not answer in time."""
-        if (known := self._kept.get((channel, ts))) is not None:
+        if (known := self._cached.get((channel, ts))) is not None:
             return known
         try:
             async with asyncio.timeout(_PATIENCE):
-                link = await self._fetch(channel, ts)
+                link = await self.fetch(channel, ts)
         except (SlackError, TimeoutError) as error:
             _log.info("sending a message without its link", reason=str(error) or type(error).__name__)
             return None
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
-        self._kept[channel, ts] = link
+        if len(self._cached) >= _MOST_KEPT:
+            self._cached.clear()
+        self._cached[channel, ts] = link
         return link

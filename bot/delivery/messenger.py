@@ -93,10 +93,8 @@ class Messenger:
         self.lanes.go_on()
 
     def adopt(self, row: Row, ts: str) -> None:
-        """Records that a post of unknown outcome is at `ts`, because a person clicked it there.
-
-        Runs in the background, so that the click does not wait for the storage. If it fails, the post is looked up as
-        usual.
+        """Records that a post of unknown outcome is at `ts`, because a person clicked it there. Runs in the
+        background, so that the click does not wait for the storage. If it fails, the post is looked up as usual.
         """
         task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
         self._adopting.add(task)
@@ -423,6 +421,7 @@ class _NotTakenError(Exception):
     """Slack's upload address did not accept the file."""
 
 
+@dataclass(eq=False)
 class Pictures:
     """Sends pictures to a person's direct messages with the bot, in Slack's three steps.
 
@@ -431,13 +430,12 @@ class Pictures:
     description into the request's address, where Chinese text makes it too long.
     """
 
-    def __init__(self, client: AsyncWebClient) -> None:
-        self._client = client
+    client: AsyncWebClient
 
     async def send(self, user: str, picture: Picture) -> str | None:
         """Shares a picture with one person, once. Returns None, or the reason it failed, in words for that person."""
         try:
-            opened = await self._client.conversations_open(users=user)
+            opened = await self.client.conversations_open(users=user)
             await self._share(str(opened["channel"]["id"]), picture)
         except _NotTakenError as error:
             trouble = str(error)
@@ -450,11 +448,11 @@ class Pictures:
 
     async def _share(self, channel: str, picture: Picture) -> None:
         about = {"filename": picture.name, "length": len(picture.content), "alt_txt": picture.alt}
-        ticket = await self._client.api_call("files.getUploadURLExternal", data=about)
+        ticket = await self.client.api_call("files.getUploadURLExternal", data=about)
         await self._upload(str(ticket["upload_url"]), picture.content)
         files = json.dumps([{"id": ticket["file_id"], "title": picture.title}])
         share = {"files": files, "channel_id": channel, "initial_comment": picture.comment}
-        await self._client.api_call("files.completeUploadExternal", data=share)
+        await self.client.api_call("files.completeUploadExternal", data=share)
 
     async def _upload(self, url: str, content: bytes) -> None:
         """Uploads the file. It is shared only afterwards, so after any failure there is no picture."""
@@ -463,7 +461,7 @@ class Pictures:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.post(
-                    url, data=BytesIO(content), proxy=self._client.proxy, ssl=self._client.ssl or True
+                    url, data=BytesIO(content), proxy=self.client.proxy, ssl=self.client.ssl or True
                 ) as response,
             ):
                 if response.status != 200:

@@ -31,7 +31,7 @@ _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
 
 
-class _Owed(NamedTuple):
+class _Reminder(NamedTuple):
     """A nudge to post, by its number; 0: the agent never fetched the answer."""
 
     clarification: str
@@ -39,7 +39,7 @@ class _Owed(NamedTuple):
     nudges: int
 
 
-class _Lost(NamedTuple):
+class _Takeover(NamedTuple):
     """A takeover to report: `by` took it over from `user` at `at`."""
 
     clarification: str
@@ -66,48 +66,48 @@ class Nudges:
     clock: Clock
 
     def __post_init__(self) -> None:
-        self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
-        self._known: dict[tuple[type, str], _Owed | _Lost] = {}
+        self._queue: asyncio.Queue[_Reminder | _Takeover] = asyncio.Queue()
+        self._known: dict[tuple[type, str], _Reminder | _Takeover] = {}
 
     def record_changed(self, seen: Clarification) -> None:
         """Takes in a clarification after each change, and at startup. Cheap; `run` does the rest."""
-        for what, owed in ((_Owed, self._owed(seen)), (_Lost, _lost(seen))):
-            if owed is None:
+        for what, due in ((_Reminder, self._reminder_of(seen)), (_Takeover, _takeover_of(seen))):
+            if due is None:
                 self._known.pop((what, seen.id), None)
-            elif self._known.get((what, seen.id)) != owed:
-                self._known[what, seen.id] = owed
-                self._queue.put_nowait(owed)
+            elif self._known.get((what, seen.id)) != due:
+                self._known[what, seen.id] = due
+                self._queue.put_nowait(due)
 
     async def run(self) -> None:
         """Posts the nudges one after the other; runs until cancelled. One that fails is retried after the others."""
         while True:
-            owed = await self._queue.get()
-            if not await self._tried(owed):
-                self._queue.put_nowait(owed)
+            due = await self._queue.get()
+            if not await self._settle(due):
+                self._queue.put_nowait(due)
                 await self.clock.sleep(_RETRY)
 
-    async def _tried(self, owed: _Owed | _Lost) -> bool:
+    async def _settle(self, due: _Reminder | _Takeover) -> bool:
         """Returns whether it is settled; otherwise, try again."""
         try:
-            if isinstance(owed, _Lost):
-                await self._tell(owed)
+            if isinstance(due, _Takeover):
+                await self._report_takeover(due)
             else:
-                await self._say(owed)
+                await self._remind(due)
         except (StorageUnavailable, LockTimeout) as error:
-            _log.warning("reminder delayed", id=owed.clarification, reason=str(error))
+            _log.warning("reminder delayed", id=due.clarification, reason=str(error))
             return False
         except ClarifyError as error:
-            _log.error("reminder failed", id=owed.clarification, reason=str(error))
+            _log.error("reminder failed", id=due.clarification, reason=str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback
             # A bug with one must not stop the others; an unanswered question is escalated anyway.
-            _log.exception("reminder failed", id=owed.clarification)
+            _log.exception("reminder failed", id=due.clarification)
         return True
 
-    async def _say(self, owed: _Owed) -> None:
-        record = await self.index.find(owed.clarification, self.ledger)
-        if self._owed(record) != owed:
+    async def _remind(self, due: _Reminder) -> None:
+        record = await self.index.find(due.clarification, self.ledger)
+        if self._reminder_of(record) != due:
             return
-        if not owed.nudges:
+        if not due.nudges:
             key, draft = f"unclaimed:{record.id}:{record.round}", unclaimed_notice(record)
             fresh = self._own(record, key, self.renderer.message(draft), "notice")
         elif await self._is_held(record):
@@ -119,19 +119,19 @@ class Nudges:
             fresh = self._own(record, key, self.renderer.message(draft), "nudge", broadcast=not owner)
         await self._once(fresh)
 
-    async def _tell(self, lost: _Lost) -> None:
+    async def _report_takeover(self, takeover: _Takeover) -> None:
         """Tells the former holder privately, even if a third person has it by now: everyone hears who took it from
         them.
         """
-        record = await self.index.find(lost.clarification, self.ledger)
+        record = await self.index.find(takeover.clarification, self.ledger)
         if record.is_open and await self.ledger.is_held(record):
             link = await self.permalinks.link(record.id)
-            message = self.renderer.message(taken_over(record, lost.by, link))
+            message = self.renderer.message(taken_over(record, takeover.by, link))
             await self._once(
                 Fresh(
-                    key=f"lost:{record.id}:{lost.user}:{iso(lost.at)}",
+                    key=f"lost:{record.id}:{takeover.user}:{iso(takeover.at)}",
                     kind="notice",
-                    target=lost.user,
+                    target=takeover.user,
                     clarification=record.id,
                     round=record.round,
                     body={"text": message.text, "blocks": message.blocks, "more": list(message.more)},
@@ -202,23 +202,21 @@ class Nudges:
             wanted="nudge",
         )
 
-    def _owed(self, seen: Clarification) -> _Owed | None:
+    def _reminder_of(self, seen: Clarification) -> _Reminder | None:
         """Returns the nudge to post, if any: the question is unanswered after a reminder, or its answer was never
-        fetched.
-
-        People are only reminded of what they are shown; commands and endpoints are asked again instead.
+        fetched. People are only reminded of what they are shown; commands and endpoints are asked again instead.
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
-        owed = _Owed(seen.id, seen.round, seen.nudges if waits else 0)
-        return owed if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
+        due = _Reminder(seen.id, seen.round, seen.nudges if waits else 0)
+        return due if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
 
 
-def _lost(seen: Clarification) -> _Lost | None:
+def _takeover_of(seen: Clarification) -> _Takeover | None:
     """Returns the takeover to report, if the open question had another holder before."""
     before, holder = seen.asked.taken_from, seen.asked.taken_by
     if not (seen.is_open and holder and inert.is_user(before) and inert.is_user(holder.user)):
         return None
-    return _Lost(seen.id, before, holder.user, holder.at)
+    return _Takeover(seen.id, before, holder.user, holder.at)
 
 
 def _body(message: Message) -> dict[str, object]:

@@ -6,7 +6,7 @@ there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.delivery.messages import Messages, Row
 from bot.routing import Audiences, Group
@@ -16,24 +16,24 @@ from core.index import Index
 LIMIT = 20
 
 
+@dataclass(eq=False)
 class Rollups:
     """Decides which open questions get a card of their own: the first twenty per agent and channel."""
 
-    def __init__(self, index: Index, audiences: Audiences) -> None:
-        self._index = index
-        self._audiences = audiences
-        self._group: dict[str, Group] = {}  # of open questions
-        self._open: dict[Group, dict[str, Clarification]] = {}
-        self._cards: dict[Group, set[str]] = {}
-        self._keys: dict[Group, str] = {}
+    index: Index
+    audiences: Audiences
+    _group: dict[str, Group] = field(default_factory=dict)  # of open questions
+    _open: dict[Group, dict[str, Clarification]] = field(default_factory=dict)
+    _cards: dict[Group, set[str]] = field(default_factory=dict)
+    _keys: dict[Group, str] = field(default_factory=dict)
 
     def group(self, seen: Clarification) -> Group:
-        return self._audiences.group(seen)
+        return self.audiences.group(seen)
 
     def update(self, record: Clarification) -> None:
         """Takes in a clarification's current state."""
         group = self.group(record)
-        shown = record.is_open and self._audiences.shows(record)
+        shown = record.is_open and self.audiences.shows(record)
         before = self._group.pop(record.id, group)
         if not shown or before != group:  # another round may have other answerers
             self._leave(before, record)
@@ -56,7 +56,7 @@ class Rollups:
 
     def claim_card(self, clarification: str) -> bool:
         """Reserves one of the 20 card slots. Returns False if none is left. A closed or unknown question needs none."""
-        record = self._index.get(clarification)
+        record = self.index.get(clarification)
         if record is None or not record.is_open:
             return True
         cards = self._cards.setdefault(self.group(record), set())
@@ -71,9 +71,8 @@ class Rollups:
         return group is not None and clarification in self._cards.get(group, ())
 
     def may_hold(self, record: Clarification) -> bool:
-        """Returns whether an open question may have no card of its own.
-
-        A bot that does not deliver knows no card slots, so there any of more than 20 questions may be held.
+        """Returns whether an open question may have no card of its own. A bot that does not deliver knows no card
+        slots, so there any of more than 20 questions may be held.
         """
         return len(self._open.get(self.group(record), ())) > LIMIT and not self.has_place(record.id)
 
@@ -119,6 +118,7 @@ class RollupPlace:
     holds: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class RollupThreads:
     """Finds the questions that a roll-up card holds by its place in Slack: a reply in its thread is about them.
 
@@ -127,27 +127,26 @@ class RollupThreads:
     Raises StorageUnavailable if they cannot be looked up now.
     """
 
-    def __init__(self, messages: Messages, rollups: Rollups) -> None:
-        self._messages = messages
-        self._rollups = rollups
+    messages: Messages
+    rollups: Rollups
 
     async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
         """Returns the clarifications that the roll-up card at a place holds now, or None if there is no roll-up card."""
-        row = await self._messages.landed_at(channel, ts)
+        row = await self.messages.landed_at(channel, ts)
         return await self.held_by(row) if row is not None and row.kind == "rollup" else None
 
     async def open_rollups(self) -> list[RollupPlace]:
         """Returns the roll-up cards that may still change."""
         return [
             RollupPlace(row.channel, row.ts, await self.held_by(row))
-            for row in await self._messages.rollups()
+            for row in await self.messages.rollups()
             if row.channel is not None and row.ts is not None
         ]
 
     async def held_by(self, row: Row) -> tuple[str, ...]:
         """Returns the clarifications that a roll-up card holds now."""
-        rounds = {each.id: each.round for each in self._rollups.open_in(rolled_up(row))}
-        cards = await self._messages.cards_of(rounds)
+        rounds = {each.id: each.round for each in self.rollups.open_in(rolled_up(row))}
+        cards = await self.messages.cards_of(rounds)
         begun = {(card.clarification, card.round) for card in cards if card.ts or card.intent_at}
         others = [each for each, number in rounds.items() if (each, number) not in begun]
         # The oldest of them are about to get the free slots.

@@ -355,7 +355,7 @@ class Pages:
 
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
         """The clarifications of the page at `ts`, empty if it is no page. A reply in its thread is an answer."""
-        rows = await self.in_flight.look(
+        rows = await self.in_flight.find(
             channel,
             lambda: self.store.read(
                 """select i.clarification from messages m

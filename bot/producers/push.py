@@ -32,7 +32,7 @@ from core.records import Subject
 
 HEARD_LATELY = timedelta(minutes=5)
 MOST_READERS = 32
-_HAD = frozenset({"written", "confirmed"})
+_RECEIVED = frozenset({"written", "confirmed"})
 _PATIENCE = 5.0  # seconds that a reader may take to receive a reply
 _KEEP = timedelta(days=1)  # how long finished replies stay, in case a reader resumes before them
 _AT_ONCE = 100
@@ -267,19 +267,19 @@ class Push:
     async def send(self, reply: Reply) -> ReplyOutcome:
         """Makes one attempt: stores the reply, then gives it to the readers. Never raises StorageError."""
         try:
-            number, state = await self._keep(reply)
-            if state not in _HAD and self._readers:
-                taken = await self._taken(number)
-                state = "written" if taken else (await self._keep(reply))[1]
+            number, state = await self._store_reply(reply)
+            if state not in _RECEIVED and self._readers:
+                received = await self._wait_received(number)
+                state = "written" if received else (await self._store_reply(reply))[1]
         except StorageError as error:
             return TryAgain(f"it could not be stored ({error})", may_have_arrived=False)
         except ValueError:
             return Refused("the answer is a number that JSON cannot represent")
-        if state in _HAD:
+        if state in _RECEIVED:
             return Accepted(proof=False)
         return TryAgain("it is not reading its replies", may_have_arrived=state == "begun")
 
-    async def _keep(self, reply: Reply) -> tuple[int, str]:
+    async def _store_reply(self, reply: Reply) -> tuple[int, str]:
         """Stores a reply once; returns its id and state."""
         stream, now = await self._known_stream(), self.clock.now()
         body = json_body(reply_message(reply, stream.subscription)).decode()
@@ -308,13 +308,13 @@ class Push:
                    where producer = :producer and token = :token and digest = :digest""",
                 **named,
             )
-            if row["state"] not in _HAD:
+            if row["state"] not in _RECEIVED:
                 tx.tell("replies", self.producer)
             return row["id"], row["state"]
 
         return await self.store.write(work)
 
-    async def _taken(self, number: int) -> bool:
+    async def _wait_received(self, number: int) -> bool:
         """Wakes the readers; returns whether one receives the reply in time."""
         taken = self._waiting.setdefault(number, asyncio.get_running_loop().create_future())
         self._wake_readers()
@@ -326,12 +326,12 @@ class Push:
             patience.cancel()
         return taken.done() and taken.result()
 
-    def _settle(self, number: int, *, taken: bool) -> None:
+    def _settle(self, number: int, *, received: bool) -> None:
         waiting = self._waiting.pop(number, None)
         if waiting is not None and not waiting.done():
-            waiting.set_result(taken)
+            waiting.set_result(received)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Checks for replies and subscriptions that came to another bot."""
         self._stream = None
         self._wake_readers()
@@ -395,7 +395,7 @@ class Push:
     async def wrote(self, replies: Sequence[KeptReply]) -> None:
         """Notes that a reader received these."""
         for reply in replies:
-            self._settle(reply.id, taken=True)
+            self._settle(reply.id, received=True)
         now = self.clock.now().timestamp()
         new = [{"id": reply.id, "now": now} for reply in replies if reply.state in {"waiting", "begun"}]
 
@@ -418,7 +418,7 @@ class Push:
         self.since = None
         log.info("producer disconnected from its replies", producer=self.producer)
         for number in list(self._waiting):
-            self._settle(number, taken=False)
+            self._settle(number, received=False)
 
 
 @dataclass(eq=False)

@@ -146,7 +146,7 @@ class Receiver:
         except (ValueError, RecursionError) as error:
             self.counters.unreadable += 1
             reason = _reason(error, torn=frame.torn)
-            self._level((reason,))("not an event", size=frame.size, reason=reason)
+            self._log_once((reason,))("not an event", size=frame.size, reason=reason)
             raise
         self._check(event, check)
         live = not self._kept_back(event, arrival)
@@ -167,7 +167,7 @@ class Receiver:
                 raise NotItsAgent
         except ClarifyBotError as error:
             self.counters.refused += 1
-            self._level((event.type, str(error)))(
+            self._log_once((event.type, str(error)))(
                 "event refused",
                 event_id=event.event_id,
                 session_id=event.session_id,
@@ -247,7 +247,7 @@ class Receiver:
 
     def _observe(self, event: Event, arrival: Arrival, skimmed: int) -> None:
         if event.problems:
-            self._level((event.type, event.problems))(
+            self._log_once((event.type, event.problems))(
                 "event breaks its schema",
                 type=event.type,
                 event_id=event.event_id,
@@ -313,7 +313,7 @@ class Receiver:
         self.counters.unreadable += 1
         reason = _reason(error, torn=frame.torn)
         critical = may_be_critical(frame.data)
-        self._level((reason, critical))(
+        self._log_once((reason, critical))(
             "not an event", size=frame.size, reason=reason, may_be_critical=critical
         )
         if not critical or (frame.torn and arrival.resumable):
@@ -328,7 +328,7 @@ class Receiver:
 
     async def _not_its_agent(self, event: Event) -> None:
         self.counters.refused += 1
-        self._level(("agent", event.agent_id))(
+        self._log_once(("agent", event.agent_id))(
             "event of another agent", type=event.type, event_id=event.event_id, agent_id=event.agent_id
         )
         if not event.critical:
@@ -341,7 +341,7 @@ class Receiver:
             session_id=event.session_id,
         )
 
-    def _level(self, kind: object) -> Callable[..., object]:
+    def _log_once(self, kind: object) -> Callable[..., object]:
         """Returns `warning` for the first of a kind, then `debug`: a broken producer must not fill the log."""
         if kind in self._warned or len(self._warned) >= _KINDS:
             return cast("Callable[..., object]", self._log.debug)

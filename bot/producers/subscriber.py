@@ -125,7 +125,7 @@ class Subscriber:
     def __post_init__(self) -> None:
         self.name, self._dialect = self.configured.name, self.configured.dialect
         self._buffer = ReadBuffer()
-        self._asked_memory = False
+        self._asked_storage = False
         self._tasks: list[asyncio.Task[None]] = []
         self._gone_for: dict[str, str] = {}  # the unknown subscription, by reply token
         self._contacted = asyncio.Event()
@@ -254,7 +254,7 @@ class Subscriber:
     async def _connect(self) -> NotConnected:
         """Runs one connection from the handshake to its end."""
         try:
-            subscription = await self._remembered() or await self._subscribe()
+            subscription = await self._stored_subscription() or await self._subscribe()
         except StorageError as error:
             return NotConnected(f"the subscription cannot be stored ({error})")
         if isinstance(subscription, NotConnected):
@@ -262,17 +262,17 @@ class Subscriber:
         self.subscription = subscription
         self._renew.clear()
         self._signs = 0
-        return await _first(self._read(subscription), self._watch(), self._gone())
+        return await _first(self._read(subscription), self._watch(), self._subscription_gone())
 
-    async def _remembered(self) -> Subscription | None:
+    async def _stored_subscription(self) -> Subscription | None:
         """Returns the standard dialect's subscription that we have, or had before a restart."""
         if self.subscription is not None and self.subscription.dialect == "standard":
             return self.subscription
-        if self._asked_memory or self._dialect == "minimal":
+        if self._asked_storage or self._dialect == "minimal":
             return None
         text = await self.inbox.subscription(self.name)
-        self._asked_memory = True
-        return dialects.remembered(text, self.base) if text is not None else None
+        self._asked_storage = True
+        return dialects.deserialized(text, self.base) if text is not None else None
 
     async def _subscribe(self) -> Subscription | NotConnected:
         """Returns a new subscription, stored before its first event can arrive."""
@@ -289,7 +289,7 @@ class Subscriber:
         if isinstance(result, NoHandshake):
             return self._minimal()
         if isinstance(result, Subscription):
-            await self.inbox.keep_subscription(self.name, dialects.kept(answer))
+            await self.inbox.keep_subscription(self.name, dialects.serialized(answer))
         return result
 
     def _minimal(self) -> Subscription:
@@ -367,7 +367,9 @@ class Subscriber:
         self._signs = 0
         self._last_frame = asyncio.get_running_loop().time()
         self.receiver.counters.connections += 1
-        self._log.info("producer connected", dialect=subscription.dialect, less_than_asked=subscription.less)
+        self._log.info(
+            "producer connected", dialect=subscription.dialect, less_than_asked=subscription.declined
+        )
         if not subscription.takes_replies:
             self._log.warning("producer does not accept clarification replies")
         self._contacted.set()
@@ -390,7 +392,7 @@ class Subscriber:
                     f"sends nothing, and its /healthz does not answer: {words(error)}", useful=self.connected
                 )
 
-    async def _gone(self) -> NotConnected:
+    async def _subscription_gone(self) -> NotConnected:
         await self._renew.wait()
         return NotConnected("no longer knows our subscription", useful=True)
 

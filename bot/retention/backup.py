@@ -27,7 +27,7 @@ from bot.producers import inbox, push
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
 from core.clarification import Moment
-from core.files import make_folder, sync_folder
+from core.files import make_folder, sync
 from core.records import Raw
 
 _T = TypeVar("_T")
@@ -196,7 +196,7 @@ def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
-        sync_folder(folder.parent)
+        sync(folder.parent)
     except OSError as error:
         raise BackupError(f"{folder} cannot be written: {error.strerror or error}.") from error
     finally:
@@ -210,7 +210,7 @@ def _described(
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     for path in files:
         path.chmod(0o600)
-        _sync(path)
+        sync(path)
     manifest = Manifest(
         made=now,
         release=release,
@@ -220,17 +220,9 @@ def _described(
     )
     (draft / NAME).write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
     (draft / NAME).chmod(0o600)
-    _sync(draft / NAME)
-    sync_folder(draft)
+    sync(draft / NAME)
+    sync(draft)
     return manifest
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def restore(folder: Path, kept: Kept, *, now: datetime, replace: bool, copy: bool = False) -> Restored:

@@ -75,7 +75,7 @@ class Traces:
         return not self.in_flight and (abandoned or not self.waiting)
 
 
-def look(kept: Kept, name: str, producer: str | None = None) -> Found:
+def find(kept: Kept, name: str, producer: str | None = None) -> Found:
     """Finds what `name` means: a clarification's id, or else a session.
 
     Raises:
@@ -107,7 +107,7 @@ def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
 
     Args:
         kept: where the records are, and the storage.
-        found: what `look` found; it must be settled.
+        found: what `find` found; it must be settled.
         abandoned: forget unsettled ones too.
 
     Raises:
@@ -142,7 +142,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     )
     if not traces.is_all(abandoned=even_waiting):
         return traces
-    erasing.want(tx, messages.forget(tx, about))
+    erasing.queue(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
     memory.forget(tx, subject, about)
     incidents.forget(tx, raised)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 import shutil
 import sqlite3
@@ -20,7 +19,7 @@ from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.sqlite import forget_signal, migrate, newest_version
 from bot.storage.tx import Row, Tx
-from core.files import make_folder, make_private, sync_folder
+from core.files import make_folder, make_private, sync
 
 _LOOK_SECONDS, _BUSY_SECONDS = 2.0, 10.0
 _WITH = ("", "-wal", "-shm")
@@ -114,9 +113,8 @@ def connections(path: Path) -> SlackConnections | None:
 
 
 def is_in_use(path: Path) -> bool:
-    """Returns whether a bot runs on this storage, by the lock that it holds. Blocking; creates nothing.
-
-    Takes a shared lock, so that two processes that check at once do not mistake each other for a bot.
+    """Returns whether a bot runs on this storage, by the lock that it holds. Blocking; creates nothing. Takes a
+    shared lock, so that two processes that check at once do not mistake each other for a bot.
     """
     try:
         with Path(f"{path}.lock").open("rb") as file:
@@ -208,13 +206,9 @@ def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
             db.execute("commit")
             db.execute("pragma auto_vacuum = incremental")
             db.execute("vacuum")
-        handle = os.open(draft, os.O_RDWR)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(draft)
         draft.rename(to)
-        sync_folder(to.parent)
+        sync(to.parent)
     except sqlite3.Error as error:
         raise BackupError(f"{copied} cannot be used: {error}.") from error
     finally:

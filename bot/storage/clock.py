@@ -41,7 +41,7 @@ class ServerClock:
         self._samples: deque[Sample] = deque(maxlen=_REMEMBERED)
         self._offset = own.now().timestamp() - own.steady()
 
-    def heard(self, sample: Sample) -> None:
+    def add(self, sample: Sample) -> None:
         """Adds a sample. Drops older ones that contradict it: they date from before the server's clock was set."""
         agreeing = [each for each in self._samples if _agree(each, sample)]
         self._samples = deque([*agreeing, sample], _REMEMBERED)

@@ -92,7 +92,7 @@ class Lease:
     terms: Terms
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     _held: HeldLease | None = None
-    _over: bool = False  # and logged
+    _expiry_logged: bool = False
     _renewing: asyncio.Task[None] | None = None
     _acting: set[asyncio.Timeout] = field(default_factory=set)
 
@@ -113,8 +113,8 @@ class Lease:
         waits = False
         while True:
             try:
-                said = self._heard(await self.session.run(self._asking))
-                if said.epoch is not None:
+                answer = self._note_time(await self.session.run(self._try_take))
+                if answer.epoch is not None:
                     break
                 if not wait:
                     return
@@ -124,8 +124,8 @@ class Lease:
             except psycopg.Error as error:
                 _log.warning("cannot tell whether another replica leads", reason=words(error))
             await self.clock.sleep(self.terms.ask)
-        self._held = HeldLease(said.epoch, said.time.sent, self.terms)
-        _log.info("leading", epoch=said.epoch)
+        self._held = HeldLease(answer.epoch, answer.time.sent, self.terms)
+        _log.info("leading", epoch=answer.epoch)
         self._renewing = asyncio.create_task(self._renew(self._held), name="lease")
 
     @asynccontextmanager
@@ -152,26 +152,26 @@ class Lease:
             await asyncio.wait([self._renewing])
             self.lost.set()
             with suppress(psycopg.Error):
-                await self.session.run(partial(_handed_over, self._held.epoch))
+                await self.session.run(partial(_release, self._held.epoch))
         await self.session.close()
 
     async def _renew(self, held: HeldLease) -> None:
         while True:
             try:
-                said = self._heard(await self.session.run(partial(self._renewal, held.epoch)))
+                answer = self._note_time(await self.session.run(partial(self._try_renew, held.epoch)))
             except psycopg.Error as error:
                 _log.warning("cannot renew the lease", reason=words(error))
-                if self.left <= 0 and not self._over:
-                    self._over = True
+                if self.left <= 0 and not self._expiry_logged:
+                    self._expiry_logged = True
                     _log.error("lease expired; pausing work as the leader until it is renewed")
                 await self.clock.sleep(self.terms.ask)
                 continue
-            if said.epoch is None:
+            if answer.epoch is None:
                 break
-            self._held = held = held.renewed(said.time.sent)
-            self._postpone()
-            if self._over:
-                self._over = False
+            self._held = held = held.renewed(answer.time.sent)
+            self._move_deadlines()
+            if self._expiry_logged:
+                self._expiry_logged = False
                 _log.info("still leading", epoch=held.epoch)
             await self.clock.sleep(self.terms.renew)
         _log.error("another replica leads")
@@ -179,15 +179,15 @@ class Lease:
         for limit in self._acting:
             limit.reschedule(asyncio.get_running_loop().time())
 
-    def _heard(self, said: _LeaseAnswer) -> _LeaseAnswer:
-        self.clock.heard(said.time)
-        return said
+    def _note_time(self, answer: _LeaseAnswer) -> _LeaseAnswer:
+        self.clock.add(answer.time)
+        return answer
 
-    def _asking(self, db: PostgresConnection) -> _LeaseAnswer:
+    def _try_take(self, db: PostgresConnection) -> _LeaseAnswer:
         """Tries to take the lease. Without an epoch, another bot leads, or is in a transaction that it began as the
         leader.
         """
-        return self._said(
+        return self._ask_server(
             "with free as (select epoch from lease"
             " where holder is null or renewed_at < clock_timestamp() - %(lasts)s * interval '1 second'"
             " for update skip locked),"
@@ -197,12 +197,11 @@ class Lease:
             db,
         )
 
-    def _renewal(self, epoch: int, db: PostgresConnection) -> _LeaseAnswer:
-        """Renews the lease. Without an epoch, another bot leads.
-
-        Does not wait for transactions that locked the row: its key does not change.
+    def _try_renew(self, epoch: int, db: PostgresConnection) -> _LeaseAnswer:
+        """Renews the lease. Without an epoch, another bot leads. Does not wait for transactions that locked the row:
+        its key does not change.
         """
-        return self._said(
+        return self._ask_server(
             "with mine as (update lease set renewed_at = clock_timestamp() where epoch = %(epoch)s returning epoch),"
             " gone as (delete from alive where seen_at < clock_timestamp() - interval '1 day'),"
             " over as (delete from replicas where at < clock_timestamp() - interval '1 day')",
@@ -210,7 +209,7 @@ class Lease:
             db,
         )
 
-    def _said(self, change: str, values: dict[str, object], db: PostgresConnection) -> _LeaseAnswer:
+    def _ask_server(self, change: str, values: dict[str, object], db: PostgresConnection) -> _LeaseAnswer:
         """Returns the server's answer to a change (`with mine as …`) of the row."""
         sent = self.clock.steady()
         row = db.execute(
@@ -221,7 +220,7 @@ class Lease:
             raise psycopg.OperationalError("the database says nothing")
         return _LeaseAnswer(row["epoch"], Sample(sent, self.clock.steady(), row["at"]))
 
-    def _postpone(self) -> None:
+    def _move_deadlines(self) -> None:
         """Moves the deadline of running calls to the new end."""
         end = asyncio.get_running_loop().time() + self.left
         for limit in self._acting:
@@ -229,15 +228,10 @@ class Lease:
                 limit.reschedule(end)
 
 
-def _handed_over(epoch: int, db: PostgresConnection) -> None:
+def _release(epoch: int, db: PostgresConnection) -> None:
     db.execute("update lease set holder = null where epoch = %s", [epoch])
 
 
 def begins(epoch: int, db: PostgresConnection) -> bool:
     """Returns whether a transaction may continue as that leader's. If so, no bot takes the lease before its end."""
     return db.execute("select 1 from lease where epoch = %s for key share", [epoch]).fetchone() is not None
-
-
-def is_led(lasts: float, db: PostgresConnection) -> bool:
-    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
-    return db.execute(leads, [lasts]).fetchone() is not None

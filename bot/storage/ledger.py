@@ -95,7 +95,7 @@ class DatabaseLedger(Ledger):
             self.own.note(issue, book.written, len(content))
             return result, _write(tx, book, content, row)
 
-        with self._noted_as_ours(issue):
+        with self._marked_as_ours(issue):
             result, version = await self._locking(issue, work, timeout)
             if version is not None and self._seen.get(issue, 0) == version - 1:
                 self._seen[issue] = version  # otherwise another writer came first, and that is news
@@ -106,7 +106,7 @@ class DatabaseLedger(Ledger):
         return result
 
     @contextmanager
-    def _noted_as_ours(self, issue: int) -> Iterator[None]:
+    def _marked_as_ours(self, issue: int) -> Iterator[None]:
         done = asyncio.get_running_loop().create_future()
         all_of_them = self._writing.setdefault(issue, set())
         all_of_them.add(done)
@@ -155,7 +155,7 @@ class DatabaseLedger(Ledger):
     async def load(self, last_issue: int, take: Take) -> Loaded:  # noqa: ARG002 - all numbers here are ours
         troubles: list[LedgerUnreadable] = []
 
-        def look(rows: list[Row]) -> None:
+        def take_page(rows: list[Row]) -> None:
             for row in rows:
                 try:
                     self._seen[row["issue"]] = row["version"]
@@ -167,7 +167,7 @@ class DatabaseLedger(Ledger):
         try:
             last, rows = 0, await self._page(0)
             while rows:
-                await asyncio.to_thread(look, rows)
+                await asyncio.to_thread(take_page, rows)
                 last = rows[-1]["issue"]
                 rows = await self._page(last)
             highest = await self.store.read_one("select coalesce(max(issue), 0) as issue from ledgers")
@@ -187,13 +187,13 @@ class DatabaseLedger(Ledger):
         if issue is not None:
             row = await self._row(issue)
             if row is not None:
-                yield _kept(row, issue)
+                yield _contents(row, issue)
             return
         last = 0
         try:
             while rows := await self._page(last, archived=archived):
                 for row in rows:
-                    yield _kept(row, row["issue"])
+                    yield _contents(row, row["issue"])
                 last = rows[-1]["issue"]
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
@@ -220,9 +220,9 @@ class DatabaseLedger(Ledger):
                 if heard is None:
                     with suppress(LedgersAway):  # repeated once the database is back
                         since, issues = await self._changed(since)
-                        yield self._woken(issues)
+                        yield self._report(issues)
                 else:
-                    yield self._woken([int(each) for each in heard])
+                    yield self._report([int(each) for each in heard])
 
     async def _changed(self, since: int) -> tuple[int, list[int]]:
         """Returns the issues changed by transactions still open at `since`, and from when to look next time."""
@@ -237,7 +237,7 @@ class DatabaseLedger(Ledger):
         changed = (row["issue"] for row in rows if self._seen.get(row["issue"]) != row["version"])
         return rows[0]["until"], [issue for issue in changed if issue is not None]
 
-    def _woken(self, issues: list[int]) -> Written:
+    def _report(self, issues: list[int]) -> Written:
         for issue in issues:
             self._wake(issue)
         return Written(sorted(set(issues)), [])
@@ -291,7 +291,7 @@ class DatabaseLedger(Ledger):
             raise LedgersAway(None, issue, str(error)) from error
 
 
-def _kept(row: Row, issue: int) -> IssueContents:
+def _contents(row: Row, issue: int) -> IssueContents:
     try:
         return IssueContents([(f"issue-{issue}", _records(row, issue))], [])
     except LedgerUnreadable as error:

@@ -66,6 +66,7 @@ _TELL = (
 _OLDEST = 140000  # PostgreSQL 14
 _FAR = 0.02  # seconds
 _SUBJECT = "storage.url_env"
+_UNREAD = "The storage could not be read"
 _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
@@ -122,7 +123,7 @@ class PostgreSQL(Database):
         writer.limit = _SILENCE
         opened = cls(writer, reader, asking, installation, (url, listen_url or url))
         with suppress(psycopg.Error):  # otherwise the first answer of the lease sets it
-            opened.clock.heard(await reader.run(opened._time))
+            opened.clock.add(await reader.run(opened._time))
         return opened
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
@@ -130,7 +131,7 @@ class PostgreSQL(Database):
         results: list[Outcome] = []
         began = self.clock.steady()
         try:
-            return await self._writer.run(partial(self._do, works, results), self._begin())
+            return await self._writer.run(partial(self._run_works, works, results), self._begin())
         except _DeposedError as error:
             await self._writer.undo()
             raise StorageUnavailable(f"Nothing was stored: {error}.") from error
@@ -138,7 +139,7 @@ class PostgreSQL(Database):
             await self._writer.undo()
             if len(results) == len(works) and await self._was_committed(began):
                 return results
-            raise _unavailable(error) from error
+            raise _unavailable("Nothing was stored", error) from error
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         found = await self._fetch(queries)
@@ -156,7 +157,7 @@ class PostgreSQL(Database):
         try:
             return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])
         except psycopg.Error as error:
-            return [_unread(error)] * len(queries)
+            return [_unavailable(_UNREAD, error)] * len(queries)
 
     @property
     def doubt(self) -> float:
@@ -194,7 +195,7 @@ class PostgreSQL(Database):
             async for heard in told:
                 began = time.monotonic()
                 try:
-                    rows, since = await self._told(since)
+                    rows, since = await self._read_news(since)
                 except StorageUnavailable as error:
                     _log.warning("cannot read other replicas' messages", reason=str(error))
                     continue
@@ -209,7 +210,7 @@ class PostgreSQL(Database):
                         await self.commit([_clear_news])
                     cleared = began
 
-    async def _told(self, since: int) -> tuple[list[Row], int]:
+    async def _read_news(self, since: int) -> tuple[list[Row], int]:
         """Returns the news from transactions still open at `since`, and from when to look next time."""
         told = (
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, news.id, topic, name"
@@ -223,7 +224,7 @@ class PostgreSQL(Database):
     async def close(self) -> None:
         await self._lease.hand_over()
         with suppress(psycopg.Error):
-            await self._writer.run(partial(_gone, self.name))
+            await self._writer.run(partial(_sign_off, self.name))
         await self._writer.close()
         await self._reader.close()
 
@@ -238,7 +239,7 @@ class PostgreSQL(Database):
         if epoch is None or not leader_only:
             db.execute(_TELL, [self.name, topic, name, _NEWS])
 
-    def _do(
+    def _run_works(
         self, works: Sequence[Work[Any]], results: list[Outcome], db: PostgresConnection
     ) -> list[Outcome]:
         """Runs `works` and commits. `results` is complete before the commit.
@@ -322,7 +323,7 @@ class _DeposedError(Exception):
     """Another bot leads, or may lead."""
 
 
-def _gone(name: str, db: PostgresConnection) -> None:
+def _sign_off(name: str, db: PostgresConnection) -> None:
     db.execute("delete from replicas where id = %s", [name])
     db.execute("delete from alive where id = %s", [name])
 
@@ -343,18 +344,13 @@ def _fetched(query: Query, db: PostgresConnection) -> list[Row] | Exception:
     try:
         found: list[Any] = db.execute(form(text), values).fetchall()
     except psycopg.Error as error:
-        return _unread(error)
+        return _unavailable(_UNREAD, error)
     return found
 
 
-def _unavailable(error: psycopg.Error) -> StorageUnavailable:
+def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
     kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"Nothing was stored: {words(error)}.")
-
-
-def _unread(error: psycopg.Error) -> StorageUnavailable:
-    kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"The storage could not be read: {words(error)}.")
+    return kind(f"{outcome}: {words(error)}.")
 
 
 def prepared(db: PostgresConnection) -> str:
@@ -511,7 +507,8 @@ def is_led(url: str) -> bool:
 
 
 def led(db: PostgresConnection) -> bool:
-    return lease.is_led(TERMS.lasts, db)
+    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
+    return db.execute(leads, [TERMS.lasts]).fetchone() is not None
 
 
 async def notices(
@@ -527,7 +524,7 @@ async def notices(
         try:
             async with (
                 await _listening(listen_url) as db,
-                aclosing(_heard(db, url, channel, polls)) as heard,
+                aclosing(_received(db, url, channel, polls)) as heard,
             ):
                 async for each in heard:
                     why = ""
@@ -545,7 +542,7 @@ async def _listening(url: str) -> psycopg.AsyncConnection[Any]:
     return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None, **OPTIONS)
 
 
-async def _heard(
+async def _received(
     db: psycopg.AsyncConnection[Any], url: str, channel: str, found: Callable[[bool], None]
 ) -> AsyncGenerator[list[str] | None]:
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))

@@ -31,7 +31,7 @@ _LOCK_TIMEOUT_MS = 10_000
 _TRIES = 3
 _PAGE = 500
 # Tables with rows even in an unused database.
-_ALWAYS = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", SCHEMA_VERSION})
+_NEVER_EMPTY = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", SCHEMA_VERSION})
 
 
 class Tables:
@@ -68,8 +68,8 @@ class Tables:
                         file.executemany(
                             f"insert into {table} ({', '.join(columns)}) values ({marks})", cursor
                         )
-                for table in _never_again(file):
-                    _go_on_after(file, table, self._last_number(table))
+                for table in _autoincremented(file):
+                    _continue_after(file, table, self._last_number(table))
                 file.execute("commit")
                 return int(file.execute("pragma user_version").fetchone()[0])
         except sqlite3.Error as error:
@@ -92,7 +92,7 @@ class Tables:
                             copy.write_row(row)
                 last = {
                     table: file.execute("select seq from sqlite_sequence where name = ?", [table]).fetchone()
-                    for table in _never_again(file)
+                    for table in _autoincremented(file)
                 }
         except sqlite3.Error as error:
             raise BackupError(f"{path} cannot be used: {error}.") from error
@@ -152,7 +152,7 @@ def change(url: str, work: Callable[[Tx], _T]) -> _T:
     for left in reversed(range(_TRIES)):
         try:
             with closing(connect(url)) as db, db.transaction():
-                _be_patient(db)
+                _set_lock_timeout(db)
                 return work(Tx(db, form, tell=tell_bots))
         except psycopg.errors.DeadlockDetected as error:
             if not left:
@@ -170,14 +170,14 @@ def vacuum(url: str) -> None:
     """
     try:
         with closing(connect(url)) as db:
-            for table in _there(db):
+            for table in _existing(db):
                 db.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
     except psycopg.Error as error:
         raise StorageUnavailable(f"The database could not be vacuumed: {words(error)}.") from error
 
 
 @contextmanager
-def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
+def new_tables(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
     """Yields new, empty tables in a transaction, and whether the old ones were in use and moved to the new schema
     `aside`.
 
@@ -189,10 +189,10 @@ def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
     is_whole = False
     try:
         with closing(connect(url)) as db, db.transaction():
-            _be_patient(db)
+            _set_lock_timeout(db)
             db.execute("select pg_advisory_xact_lock(%s)", [MIGRATING])
             is_aside, epoch = False, 0
-            if there := _there(db):
+            if there := _existing(db):
                 db.execute("lock table lease in access exclusive mode")  # keeps bots from taking the lead
                 if led(db) or _has_followers(db):
                     raise StorageInUseError("A clarify-bot runs on the database: stop all that use it first.")
@@ -216,7 +216,7 @@ def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
 
 def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None) -> bool:
     """Drops our tables, or moves them aside if they hold data. Returns whether they were moved."""
-    used = next((table for table in there if table not in _ALWAYS and _holds_any(db, table)), None)
+    used = next((table for table in there if table not in _NEVER_EMPTY and _holds_any(db, table)), None)
     if used is not None and aside is None:
         raise BackupError(
             f"The database has something already, in its table {used}: with --replace all moves to a schema of its own."
@@ -244,7 +244,7 @@ def _holds_any(db: PostgresConnection, table: str) -> bool:
     return bool(row and row["any"])
 
 
-def _there(db: PostgresConnection) -> list[str]:
+def _existing(db: PostgresConnection) -> list[str]:
     """Returns those of our tables that exist."""
     rows = db.execute(
         "select tablename from pg_tables where schemaname = current_schema() and tablename = any(%s) order by tablename",
@@ -253,7 +253,7 @@ def _there(db: PostgresConnection) -> list[str]:
     return [row["tablename"] for row in rows]
 
 
-def _be_patient(db: PostgresConnection) -> None:
+def _set_lock_timeout(db: PostgresConnection) -> None:
     """Waits longer for locks: a person waits at a prompt."""
     db.execute(f"set local lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
 
@@ -267,13 +267,13 @@ def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
     return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 
-def _never_again(file: sqlite3.Connection) -> list[str]:
+def _autoincremented(file: sqlite3.Connection) -> list[str]:
     """Returns the tables that never give out a number twice."""
     rows = file.execute("select name from sqlite_master where type = 'table' and sql like '%autoincrement%'")
     return [str(name) for (name,) in rows]
 
 
-def _go_on_after(file: sqlite3.Connection, table: str, number: int) -> None:
+def _continue_after(file: sqlite3.Connection, table: str, number: int) -> None:
     values: dict[str, Any] = {"table": table, "number": number}
     if not file.execute(
         "update sqlite_sequence set seq = max(seq, :number) where name = :table", values

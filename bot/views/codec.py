@@ -129,7 +129,6 @@ class PagePress:
 
     @classmethod
     def unpack(cls, text: str) -> PagePress:
-        """Reads what `pack` wrote. Raises `BadPress`, which never repeats the content, for anything else."""
         verb, page, incident = _fields(text, 4, get_args(PageVerb))
         if not _NUMBER.fullmatch(page) or not _NUMBER.fullmatch(incident):
             raise BadPress("A page's control names no page and incident; expected two numbers.")
@@ -150,7 +149,6 @@ class ListPress:
 
     @classmethod
     def unpack(cls, text: str) -> ListPress:
-        """Reads what `pack` wrote. Raises `BadPress`, which never repeats the content, for anything else."""
         verb, number, arg = _fields(text, 4, get_args(ListVerb))
         if not _ROUND.fullmatch(number):
             raise BadPress("A list's control has no number; expected one.")
@@ -169,14 +167,12 @@ class HomePress:
     number: int
 
     def pack(self) -> str:
-        """Returns the press as text of at most 150 characters. Raises `BadPress` if it could not be read back."""
         text = f"{VERSION}|{self.verb}|{self.subject}|{self.number}"
         HomePress.unpack(text)
         return text
 
     @classmethod
     def unpack(cls, text: str) -> HomePress:
-        """Reads what `pack` wrote. Raises `BadPress`, which never repeats the content, for anything else."""
         verb, subject, number = _fields(text, 4, get_args(HomeVerb))
         named = subject in get_args(HomeSection) if verb == "page" else ID.fullmatch(subject) is not None
         if not named or not _ROUND.fullmatch(number):

@@ -31,12 +31,11 @@ _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are 
 
 
 def form_words(form: Form, *, brief: bool = False) -> str:
-    """Returns the whole form, one line per field; choices that do not fit the line follow it, numbered.
-
-    `brief`: only counts such choices, unless the form has one field: then people answer in the thread by number.
+    """Returns the whole form, one line per field; choices that do not fit the line follow it, numbered. `brief`: only
+    counts such choices, unless the form has one field: then people answer in the thread by number.
     """
     alone = len(form.fields) == 1
-    return "\n".join(line for field in form.fields for line in _told(field, alone=alone, brief=brief))
+    return "\n".join(line for field in form.fields for line in _field_lines(field, alone=alone, brief=brief))
 
 
 def form_inputs(form: Form) -> tuple[Input, ...]:
@@ -94,7 +93,7 @@ def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], 
     return given, errors
 
 
-def _told(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]:
+def _field_lines(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]:
     has_more = any(each.description for each in field.options) or not field.names_options
     listed = alone or (has_more and not brief)
     facts = [field.expected]

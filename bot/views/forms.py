@@ -263,7 +263,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
             raise SubmissionErrors(errors)
         return answers.from_form(asked, given)
     shown = _fields(asked)
-    filled = {block: said for block in shown if (said := _said(values, block))}
+    filled = {block: said for block in shown if (said := _field_values(values, block))}
     if not filled:
         raise SubmissionErrors(dict.fromkeys(shown, FILL_IN if len(shown) == 1 else _one_of(asked)))
     if len(filled) > 1:
@@ -283,7 +283,7 @@ def _one_of(asked: Aaep) -> str:
 def _read_decision(values: Mapping[str, Any], record: Clarification, version: str) -> Answer:
     """A decision is required, a reason is optional. Edited arguments count if the action is accepted."""
     asked = record.asked
-    decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
+    decided, why = _field_values(values, DECISION_BLOCK), _field_values(values, RATIONALE_BLOCK)
     found = next((each for each in DECISIONS if decided == [each]), None)
     if found is None:
         raise SubmissionErrors({DECISION_BLOCK: FILL_IN})
@@ -321,7 +321,7 @@ def _read(block: str, said: list[str], asked: Aaep) -> Answer:
     return Answer(value, answers.describe(value))
 
 
-def _said(values: Mapping[str, Any], block: str) -> list[str]:
+def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
     """Returns a field's content as a list of strings; empty if it was left out."""
     state = values.get(block, {}).get(VALUE_ACTION) or {}
     if (picked := chosen(state)) is not None:

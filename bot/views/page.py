@@ -335,7 +335,7 @@ def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget = Budget.beside(text)
     budget.spend(heading(content), *(each.text for each in alert))
-    said = [_said(item), closing_words(item) if record is not None and not record.is_open else ""]
+    said = [_subject_words(item), closing_words(item) if record is not None and not record.is_open else ""]
     *shown, why = budget.fit([*(words(each) if each.strip() else "" for each in said), why])
     cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
@@ -402,7 +402,7 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
         return _question_spoken(content, item, shown, head, is_whole=is_whole)
     closed, record = item.state == "closed", item.record
     ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
-    asked = _said(item)
+    asked = _subject_words(item)
     why = "" if closed else why_words(item)
     return _fitted(head, [words(asked) if asked.strip() else "", why, ending, _what_buttons_do(content)])
 
@@ -452,7 +452,7 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     return "\n".join(filter(None, (*fitted, ends, _IN_SLACK if fitted != parts else "")))
 
 
-def _said(item: PageItem) -> str:
+def _subject_words(item: PageItem) -> str:
     """Returns its subject, in the words of others."""
     return brief_words(shown, inert.NO_LIMIT) if (shown := item.shown) is not None else item.body
 
