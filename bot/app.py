@@ -727,7 +727,7 @@ class Bot:
         await self.told.sessions.restore()
         if self.store.leads:
             await self.home.restore_answers()
-            self.shown.erasing.look()
+            self.shown.erasing.refresh()
 
     def _refresh(self, clarification: str) -> None:
         """Updates the messages of a clarification after someone saw outdated controls."""

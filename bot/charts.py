@@ -1,8 +1,7 @@
-"""Draws the digest as a picture: who asked how much, what became of it, how fast it was answered.
+"""Draws the digest as a picture: questions by agent, outcomes, time to answer.
 
-matplotlib draws it, without a display (Agg). It is as large as most of the rest together, so it is an extra, `charts`;
-it takes a second to load, so it is loaded for the first picture. Agents' words are drawn as they are: `$` begins no
-formula.
+matplotlib draws it without a display (Agg). It is large, so it is an extra, `charts`, and takes a second to import, so the
+first picture imports it. Agent text is drawn literally: `$` starts no formula.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _INK, _SOFT, _FAINT, _PAPER = "#1d2733", "#5b6875", "#e6eaee", "#ffffff"
 _BAR = "#3b6ea5"
 _BECAME = (("resolved", "#2f7d5b"), ("answered", "#7fb79b"), ("open", "#d98324"), ("abandoned", "#9aa5b1"))
 _LONGEST = 80  # characters of a name
-# The first has most letters; the others lend what it has not (Chinese, Japanese, Korean, symbols), where they are.
+# The first has most letters; the others, if installed, add Chinese, Japanese, Korean and symbols.
 _FONTS = (
     "DejaVu Sans",
     "Noto Sans CJK SC",
@@ -42,15 +41,15 @@ _FONTS = (
 
 
 def can_draw() -> bool:
-    """Whether what draws is installed."""
+    """Whether matplotlib is installed."""
     return find_spec("matplotlib") is not None
 
 
 def draw(digest: Digest, span: timedelta, until: datetime) -> bytes:
-    """A PNG of 1650 × 1050 pixels of the figures of the `span` up to `until`. Blocking.
+    """Returns a PNG of 1650 × 1050 pixels with the figures of the `span` up to `until`. Blocking.
 
     Raises:
-        ClarifyBotError: what draws is not installed.
+        ClarifyBotError: matplotlib is not installed.
     """
     if not can_draw():
         raise ClarifyBotError(
@@ -60,7 +59,7 @@ def draw(digest: Digest, span: timedelta, until: datetime) -> bytes:
 
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*Glyph .* missing from")  # drawn as an empty box
-        mpl.rcdefaults()  # not as a file in this folder says
+        mpl.rcdefaults()  # ignore a matplotlibrc in this folder
         mpl.rc("font", family="sans-serif", size=10, **{"sans-serif": _fonts()})
         mpl.rc("text", color=_INK, parse_math=False)
         return _png(_figure(digest, _dates(digest.since, span, until)))
@@ -84,7 +83,7 @@ def _figure(digest: Digest, dates: str) -> Figure:
 
 
 def _tiles(figure: Figure, digest: Digest) -> None:
-    """The figures that are read first, in a row."""
+    """Draws the main figures in a row."""
     tiles = (
         ("asked", f"{digest.total:,}"),
         ("open now", f"{digest.open:,}"),
@@ -100,7 +99,7 @@ def _tiles(figure: Figure, digest: Digest) -> None:
 
 
 def _statuses(axes: Axes, digest: Digest) -> None:
-    """One bar: what became of all that was asked. Under it, what its colours mean."""
+    """Draws one bar of all questions by outcome, with a legend below."""
     _bare(axes, "Outcomes")
     axes.set_xlim(0, max(1, digest.total))
     axes.set_ylim(-0.5, 0.5)
@@ -118,7 +117,7 @@ def _statuses(axes: Axes, digest: Digest) -> None:
 
 
 def _names(axes: Axes, title: str, counts: Sequence[Count]) -> None:
-    """Names with a bar each, the most first; the name stands above its bar, so that it has room."""
+    """Draws a bar for each name, the largest first, with the name above it."""
     _bare(axes, title)
     most = max((count.times for count in counts), default=1)
     axes.set_xlim(0, most * 1.15)
@@ -133,7 +132,7 @@ def _names(axes: Axes, title: str, counts: Sequence[Count]) -> None:
 
 
 def _fit(text: Text, axes: Axes, name: str) -> None:
-    """Show as much of `name` as the chart is wide: letters differ, Chinese ones are twice as wide."""
+    """Shows as much of `name` as fits the chart's width, measured: Chinese characters are twice as wide."""
     room = axes.get_window_extent().width
 
     def fits(limit: int) -> bool:
@@ -160,7 +159,7 @@ def _dates(since: datetime | None, span: timedelta, until: datetime) -> str:
 
 
 def _short(span: timedelta | None) -> str:
-    """A span in a few characters: `45 s`, `12 min`, `3.5 h`, `2.1 d`."""
+    """Returns a span in a few characters: `45 s`, `12 min`, `3.5 h`, `2.1 d`."""
     if span is None:
         return "–"
     seconds = span.total_seconds()

@@ -1,8 +1,7 @@
-"""`clarify check`: checks the configuration against Slack, producers and this machine, without starting anything.
+"""`clarify check`: checks the configuration against this machine, Slack and the producers, without starting anything.
 
-In this order: this machine (folders, storage), the address to listen at, Slack, the calendars that say who is on call, the
-producers, and what agents ask each other by. Each result is printed as soon as it is known. The checks themselves are
-those that each part exports; here are those of the ledger folder and of the address.
+In this order: this machine (folders, storage), the address to listen on, Slack, the on-call calendars, the producers, and
+workflows and responders. Each part exports its own checks; those of the ledger folder and the address are here.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _LEDGERS = "ledger.directory"
 
 
 async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Yield one result per check, as soon as it is known."""
+    """Yield each result as soon as it is known."""
     for result in check_machine(settings):
         yield result
     people = People(slack_client(settings.slack_api_url, settings.secrets.bot_token))
@@ -56,7 +55,7 @@ async def check_all(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 def check_machine(settings: Settings) -> Iterator[CheckResult]:
-    """Look at this machine: folders that must be writable, a storage that must be free, variables that are set."""
+    """Check this machine: folders must be writable, the storage free, variables set."""
     yield right("configuration", f"{settings.file} is complete")
     has_socket = settings.slack.mode == "socket"
     if settings.database_url is not None:
@@ -83,9 +82,9 @@ def check_machine(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _ledgers(settings: Settings) -> Iterator[CheckResult]:
-    """Look at the folder as the bot would, and at locks that somebody keeps."""
+    """Check that the folder can be written and that no lock is held for long."""
     folder = settings.ledger.directory
-    # With a storage that has shown questions, their ledgers have to be there.
+    # If the storage has shown questions, their ledgers must exist.
     shown = "select 1 from messages where clarification is not null limit 1"
     if _first_row(settings.storage.path, shown) is None:
         try:
@@ -114,19 +113,17 @@ def _ledgers(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _first_row(storage: Path, query: str) -> Row | None:
-    """What a query of the storage finds first; None: nothing, or it cannot be read (`_storage` says so)."""
+    """The first row of a query; None if there is none, or if the storage cannot be read, which is reported elsewhere."""
     with suppress(StorageUnavailable), beside.read_only(storage) as tx:
         return tx.one(query)
     return None
 
 
 def _ignored(settings: Settings) -> Iterator[CheckResult]:
-    """Files that are named like a ledger but are ignored: they may hold a question."""
+    """Report files that are named like a ledger but ignored: they may hold a question."""
     directory = settings.ledger.directory
     row = _first_row(settings.storage.path, "select value from counters where name = 'issue'")
-    last = (
-        row["value"] if row and row["value"] <= HIGHEST else 0
-    )  # the reserved number that was given out last
+    last = row["value"] if row and row["value"] <= HIGHEST else 0  # the last reserved number that was used
     numbers = Numbers(directory / PRIVATE)
     found: list[Ignored] = []
     for folder in (Folder(directory, numbers), Folder(directory / ARCHIVE, numbers, archived=True)):
@@ -141,7 +138,7 @@ def _ignored(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _odd(settings: Settings) -> Iterator[CheckResult]:
-    """Ledgers and records that cannot be read, and those that another program changed."""
+    """Report ledgers and records that cannot be read, and records that another program changed."""
     directory = settings.ledger.directory
     seals = Seals(directory / PRIVATE)
     marked = "select 1 from counters where name = 'marks questions'"
@@ -180,7 +177,7 @@ def _changed(record: Clarification, seals: Seals, *, sealed_by_now: bool) -> Ite
 
 
 def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
-    """Who else writes and reads ledgers: they speak for no person, but they see all that is asked."""
+    """Report who else can write or read the ledgers: a writer cannot speak for a person, but a reader sees everything."""
     folder = settings.ledger.directory
     try:
         mode = folder.stat().st_mode
@@ -200,7 +197,7 @@ def _open_to_others(settings: Settings) -> Iterator[CheckResult]:
 
 
 def check_connections(seen: beside.SlackConnections | None) -> Iterator[CheckResult]:
-    """What Slack reported when the bot last connected: a connection of our own would take clicks away from it."""
+    """Report what Slack said when the bot last connected. A connection of our own would take clicks away from the bot."""
     if seen is None:
         return
     subject, since = "slack app", f"when this bot last connected, at {seen.at:%Y-%m-%d %H:%M} UTC"
@@ -222,10 +219,7 @@ def _bot_runs(settings: Settings) -> bool:
 
 
 async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Try the address that the HTTP server is to listen at.
-
-    No result if a bot runs on this storage: it uses the address itself, and that it runs is reported already.
-    """
+    """Try to listen on the HTTP server's address. No result if a bot runs on this storage, since it uses the address."""
     if await asyncio.to_thread(_bot_runs, settings):
         return
     subject, http = "http.listen", settings.http
@@ -245,7 +239,7 @@ async def check_address(settings: Settings) -> AsyncIterator[CheckResult]:
 
 
 async def check_agents(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Tell of workflows, of responders that are commands, and of the repository. Nothing is asked or written."""
+    """Check workflows, responders that are commands, and the GitHub repository. Writes nothing."""
     for result in (*_workflows(settings.ledger.workflows), *check_commands(settings)):
         yield result
     if (github := settings.github) is not None:

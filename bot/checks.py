@@ -1,4 +1,4 @@
-"""What a check finds: for `clarify check`, for the start, and for /readyz. Each part of the bot has checks of its own."""
+"""Results of checks, for `clarify check`, the start and /readyz. Each part of the bot exports its checks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from bot.logs import without_secrets
 _log = structlog.get_logger("clarify.http")
 LISTED = 20
 """How many problems of one kind are shown."""
-# A Date header is exact to a second; half a minute is a clock that drifts.
 _ALLOWED_SKEW = timedelta(seconds=30)
 
 
 class CheckResult(NamedTuple):
-    """The result of one check. `fix` says how to put it right, `line` where it is in the file."""
+    """The result of one check. `fix`: what to do; `line`: where it is in the file."""
 
     ok: bool
     subject: str
@@ -32,7 +31,7 @@ class CheckResult(NamedTuple):
 
     @property
     def lines(self) -> Iterator[str]:
-        """The lines that show it, and how to fix what is wrong."""
+        """The lines to print."""
         where = f"{self.line}: " if self.line else ""
         yield f"{'✓ ok   ' if self.ok else '✗ wrong'}  {where}{self.subject}: {self.text}"
         if self.fix is not None:
@@ -53,14 +52,14 @@ def summary(results: Collection[CheckResult]) -> str:
 
 
 def first_of(found: Sequence[CheckResult], subject: str, like: str) -> Iterator[CheckResult]:
-    """The first of many problems, and how many `like` them there are."""
+    """The first `LISTED` problems, and how many more `like` these there are."""
     yield from found[:LISTED]
     if len(found) > LISTED:
         yield wrong(subject, f"{len(found) - LISTED} more {like}", "fix them, or move them away")
 
 
 def clock(subject: str, date_header: str | None) -> CheckResult | None:
-    """Compare the Date header of a response with our clock; None where it gave none."""
+    """Compare the Date header of a response with our clock; None without a readable one."""
     try:
         skew = parsedate_to_datetime(date_header or "") - datetime.now(UTC)
     except (TypeError, ValueError):
@@ -76,18 +75,18 @@ def clock(subject: str, date_header: str | None) -> CheckResult | None:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check of the running bot. `look` says in one line what is wrong, None if nothing is."""
+    """A check of the running bot. `look` returns in one line what is wrong, or None."""
 
     name: str
     look: Callable[[], str | Awaitable[str | None] | None]
 
     async def run(self) -> CheckResult:
-        """The result, without secrets: errors of the network quote addresses."""
+        """The result, with secrets removed: network errors quote addresses."""
         try:
             why = self.look()
             if inspect.isawaitable(why):
                 why = await why
-        except Exception as error:  # noqa: BLE001 - a check that fails is an answer to what it checks
+        except Exception as error:  # noqa: BLE001 - a check that raises has failed
             _log.exception("health check failed", check=self.name)
             why = f"the check failed ({type(error).__name__})"
         return wrong(self.name, without_secrets(why)) if why else right(self.name, "")

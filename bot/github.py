@@ -340,7 +340,7 @@ def comment_of(due: Due, mention: str | None = None) -> str:
     record, entry = due.record, due.entry
     lines = [f"<!-- clarify-bot: {due.key} -->", _heading(record, entry)]
     if entry.type == "question" and line(record.topic):
-        lines.append(f"Topic: {_span(record.topic, _TOPIC)}")
+        lines.append(f"Topic: {_code_span(record.topic, _TOPIC)}")
     if entry.type == "escalation" and mention:
         lines.append(f"{mention}: this needs a person.")
     text = plain(entry.body)
@@ -348,25 +348,25 @@ def comment_of(due: Due, mention: str | None = None) -> str:
 
 
 def _heading(record: Clarification, entry: Entry) -> str:
-    who = _span(entry.from_, _NAME * 4)
+    who = _code_span(entry.from_, _NAME * 4)
     place = f"`{record.id}`, round {entry.round} of {record.max_rounds}"
     if entry.type == "question":
         waits = "" if record.blocking else ", not blocking"
-        return f"**Question** from {who} to {_span(record.to, _NAME)} · {place}{waits}"
+        return f"**Question** from {who} to {_code_span(record.to, _NAME)} · {place}{waits}"
     names = {"answer": "Answer", "resolution": "Resolution", "escalation": "Escalation"}
     return f"**{names[entry.type]}** by {who} · {place}"
 
 
-def _span(text: str, limit: int) -> str:
+def _code_span(text: str, limit: int) -> str:
     """Returns agent text on one line, in a code span with more backticks than any run in it."""
-    text = clip(_RUN.sub(_stand_in, line(text)), limit) or "?"
+    text = clip(_RUN.sub(_lookalikes, line(text)), limit) or "?"
     ticks = "`" * (_longest_run(text) + 1)
     space = " " if text[0] == "`" or text[-1] == "`" else ""
     return f"{ticks}{space}{text}{space}{ticks}"
 
 
 def _with_body(head: str, body: str) -> str:
-    body = _RUN.sub(_stand_in, body)
+    body = _RUN.sub(_lookalikes, body)
     whole = _fenced(head, body)
     if size(whole) <= LIMIT:
         return whole
@@ -384,7 +384,7 @@ def _longest_run(text: str) -> int:
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
-def _stand_in(match: re.Match[str]) -> str:
+def _lookalikes(match: re.Match[str]) -> str:
     return "ˋ" * len(match[0])
 
 
@@ -585,7 +585,7 @@ class GithubApi:
         """Returns the ids of an issue's comments by the key that `key_in` finds in them."""
         found: dict[str, int] = {}
         async for answer in self._pages(f"{self._issue(issue)}/comments?per_page={_PER_PAGE}"):
-            for each in _listed(answer):
+            for each in _objects(answer):
                 comment, key = _id_of(each), key_in(str(each.get("body") or ""))
                 if comment is not None and key is not None:
                     found.setdefault(key, comment)
@@ -603,7 +603,7 @@ class GithubApi:
     async def labels(self, issue: int) -> frozenset[str]:
         """Returns the names of an issue's labels. GitHub allows 100."""
         answer = await self._request("GET", f"{self._issue(issue)}/labels?per_page=100")
-        return frozenset(str(each["name"]).casefold() for each in _listed(answer))
+        return frozenset(str(each["name"]).casefold() for each in _objects(answer))
 
     async def add_labels(self, issue: int, names: list[str]) -> None:
         await self._request("POST", f"{self._issue(issue)}/labels", {"labels": names})
@@ -678,7 +678,7 @@ class GithubApi:
             self._limits += 1
         elif not isinstance(problem, NotNow):
             self._limits = 0
-            if (wait := _spent(answer.headers, now)) is not None:
+            if (wait := _reset_wait(answer.headers, now)) is not None:
                 self._pace.refused(self.clock.steady(), wait)
         if problem is not None:
             raise problem
@@ -712,11 +712,11 @@ def _is_limit(answer: HttpAnswer) -> bool:
 
 def _limit_wait(headers: Mapping[str, str], now: datetime) -> float | None:
     """Returns the seconds that GitHub asks to wait, or None."""
-    waits = [wait for wait in (retry_after(headers, now), _spent(headers, now)) if wait is not None]
+    waits = [wait for wait in (retry_after(headers, now), _reset_wait(headers, now)) if wait is not None]
     return max(waits, default=None)
 
 
-def _spent(headers: Mapping[str, str], now: datetime) -> float | None:
+def _reset_wait(headers: Mapping[str, str], now: datetime) -> float | None:
     """Returns the seconds until the rate limit resets if this answer used it up, or None."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
@@ -726,7 +726,7 @@ def _spent(headers: Mapping[str, str], now: datetime) -> float | None:
     return min(_LONGEST_RESET, max(0.0, int(reset) - now.timestamp()) + _RESET_MARGIN)
 
 
-def _listed(answer: HttpAnswer) -> list[dict[str, Any]]:
+def _objects(answer: HttpAnswer) -> list[dict[str, Any]]:
     found = _json(answer)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 

@@ -1,9 +1,8 @@
 """Home tabs: gathers what they show, and keeps open ones up to date.
 
-Something changed (`touch`), somebody looks (`opened`, `press`): each viewer's tab is derived anew from a snapshot
-that all share, and published if it says something else than before. At most one publish per person and second;
-all together as `_PUBLISHES_PER_SECOND` says. A viewer who was looked at with older facts stays due, so that
-the last state is always published.
+After a change (`touch`) or when a viewer opens or pages their tab (`opened`, `press`), the bot renders each viewer's tab
+from a shared snapshot, and publishes it if it differs from the last one: at most once a second per person, and at
+`_PUBLISHES_PER_SECOND` in all. A tab that was rendered from older facts stays due, so the last state is always published.
 """
 
 from __future__ import annotations
@@ -56,24 +55,22 @@ _Line = TypeVar("_Line", AgentNode, ReadyItem)
 View = dict[str, Any]
 
 _MOST_ANSWERS = 80
-_KEPT_WORDS = 600  # characters: more than is shown
+_KEPT_WORDS = 600  # characters, more than a tab shows
 _RESTORED_FILES = 100
 
-_ACCESS_KEPT, _ACCESS_AGAIN = (
-    120.0,
-    15.0,
-)  # seconds that a decision holds; that one holds which Slack did not tell
+# Seconds that a decision is cached, and a failure to get one from Slack.
+_ACCESS_KEPT, _ACCESS_AGAIN = 120.0, 15.0
 _MOST_DECISIONS = 20_000
 
-_PUBLISHES_PER_SECOND = 1.5  # in all: views.publish is tier 4, and the others of that tier want some of it
+_PUBLISHES_PER_SECOND = 1.5  # in all: views.publish is tier 4, and other calls need some of that
 _EACH = 1.0  # seconds between two publishes for one person
-_SETTLE = 0.25  # seconds that a change waits for those which come with it
-_HEAD_START = 30.0  # seconds of waiting that a press or an opening is worth
+_SETTLE = 0.25  # seconds that a change waits for others, to publish them together
+_HEAD_START = 30.0  # seconds of waiting that a viewer at the screen is ahead of others
 _LONGEST = 60.0
-# Seconds that a snapshot serves, however much changes meanwhile; at least so many times what it took to take it.
+# Seconds that a snapshot is reused despite changes, and at least so many times the seconds that taking it took.
 _REUSE, _REUSE_TIMES = 0.5, 10.0
-_LOOK = 0.1  # seconds between looks that find nothing new
-_SWEEP = 300.0  # seconds after which tabs are looked at also when nobody says that something changed
+_LOOK = 0.1  # seconds between two tabs
+_SWEEP = 300.0  # seconds after which tabs are rendered even without a known change
 _UNSURE = 15.0
 _APART = 60.0
 _REMEMBERED = 7 * 86_400.0
@@ -85,9 +82,9 @@ _REFUSED_PERSON = frozenset({"not_enabled", "user_not_visible", "user_is_bot", "
 class Snapshot:
     """The facts at one moment, the same for all viewers.
 
-    `number` grows with each snapshot of newer facts. `questions`: what people can answer, the most urgent first.
-    `audiences`: those of which it has to be known whether somebody is among them. `paged`: whom the pages of escalated
-    ones were sent to. `agents`: each below the one that it waits for; `ready`: their sessions. `answers`: newest first.
+    `number` grows with each newer snapshot. `questions`: what people can answer, most urgent first. `audiences`: of all
+    items. `paged`: the users paged for escalated questions. `agents`: each below the one that it waits for; `ready`: their
+    sessions. `answers`: newest first.
     """
 
     number: int
@@ -104,9 +101,9 @@ class Snapshot:
 class Gathering:
     """Takes snapshots, partly in a thread, so that thousands of open questions do not block the event loop.
 
-    `sessions`: the agents' sessions; may raise StorageUnavailable. `policies`: the names of the on-call policies, in the
-    order of the configuration. `paged`: the users that were paged about a clarification: they may answer it while it is
-    escalated. `shows`: whether a question is put to people.
+    `sessions` returns the agents' sessions; may raise StorageUnavailable. `policies`: the names of the on-call policies, in
+    the order of the configuration. `paged` returns the users paged for a clarification, who may answer it while it is
+    escalated. `shows`: whether a question goes to people.
     """
 
     index: Iterable[Clarification]
@@ -118,11 +115,11 @@ class Gathering:
     shows: Callable[[Clarification], bool]
 
     def __post_init__(self) -> None:
-        self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as known last
-        self._answers: dict[tuple[str, int], Answered] = {}  # the newest
+        self._fleet: tuple[tuple[AgentNode, ...], tuple[ReadyItem, ...]] = (), ()  # as last known
+        self._answers: dict[tuple[str, int], Answered] = {}  # the newest ones
 
     def record_changed(self, record: Clarification) -> None:
-        """Keep the answer of a record's newest round that has one, if it is among the newest of all."""
+        """Keep the record's latest answer, if it is among the newest of all."""
         found = _answered(record)
         if found is None:
             return
@@ -131,7 +128,7 @@ class Gathering:
             del self._answers[min(self._answers, key=lambda key: self._answers[key].at)]
 
     async def restore_answers(self) -> None:
-        """Read what the hundred ledgers that were written last say. One that cannot be read is left out."""
+        """Read the answers of the hundred ledgers that were written last; skips ledgers that cannot be read."""
         try:
             for issue in await self.ledger.latest(_RESTORED_FILES):
                 try:
@@ -148,11 +145,11 @@ class Gathering:
             _log.warning("answers left out of the Home tab", reason=str(error))
 
     async def whole(self, page: Page[Clarification]) -> Page[Clarification]:
-        """The page with the long texts of its questions, where they can be read."""
+        """Returns the page with the full texts of its questions, if they can be read."""
         return page.of([await as_read(each, self.ledger) for each in page.items])
 
     async def snapshot(self, number: int) -> Snapshot:
-        """All facts as they are now; `number` tells this snapshot from others."""
+        """Returns all facts as they are now, as snapshot `number`."""
         known = list(self.index)
         turns = await asyncio.gather(*(self.roster.who(policy) for policy in self.policies))
         try:
@@ -161,7 +158,7 @@ class Gathering:
                 await to_thread(tree, known, sessions),
                 await to_thread(ready_queue, known, sessions),
             )
-        except StorageUnavailable as error:  # the questions do not wait for it
+        except StorageUnavailable as error:  # show the questions anyway
             _log.warning("cannot read the agents' sessions", reason=str(error))
         agents, ready = self._fleet
         questions = await to_thread(self._for_people, known)
@@ -189,7 +186,7 @@ class Gathering:
 
 
 def _answered(record: Clarification) -> Answered | None:
-    """The answer of a record's newest round that has one."""
+    """Returns the record's latest answer, of this round or the one before, or None."""
     shown = round_of(record)
     if shown.stage != "answered" and record.round > 1:
         shown = round_of(record, record.round - 1)
@@ -211,7 +208,7 @@ def _answered(record: Clarification) -> Answered | None:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The audiences whose questions a person may answer. `unsure`: Slack did not tell for all of them."""
+    """The audiences whose questions a person may answer. `unsure`: Slack could not tell for all of them."""
 
     audiences: frozenset[Audience]
     unsure: bool = False
@@ -219,21 +216,18 @@ class Admitted:
 
 @dataclass(eq=False)
 class KeptAccess:
-    """Caches for some minutes which questions a person may answer: one decision per person and route.
-
-    Good enough for a list, since a click is checked again.
-    """
+    """Caches for some minutes which questions a person may answer, per person and route. A click is checked again."""
 
     access: AccessControl
     audiences: Audiences
     clock: Clock
 
     def __post_init__(self) -> None:
-        # Until when a decision holds; None: Slack did not tell.
+        # The decision (None: Slack could not tell) and until when it holds.
         self._kept: dict[tuple[Person, RouteSettings], tuple[bool | None, float]] = {}
 
     async def admitted(self, person: Person, audiences: Collection[Audience]) -> Admitted:
-        """Of `audiences` those whose questions `person` may answer. Never raises."""
+        """Returns the `audiences` whose questions `person` may answer. Never raises."""
         by_route = self.audiences.by_route(audiences)
         decided = [(await self._may(person, route), named) for route, named in by_route.items()]
         allowed = frozenset(audience for may, named in decided for audience in named if may)
@@ -256,14 +250,14 @@ class KeptAccess:
 
 
 def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str, int]) -> Chosen:
-    """What `user` sees of the facts, on the pages that they turned to; a page that is gone becomes the last one."""
+    """Returns what `user` sees of the snapshot, on their pages; instead of a page that is gone, the last one."""
     allowed = admitted.audiences
     inbox = [
         each
         for each in snapshot.questions
         if audience_of(each) in allowed or is_held_by(user, each, snapshot.paged.get(each.id, ()))
     ]
-    # Who is on call or paged has to know how all agents stand: to decide at night what blocks what.
+    # People who are on call or paged see all agents, to find out at night what blocks what.
     on_call = [each.users for each in snapshot.duties]
     everything = any(user in users for users in (*on_call, *snapshot.paged.values()))
     stranger = not (allowed or admitted.unsure or inbox or everything)
@@ -291,9 +285,8 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Somebody who opened their Home tab, last at `opened_at` (seconds since 1970, our clock).
-
-    `channel`: their direct messages with the bot.
+    """A person who opened their Home tab, last at `opened_at` (seconds since 1970, our clock). `channel`: their DM with
+    the bot.
     """
 
     user: str
@@ -304,26 +297,25 @@ class Viewer:
 
 @dataclass(eq=False)
 class Viewers:
-    """The people who have their Home tab open: the homes table. Every method raises StorageUnavailable."""
+    """The people who opened their Home tab: the homes table. Every method raises StorageUnavailable."""
 
     store: Store
 
     async def all(self) -> list[Viewer]:
-        """Everybody who is not forgotten."""
         return [_viewer(row) for row in await self.store.read("select * from homes order by user_id")]
 
     async def looking(self, user: str) -> tuple[Viewer, dict[str, int]] | None:
-        """Somebody, and the page of each section that they turned to; None: they are forgotten."""
+        """Returns a viewer with their page of each section, or None."""
         row = await self.store.read_one("select * from homes where user_id = :user", user=user)
         return None if row is None else (_viewer(row), json.loads(row["pages"]))
 
     @property
     def are_ours(self) -> bool:
-        """Whether it is this bot that publishes to them."""
+        """Whether this bot publishes their tabs."""
         return self.store.leads
 
     async def keep(self, viewer: Viewer, pages: Mapping[str, int] | None = None) -> None:
-        """Remember somebody as they are now."""
+        """Store a viewer with their page of each section."""
 
         def work(tx: Tx) -> None:
             tx.run(
@@ -342,7 +334,7 @@ class Viewers:
         await self.store.write(work)
 
     async def forget(self, users: Collection[str]) -> None:
-        """Nothing is published to them any more, until they open their Home tab again."""
+        """Stop publishing to these users until they open their Home tab again."""
         await self.store.write(
             lambda tx: tx.many("delete from homes where user_id = :user", [{"user": each} for each in users])
         )
@@ -361,15 +353,12 @@ SWEEP = Sweep(
 
 
 async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: View) -> Outcome:
-    """Call views.publish, once. One whose outcome is unknown is simply repeated: it says the same.
-
-    `web` has no retry handlers: pace and backoff are the caller's.
-    """
+    """Call views.publish once. It is idempotent, so the caller may retry an unknown outcome; `web` retries nothing."""
     outcome: Outcome
     try:
         await web.views_publish(user_id=user, view=view)
         outcome = Sent(user, "")
-    except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+    except Exception as error:  # noqa: BLE001 - failure() raises unexpected errors
         outcome = failure(error)
     telemetry.delivered("home", type(outcome).__name__.lower())
     return outcome
@@ -379,9 +368,9 @@ async def publish(web: AsyncWebClient, telemetry: Telemetry, user: str, view: Vi
 class _Seat:
     """A viewer and the state of their tab.
 
-    `pages`: what page of a section they look at, from 1. `digest` tells what Slack shows them; None: not known, as after
-    a restart. `seen`: the number of the snapshot that they were last looked at with. `urgent`: they wait for it in front
-    of the screen. `again_at`: when to update it next in any case. `busy`: a publish is on its way.
+    `pages`: their page of each section, from 1. `digest`: of the tab that Slack shows; None: not known, as after a restart.
+    `seen`: the number of the snapshot that it was last rendered from. `urgent`: they wait at the screen. `again_at`: when
+    to update it in any case. `busy`: a publish is under way.
     """
 
     viewer: Viewer
@@ -396,8 +385,8 @@ class _Seat:
     busy: bool = False
 
     def due_at(self, number: int, changed_at: float) -> float:
-        """When to look at it; `inf`: not before something happens. `number`: of the newest facts; `changed_at`: when the
-        first of them changed that no snapshot holds.
+        """Returns when to render it next; `inf`: not before a change. `number`: of the newest facts; `changed_at`: when the
+        first of them changed after the last snapshot.
         """
         if self.busy:
             return inf
@@ -413,7 +402,7 @@ class _Seat:
 class HomeTabs:
     """Keeps open Home tabs up to date.
 
-    `restore` once, then `run` until cancelled. `send` publishes a person's view, once.
+    Call `restore` once, then `run`. `send` publishes a person's view, once.
     """
 
     gathering: Gathering
@@ -437,12 +426,12 @@ class HomeTabs:
         self._publishing: set[asyncio.Task[None]] = set()
 
     async def restore(self) -> None:
-        """Read who looked at their tab before the restart."""
+        """Read the viewers from the storage."""
         for viewer in await self.viewers.all():
             self._seats.setdefault(viewer.user, _Seat(viewer))
 
     def touch(self) -> None:
-        """Something changed that a tab may show. Cheap: to be called as often as it happens."""
+        """Note that something changed that a tab may show. Cheap, so it can be called often."""
         self._number += 1
         if not self._stale:
             self._stale = True
@@ -450,20 +439,19 @@ class HomeTabs:
             self._wake.set()
 
     def record_changed(self, record: Clarification) -> None:
-        """Show a record as it is now."""
         self.gathering.record_changed(record)
         self.touch()
 
     async def restore_answers(self) -> None:
-        """Read the newest answers from the ledgers: at the start, and after words were taken out of them."""
+        """Read the newest answers from the ledgers, at the start and after texts were redacted."""
         await self.gathering.restore_answers()
         self.touch()
 
     async def opened(self, user: str, team: str = "", channel: str = "", *, shown: bool = True) -> None:
-        """Somebody opened their tab, and waits for it. `shown`: whether Slack has a view to show them.
+        """Update the tab of a user who just opened it. `shown`: whether Slack has a view to show them.
 
         Raises:
-            StorageUnavailable: they are not remembered over a restart.
+            StorageUnavailable: the viewer is not stored, but served until a restart.
         """
         now = self.clock.now().timestamp()
         seat = self._seats.setdefault(user, _Seat(Viewer(user, team, channel, now)))
@@ -478,10 +466,10 @@ class HomeTabs:
         await self.viewers.keep(seat.viewer, seat.pages)
 
     async def press(self, press: HomePress, person: Person) -> None:
-        """A page of a section was turned.
+        """Turn a page of a section.
 
         Raises:
-            StorageUnavailable: somebody who is new is not remembered over a restart.
+            StorageUnavailable: the viewer is not stored, but served until a restart.
         """
         if person.user not in self._seats:
             await self.opened(person.user, person.team)
@@ -493,7 +481,7 @@ class HomeTabs:
             await self.viewers.keep(seat.viewer, seat.pages)
 
     async def looked_elsewhere(self, user: str) -> None:
-        """Somebody opened their tab, or turned a page of it, and another bot heard of it. No name: on call has changed."""
+        """Update the tab of a user who opened or paged it through another bot. Empty `user`: who is on call changed."""
         found = await self.viewers.looking(user) if user else None
         if found is not None:
             seat = self._seats.setdefault(user, _Seat(found[0]))
@@ -503,7 +491,7 @@ class HomeTabs:
         self.touch()
 
     def place_of(self, user: str) -> Place:
-        """Where to send a message to a viewer; the channel is empty if it is not known."""
+        """Returns the viewer's DM; the channel is empty if it is not known."""
         seat = self._seats.get(user)
         return Place(seat.viewer.channel if seat else "")
 
@@ -518,7 +506,7 @@ class HomeTabs:
                 due = max(min(due_at, default=inf), self._next_look, now + self._pace.wait(now, post=True))
                 waiting = [seat for seat, at in zip(self._seats.values(), due_at, strict=True) if at <= now]
                 if due <= now and waiting:
-                    # The one that waited longest; one who looks on counts as having waited longer.
+                    # The tab that waited longest; urgent ones get a head start.
                     await self._look(min(waiting, key=lambda s: s.last - (_HEAD_START if s.urgent else 0.0)))
                 else:
                     await event_or_time(self.clock, self._wake, min(due, self._sweep_at) - now)
@@ -528,7 +516,7 @@ class HomeTabs:
             await asyncio.gather(*self._publishing, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        """Now and then: forget who has not looked for a week, and look again at the others."""
+        """Every few minutes, forget viewers who were away for a week, and have the other tabs rendered."""
         if self._seats and self._sweep_at == inf:
             self._sweep_at = self.clock.steady() + _SWEEP
         if self.clock.steady() < self._sweep_at:
@@ -539,10 +527,10 @@ class HomeTabs:
         await self._forget([user for user, seat in self._seats.items() if seat.viewer.opened_at < since])
 
     async def _look(self, seat: _Seat) -> None:
-        """Derive one tab; publish it if it says something new. One that cannot be made is tried again later."""
+        """Render one tab, and publish it if it changed; retries later if it cannot be rendered."""
         try:
             snapshot = await self._facts()
-            # From here on, whatever is pressed or changed makes it due again.
+            # From here on, any click or change makes it due again.
             seat.seen, seat.urgent, seat.again_at = snapshot.number, False, inf
             seat.last = self.clock.steady()
             view, digest, unsure = await self._tab(seat, snapshot)
@@ -557,7 +545,7 @@ class HomeTabs:
         seat.not_before = now + _EACH
         if digest == seat.digest:
             return
-        seat.busy, seat.digest = True, None  # until it is known to be there
+        seat.busy, seat.digest = True, None  # not known until Slack confirms it
         self._pace.posted(now)
         work = self._publish(seat, view, digest)
         task = asyncio.create_task(work, name=f"home {seat.viewer.user}")
@@ -565,7 +553,7 @@ class HomeTabs:
         task.add_done_callback(self._publishing.discard)
 
     async def _facts(self) -> Snapshot:
-        """The newest snapshot, or one that is young enough; a tab with an older one stays due."""
+        """Returns the newest snapshot, or one that is young enough; a tab rendered from that stays due."""
         began = self.clock.steady()
         if self._snapshot.number < self._number and began >= self._good_until:
             self._stale = False
@@ -576,17 +564,16 @@ class HomeTabs:
         return self._snapshot
 
     def _until_handover(self) -> float:
-        """Seconds until somebody else is on call."""
+        """Returns the seconds until the next turn on call."""
         now = self.clock.now()
         left = [(each.until - now).total_seconds() for each in self._snapshot.duties if each.until]
         return max(1.0, min((each for each in left if each > 0), default=_SWEEP))
 
     async def _tab(self, seat: _Seat, snapshot: Snapshot) -> tuple[View, str, bool]:
-        """A viewer's tab, on the pages that they look at; a digest of it; whether Slack did not tell all that they may
-        answer.
+        """Returns a viewer's tab, its digest, and whether Slack could not tell all that they may answer.
 
         Raises:
-            RenderError: it breaks a limit of Slack's: a fault of ours.
+            RenderError: the tab breaks a limit of Slack's: a bug.
         """
         viewer = seat.viewer
         admitted = await self.access.admitted(Person(viewer.team, viewer.user), snapshot.audiences)
@@ -604,7 +591,7 @@ class HomeTabs:
         user = seat.viewer.user
         try:
             outcome = await self.send(user, view)
-            # Counted from here: Slack has it by now, however long the way was.
+            # From now on, since Slack may have taken it only just now.
             seat.not_before = max(seat.not_before, self.clock.steady() + _EACH)
             await self._settle(seat, outcome, digest)
         except Exception as error:  # noqa: BLE001 - whatever it is, the others' tabs go on
@@ -615,7 +602,7 @@ class HomeTabs:
             self._wake.set()
 
     async def _settle(self, seat: _Seat, outcome: Outcome, digest: str) -> None:
-        """Act on the outcome of a publish: done, repeat it, or drop the viewer."""
+        """Act on the outcome of a publish: done, retry, or drop the viewer."""
         user = seat.viewer.user
         failures, seat.failures = seat.failures, 0
         match outcome:
@@ -634,10 +621,10 @@ class HomeTabs:
                 await self._forget([user])
             case Never():
                 _log.error("Slack rejected a Home tab", user=user)
-                seat.digest = digest  # as if it was there: it is not tried again
+                seat.digest = digest  # as if published, so that it is not retried
 
     def _repeat(self, seat: _Seat, seconds: float | None, failures: int, *, everybody: bool) -> None:
-        """Publish again after `seconds` (None: as the pace's backoff says); `everybody` waits so long."""
+        """Publish again after `seconds` (None: the pace's backoff); `everybody`: all tabs wait."""
         now = self.clock.steady()
         _log.warning("Home tab delayed", user=seat.viewer.user, seconds=seconds)
         seat.seen, seat.failures = -1, failures

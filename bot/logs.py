@@ -1,8 +1,7 @@
-"""Structured logs on stderr: JSON lines, or readable on a terminal. Envelopes only, no secrets.
+"""Structured logs on stderr: JSON lines, or readable text on a terminal. No contents, no secrets.
 
-Our own events and those of the libraries (through stdlib `logging`) take the same way, and the last
-thing before they are written is `redact`. What people ask and answer is not recognisable by its
-looks, so it must not be given to a logger: log types, ids, times and agents.
+Our events and those of libraries (stdlib `logging`) take the same path, with `redact` as the last step. It cannot
+recognize questions and answers, so never pass them to a logger: log types, ids, times and agents.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 REDACTED = "[redacted]"
-_FIELDS = "clarify_fields"  # of a log record: what one of our events says besides its words
+_FIELDS = "clarify_fields"  # the attribute of a log record that holds an event's fields
 _SECRET_KEY = re.compile(
     r"(?:^|_)(?:token|secret|password|authorization|ticket|response_url)$", re.IGNORECASE
 )
@@ -46,23 +45,22 @@ _MOST_LINES = 200
 _STDERR = 2
 _ROOM = 10_000  # lines
 _PATIENCE = 2.0  # seconds
-_PAUSE = 0.05  # seconds: about what one question takes, so that its lines are written together
+_PAUSE = 0.05  # seconds: about as long as one question takes, so its lines are written together
 _PAYLOADS_BELOW_WARNING = (
     *("slack_bolt", "slack_sdk", "aiohttp", "watchfiles", "asyncio"),
     *("apprise", "requests", "urllib3"),
 )
 Layout = Callable[[EventDict], str]
-"""Makes a line of an event."""
+"""Formats an event as a line."""
 
 
 def configure_logging(level: str = "info", *, json: bool | None = None, background: bool = False) -> None:
-    """Send all logs of this process to stderr.
+    """Sends all logs of this process to stderr.
 
     Args:
-        level: debug, info, warning or error; for our own events. Libraries whose debug logs hold
-            payloads are never shown below warning.
-        json: JSON lines or readable text; by default readable on a terminal only.
-        background: format and write in a thread, so that neither costs the event loop time; see `QueuedHandler`.
+        level: debug, info, warning or error. Libraries whose debug logs hold payloads are never shown below warning.
+        json: JSON lines or readable text; by default readable text on a terminal only.
+        background: format and write in a thread instead of on the event loop; see `QueuedHandler`.
     """
     number = logging.getLevelNamesMapping()[level.upper()]
     as_line = _layout(as_json=not _is_terminal() if json is None else json)
@@ -86,18 +84,18 @@ def configure_logging(level: str = "info", *, json: bool | None = None, backgrou
 
 
 def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()  # None where it was closed
+    return sys.stderr is not None and sys.stderr.isatty()  # None if closed
 
 
 def _to_logging(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:
-    """Hands an event of structlog to `logging`: the arguments of its call."""
+    """Returns a structlog event as the arguments of a `logging` call."""
     return (event.pop("event"),), {"exc_info": event.pop("exc_info", None), "extra": {_FIELDS: event}}
 
 
 def captured(record: logging.LogRecord) -> EventDict:
-    """Returns what a record says, in values that cannot change any more: it is formatted later, by another thread.
+    """Returns a record's event as immutable values, as another thread formats it later.
 
-    So the text of exceptions and of everything else that is not plain data is made here, by the caller's thread.
+    Exceptions and everything else that is not plain data become text here.
     """
     event: EventDict = {
         "timestamp": record.created,
@@ -115,7 +113,7 @@ def captured(record: logging.LogRecord) -> EventDict:
 
 
 def _plain(value: object) -> object:
-    """Returns a copy of `value` that is made of dicts, lists, strings and numbers only."""
+    """Returns a copy of `value` made of dicts, lists, strings and numbers only."""
     if type(value) is str or value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
@@ -137,16 +135,16 @@ class _Formatter(logging.Formatter):
 
 
 class QueuedHandler(logging.Handler):
-    """Formats lines and writes them to a file descriptor, in a thread of its own. A slow reader never blocks the bot.
+    """Formats lines and writes them to a file descriptor in its own thread. A slow log reader never blocks the bot.
 
-    A call only captures its values. The thread wakes up for the first line, waits for those that follow it, and writes
-    them all at once; a line from WARNING on is written without that wait, with all before it.
+    A call only captures values. The thread wakes up for the first line, waits for those that follow, and writes all at
+    once. A line of level WARNING or higher, and those before it, are written without that wait.
 
-    Lines are dropped and counted while too many wait, or when nobody reads them any more; once lines can be written
-    again, one of them tells how many are missing. At the end, `flush` waits for a moment only.
+    Lines are dropped and counted if too many are queued, or no one reads them. Once lines can be written again, one of
+    them says how many are missing. At exit, `flush` waits only briefly.
 
-    The thread is called through a `SimpleQueue`: a line may be logged at any point, by a finalizer in the middle of
-    another call, and then a lock of ours would be waited for by its own holder.
+    The thread is woken through a `SimpleQueue`, not a lock: a finalizer may log a line in the middle of another call,
+    and would deadlock on its own lock.
     """
 
     def __init__(
@@ -157,7 +155,7 @@ class QueuedHandler(logging.Handler):
         patience: float = _PATIENCE,
         pause: float = _PAUSE,
     ) -> None:
-        """`room`: lines that may wait. `patience`: seconds that a flush waits. `pause`: seconds that lines wait for more."""
+        """`room`: the most queued lines. `patience`: seconds that `flush` waits. `pause`: seconds to wait for more lines."""
         super().__init__()
         self._descriptor = descriptor
         self._as_line = as_line
@@ -165,10 +163,10 @@ class QueuedHandler(logging.Handler):
         self._patience = patience
         self._pause = pause
         self._events: deque[EventDict | threading.Event] = deque()
-        self._is_called = False  # the thread was called, and has not looked yet
+        self._is_called = False  # the thread was woken, and has not emptied the queue yet
         self._call: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # Each of these is changed by one side only: the callers, who hold the handler's lock, or the thread.
+        # The first two are changed by callers, who hold the handler's lock; the others by the thread.
         self._accepted = self._refused = 0
         self._handled = self._lost = self._reported = 0
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
@@ -177,7 +175,7 @@ class QueuedHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             event = captured(record)
-        except Exception:  # noqa: BLE001 - as in every handler of logging: its trouble is not the caller's
+        except Exception:  # noqa: BLE001 - as in every logging handler, its errors are not the caller's
             self._refused += 1
             return
         if self._accepted - self._handled >= self._room:
@@ -189,7 +187,7 @@ class QueuedHandler(logging.Handler):
             self._hurry_up()
 
     def flush(self) -> None:
-        """Waits until all lines are written, but not for long: a reader that hangs does not hold up the end."""
+        """Waits until all lines are written, at most `patience` seconds."""
         written = threading.Event()
         self._put(written)
         self._hurry_up()
@@ -202,7 +200,7 @@ class QueuedHandler(logging.Handler):
 
     @property
     def missing(self) -> int:
-        """How many lines were dropped since a line last told how many."""
+        """How many lines were dropped since a line last reported them."""
         return self.dropped - self._reported
 
     def _put(self, event: EventDict | threading.Event) -> None:
@@ -228,11 +226,11 @@ class QueuedHandler(logging.Handler):
                     each.set()
 
     def _write(self, events: list[EventDict]) -> None:
-        """Writes all events with one call, and counts what is lost."""
+        """Writes all events with one call, and counts lost lines."""
         content = [line for each in events if (line := self._encoded(each))]
         lines, missing = len(content), self.missing
         if missing:
-            content.append(self._encoded(_about(missing)))
+            content.append(self._encoded(_dropped_event(missing)))
         written = _write_all(self._descriptor, b"".join(content))
         self._handled += len(events)
         whole = sum(end <= written for end in accumulate(map(len, content)))
@@ -241,15 +239,15 @@ class QueuedHandler(logging.Handler):
             self._reported += missing
 
     def _encoded(self, event: EventDict) -> bytes:
-        """Returns a line, or nothing where that fails: the next event may be better."""
+        """Returns an event's line, or nothing if formatting fails."""
         try:
             return f"{self._as_line(event)}\n".encode(errors="backslashreplace")
-        except Exception:  # noqa: BLE001 - the thread goes on, whatever was logged
+        except Exception:  # noqa: BLE001 - one bad event must not stop the thread
             self._lost += 1
             return b""
 
 
-def _about(missing: int) -> EventDict:
+def _dropped_event(missing: int) -> EventDict:
     return {
         "timestamp": time.time(),
         "level": "warning",
@@ -259,9 +257,9 @@ def _about(missing: int) -> EventDict:
 
 
 def _write_all(descriptor: int, content: bytes) -> int:
-    """Writes all of it, also where others have made the descriptor non-blocking.
+    """Writes `content`, even if another program made the descriptor non-blocking.
 
-    Returns how many bytes were written: fewer where that fails.
+    Returns how many bytes were written: fewer on failure.
     """
     view, written = memoryview(content), 0
     with suppress(OSError):
@@ -274,13 +272,13 @@ def _write_all(descriptor: int, content: bytes) -> int:
 
 
 def log_trouble() -> str | None:
-    """What is wrong with the log of this process; None: nothing, as far as is known."""
+    """Returns what is wrong with this process's log, or None."""
     missing = sum(each.missing for each in _queued())
     return f"{missing} lines could not be written: check the reader of standard error" if missing else None
 
 
 def lines_dropped() -> int:
-    """How many lines of the log could not be written since the process started."""
+    """Returns how many log lines were dropped since the process started."""
     return sum(each.dropped for each in _queued())
 
 
@@ -288,8 +286,8 @@ def _queued() -> list[QueuedHandler]:
     return [each for each in logging.getLogger().handlers if isinstance(each, QueuedHandler)]
 
 
-def somebody_reads() -> bool:
-    """Whether a few words on stderr, after all that was logged, would not keep this process waiting."""
+def stderr_has_reader() -> bool:
+    """Flushes the log; returns whether writing to stderr would not block."""
     for handler in _queued():
         handler.flush()
     try:
@@ -299,16 +297,16 @@ def somebody_reads() -> bool:
 
 
 def keep_standard_files() -> None:
-    """Have descriptors 0 to 2 open: else a file or socket gets the number of stderr, and what is said goes into it."""
+    """Opens descriptors 0 to 2 if they are closed: else a file or socket may get stderr's number, and its output."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
 
 
 def _layout(*, as_json: bool) -> Layout:
-    """Returns what makes a line of an event. Secrets are replaced last, so that tracebacks hold none either."""
+    """Returns a function that formats an event. It replaces secrets last, so tracebacks hold none, either."""
     console = structlog.dev.ConsoleRenderer(
         colors=_is_terminal(),
         # rich's own traceback shows local variables: questions, tokens
@@ -328,9 +326,9 @@ def _iso(seconds: float) -> str:
 
 
 def where_it_was_raised(error: BaseException) -> str:
-    """Returns a traceback without what was being worked on: pydantic, json and others quote their input in messages.
+    """Returns a traceback without messages, as pydantic, json and others quote their input there.
 
-    Only our own exceptions keep their text, which by their rule holds no content.
+    Only our own exceptions keep their text, which never holds contents.
     """
     return "\n".join(_raised(error)[:_MOST_LINES])
 
@@ -338,7 +336,7 @@ def where_it_was_raised(error: BaseException) -> str:
 def _raised(error: BaseException | None) -> list[str]:
     lines: list[str] = []
     while error is not None and len(lines) < _MOST_LINES:
-        # Frames, not `extract_tb`: that reads the source files, which costs the event loop time.
+        # `extract_tb` would read the source files on the event loop.
         lines += [
             f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
             for frame, line in walk_tb(error.__traceback__)
@@ -346,27 +344,27 @@ def _raised(error: BaseException | None) -> list[str]:
         ours = type(error).__module__.partition(".")[0] in {"bot", "core"}
         lines.append(f"{type(error).__qualname__}{f': {error}' if ours else ''}")
         for each in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-            lines += _raised(each)  # a group says nothing itself
+            lines += _raised(each)
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return lines
 
 
 def keeps_payloads_out(record: logging.LogRecord) -> bool:
-    """Whether a record may be shown: libraries that log payloads only from WARNING on.
+    """Whether a record may be shown: records below WARNING of some libraries hold payloads.
 
-    Bolt gives each of its loggers a level of its own, so a level on the parents would not hold.
+    Bolt sets a level on each of its loggers, so setting one on their parents has no effect.
     """
     library = record.name.partition(".")[0]
     return library not in _PAYLOADS_BELOW_WARNING or record.levelno >= logging.WARNING
 
 
 def redact(event: EventDict) -> EventDict:
-    """Returns an event of plain data without what looks like a token, or stands under a key that names one."""
+    """Returns an event of plain data with tokens, and values under keys that name one, replaced."""
     return {key: _clean(value, key) for key, value in event.items()}
 
 
 def without_secrets(text: str) -> str:
-    """Return `text` with `[redacted]` where something looks like a token."""
+    """Returns `text` with everything that looks like a token replaced by `[redacted]`."""
     for pattern in _SECRETS:
         text = pattern.sub(
             lambda found: f"{found.group(1)}={REDACTED}" if found.lastindex else REDACTED, text

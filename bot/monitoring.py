@@ -1,7 +1,7 @@
-"""Runs the core's monitor, and watches the ledgers for changes by other processes.
+"""Runs the monitor, and watches the ledgers for changes by other processes.
 
 The monitor runs on every trigger, and on an alarm at the next due time; nothing polls. `core.monitor` finds what is due;
-the router decides again under the ledger's lock, so that changes by other processes count.
+the router decides again under the ledger's lock.
 """
 
 from __future__ import annotations
@@ -37,21 +37,22 @@ from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
 _RETRY = 1.0
-# A ledger that was quarantined or is gone may be put back unchanged, so that no event follows.
+# A ledger that was quarantined or removed may be put back unchanged, which causes no event.
 _PUT_BACK = timedelta(minutes=1)
-_AT_A_TIME = 10  # texts compared before others have their turn on the event loop
-# A sleep counts monotonic time: when the wall clock jumps, the alarm notices within this. Seconds.
-_LONGEST_SLEEP = 30.0
+_AT_A_TIME = 10  # texts compared before other tasks get the event loop
+_LONGEST_SLEEP = (
+    30.0  # seconds: sleeping counts monotonic time, so the alarm looks whether the wall clock jumped
+)
 _RECHECK_HELD = timedelta(seconds=15)  # what holds a question back may end without an event
-_AT_ONCE = 8  # ledgers acted on side by side: one whose lock somebody holds does not hold up the others
+_AT_ONCE = 8  # ledgers acted on concurrently, so that a locked one does not delay the others
 
 
 @dataclass(kw_only=True, eq=False)
 class Monitoring:
     """Acts on what the monitor finds: escalates, nudges and closes through the router.
 
-    `record_changed` takes in a record; `trigger` says that time has passed. With `alarm` false it acts on triggers only. `held` tells how long a question does not expire yet, at the latest,
-    since an answer to it may not be known here; call `release` when it may be known.
+    With `alarm` false it acts on triggers only. `held` returns until when at the latest a question must not expire, since an
+    answer to it may not be known here yet; call `release` when that may have changed.
     """
 
     monitor: Monitor
@@ -62,11 +63,11 @@ class Monitoring:
     alarm: bool = True
     _holding: dict[str, int] = field(
         default_factory=dict, init=False
-    )  # what was due and is held, with its issue
+    )  # due but held clarifications: their issues
     _dirty: set[int] = field(default_factory=set, init=False)
     _left: list[Finding] = field(
         default_factory=list, init=False
-    )  # stuck or deadlocked ones whose ledger could not be had
+    )  # stuck or deadlocked, but the ledger was locked
     _wake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
@@ -77,32 +78,32 @@ class Monitoring:
         self._wake.set()
 
     def trigger(self) -> None:
-        """Something passed: a message, a click, an event. Costs nothing where nothing is due."""
+        """Wake up if something is due. Cheap: call it on every message, click and event."""
         due = self.monitor.next_due()
         if due is not None and due <= self.clock.now():
             self._wake.set()
 
     def release(self) -> None:
-        """What was held may be held no longer."""
+        """Check the held questions again."""
         holding, self._holding = self._holding, {}
         for clarification, issue in holding.items():
             self.monitor.again(clarification, issue, self.clock.now())
         self._wake.set()
 
     async def run(self) -> None:
-        """Act on what is found, when it is; runs until cancelled."""
+        """Act on findings as they come up, until cancelled."""
         while True:
             self._wake.clear()
             await self.catch_up()
             due, seconds = self.monitor.next_due(), inf
             if self.alarm and due is not None:
                 seconds = min((due - self.clock.now()).total_seconds(), _LONGEST_SLEEP)
-            if seconds <= 0:  # it came due meanwhile
+            if seconds <= 0:
                 self._wake.set()
             await event_or_time(self.clock, self._wake, seconds)
 
     async def catch_up(self) -> None:
-        """Act on all that is due or suspect now. One ledger that cannot be had does not stop the others."""
+        """Act on everything due or suspect now. A locked ledger does not stop the others."""
         left, self._left = self._left, []
         due = self.monitor.due(self.clock.now())
         found = [*due, *left, *await self._suspects(), *await self._repeated()]
@@ -111,7 +112,7 @@ class Monitoring:
                 group.create_task(self._in_turn(finding), name=f"monitor {finding.clarification}")
 
     async def _suspects(self) -> list[Finding]:
-        """What is stuck or deadlocked between agents, each once; on a start there may be thousands to compare."""
+        """What is stuck or deadlocked between agents, each once; on start there may be thousands to compare."""
         found: dict[str, Finding] = {}
         while True:
             for each in self.monitor.suspects(_AT_A_TIME):
@@ -120,7 +121,7 @@ class Monitoring:
                     found[each.clarification] = each
             if not self.monitor.has_suspects:
                 return list(found.values())
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)
 
     async def _repeated(self) -> list[Finding]:
         """Repeated questions and answers in the ledgers that changed."""
@@ -129,13 +130,13 @@ class Monitoring:
         for issue in issues:
             try:
                 items = await self.ledger.read(issue)
-                # Beside the event loop: a session can have hundreds of records to compare.
+                # In a thread: a session can have hundreds of records to compare.
                 found += await asyncio.to_thread(_repetitions_in, items)
             except LockTimeout as error:
                 _log.warning("checking a changed ledger later", issue=issue, reason=str(error))
                 self._dirty.add(issue)
             except LedgerUnreadable as error:
-                # It is paged for where it is noticed; nothing in it can be found to repeat itself.
+                # The watch pages for it.
                 _log.warning("cannot check a changed ledger", issue=issue, reason=str(error))
             except Exception:  # noqa: BLE001 - one odd ledger must not stop the watch over the others
                 _log.exception("cannot compare a changed ledger", issue=issue)
@@ -177,7 +178,7 @@ class Monitoring:
         if call == "held":
             _log.info("expiry delayed until the thread is read", id=finding.clarification)
             self._holding[finding.clarification] = finding.issue
-            # What held it under the ledger's lock may hold it no longer, and nobody else comes back to it.
+            # What held it may have ended already, without a call of `release`.
             now = self.clock.now()
             until = self.held(finding.clarification) or now
             self._again(finding, min(until - now, _RECHECK_HELD))
@@ -185,7 +186,7 @@ class Monitoring:
             _log.warning("applied a due step", id=finding.clarification, call=call.kind)
 
     async def _others(self, ids: Sequence[str]) -> list[Clarification]:
-        """The other sides, for the summary that people get."""
+        """The other clarifications, for the summary that people get."""
         found = []
         for each in ids:
             try:
@@ -204,17 +205,17 @@ def _names(book: Book) -> set[str]:
 
 
 def _still_waits(record: Clarification) -> bool:
-    """Whether a record still waits for an agent or a person: only then can it be stuck."""
+    """Whether it still waits for an answer: only then can it be stuck."""
     return record.status in {"pending", "stale"}
 
 
 @dataclass(kw_only=True, eq=False)
 class LedgerWatch:
-    """Finds changes that other processes made to ledgers, by content: they need not count revisions.
+    """Finds changes that other processes made to ledgers, by content: they need not increase revisions.
 
-    `changed` is called with every record that somebody else changed, but for what was settled before: that is told.
-    `shown`: the clarifications of an issue (None: of all) that people were shown; of these none may be missing. `direct`:
-    which of some were asked directly, whatever their ledgers say now.
+    `changed` is called with every record that another process changed; a change to a settled one is reported instead.
+    `shown` returns the clarifications of an issue (None: of all) that people were shown: none of them may be missing. `direct`
+    returns which of some were asked directly, whatever their ledgers say now.
     """
 
     ledger: Ledger
@@ -226,26 +227,26 @@ class LedgerWatch:
     clock: Clock
 
     async def run(self) -> None:
-        """Look at what others write until cancelled."""
+        """Compare what other processes write, until cancelled."""
         async with asyncio.TaskGroup() as group, aclosing(self.ledger.changes(self.clock)) as changes:
             busy: dict[int, asyncio.Task[None]] = {}
             async for written in changes:
                 for error in written.set_aside:
                     await self.adoption.notify(partial(self.adoption.notices.ledger_unreadable, error))
                 for issue in written.issues:
-                    # One that has to wait is looked at again by itself, and does not keep the others waiting.
+                    # Retry a locked ledger in a task of its own, so that it does not delay the others.
                     if not await self.look(issue) and (issue not in busy or busy[issue].done()):
                         busy[issue] = group.create_task(self._until_looked(issue), name=f"ledger {issue}")
 
     async def look_for_deleted(self, names: Collection[str]) -> None:
-        """Compare the ledgers that lacked on a start what people were shown. `names`: the records that were there."""
+        """On start, compare the ledgers that lack clarifications which people were shown. `names`: the records found."""
         shown = await until_stored(
             partial(self.shown, None), self.clock, _log, "looking for deleted records later"
         )
         suspects = {parse_id(each)[0] for each in shown.difference(names)}
         try:
             live = set(await self.ledger.live())
-        except LedgersAway as error:  # nothing can be missed in them
+        except LedgersAway as error:
             _log.warning("cannot look for deleted records", reason=str(error))
             return
         for issue in sorted(suspects & live):
@@ -259,7 +260,7 @@ class LedgerWatch:
             await self.clock.sleep(_RETRY)
 
     async def look(self, issue: int) -> bool:
-        """Compare one ledger with what is known of it, and act on the differences; False: look again later."""
+        """Compare a ledger with the index, and act on the differences; False: look again later."""
         known = {each.id: digest_of(each) for each in self.index.of_issue(issue)}
         try:
             items = await self.ledger.news(issue)
@@ -273,7 +274,7 @@ class LedgerWatch:
         return await self._compare(issue, items, known) if items is not None else True
 
     async def _compare(self, issue: int, items: list[Raw], known: Mapping[str, str]) -> bool:
-        """`known`: the digests of what was known before `items` were read. What we wrote since is not undone by them."""
+        """`known`: the digests before `items` were read, so that they do not undo what we wrote since."""
         done, tampered = True, list[str]()
         deleted: list[str] | None = []
         judged = await asyncio.to_thread(self._judged, items)
@@ -299,8 +300,8 @@ class LedgerWatch:
         return done
 
     async def _look_at(self, record: Clarification, before: str | None) -> bool:
-        """Take in one record that another process may have written; False: look again later. `before`: the digest that was
-        known when it was read.
+        """Take in a record that another process may have written; False: look again later. `before`: its known digest when it
+        was read.
         """
         if is_unsettled(record) and not await self.ledger.verify_question(record):
             return not self.adoption.acts() or await self.adoption.adopt(record.id)
@@ -311,20 +312,20 @@ class LedgerWatch:
             return now == digest_of(record)
         if now != digest_of(record) and (now is not None or record.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
-            if not forged:  # what names a person who said nothing is shown to nobody
+            if not forged:  # never show an answer in the name of a person who did not give it
                 self.changed(record)
         if (record.is_adoptable or forged) and self.adoption.acts():
             return await self.adoption.adopt(record.id)
         return True
 
     def _judged(self, items: list[Raw]) -> list[tuple[Clarification | None, bool]]:
-        """Each record, and whether another program changed it after it was settled. Blocking."""
+        """Each record (None: unreadable), and whether another program changed it after it was settled. Blocking."""
         records = [parse(item) for item in items]
         return [(each, each is not None and self.ledger.seals.is_tampered(each)) for each in records]
 
     async def _stripped(self, records: Iterable[Clarification]) -> set[str]:
-        """Those of which another program removed, once they were settled, all that tells that they were asked directly: no
-        seal is left in them that could be checked.
+        """The settled records that were asked directly, but from which another program removed everything that shows it,
+        including the seals.
         """
         bare = [each.id for each in records if not (each.is_open or is_direct(each))]
         if not bare:
@@ -334,7 +335,7 @@ class LedgerWatch:
         )
 
     async def _deleted(self, issue: int, items: list[Raw]) -> list[str] | None:
-        """What is known of an issue and was removed from its ledger; None: look again later."""
+        """The known clarifications that were removed from a ledger; None: look again later."""
         known = {each.id for each in self.index.of_issue(issue)}
         known |= await until_stored(
             partial(self.shown, issue), self.clock, _log, "looking for deleted records later"
@@ -342,12 +343,12 @@ class LedgerWatch:
         if known <= {identity(item) for item in items}:
             return []
         try:
-            # It may have been written since, or be missing only while somebody writes the file anew.
+            # Read again under the lock: they may have been written since, or another process is rewriting the file.
             there = await self.ledger.transact(issue, _names)
         except (LockTimeout, LedgerUnwritable) as error:
             _log.warning("looking for deleted records later", issue=issue, reason=str(error))
             return None
         except LedgerUnreadable as error:
             _log.error("cannot read a ledger", issue=issue, reason=str(error))
-            return []  # that is told when it is looked at again
+            return []  # reported at the next look
         return sorted(known - there)

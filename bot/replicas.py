@@ -121,7 +121,7 @@ class Replicas:
             await self.pages.reload(incidents)
         for producer in names.get("replies", ()):
             if (push := self.producers.pushing(producer)) is not None:
-                push.look()
+                push.refresh()
         for words in names.get("people", ()):
             fact, _, name = words.rpartition(" ")
             self.people.forget(cast("Fact", fact), name)
@@ -149,7 +149,7 @@ class Replicas:
     async def _look_at_all(self) -> None:
         """Reads everything again, since we may have missed messages."""
         await self.forgotten()
-        self.producers.look()
+        self.producers.refresh()
         self.people.forget_all()
         if self.store.leads:
             self.incidents.changed([each.incident.id for each in self.incidents])

@@ -1,7 +1,7 @@
-"""Decides by the settings who answers a question, where it is shown, and whether it has a card. Pure.
+"""Decides from the settings who answers a question, where it is shown, and whether it has a card. Pure.
 
-An agent may ask a role. Where people answer for that role the question goes to them; of a command or an endpoint
-people see only what others do not settle, and every question of a producer's event.
+An agent may ask a role. If people answer for that role, the question goes to them. If a command or an endpoint does,
+people only see what it leaves unsettled, and every question that arrived as a producer's event.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _MOST_KEPT = 20_000
 
 
 class Audience(NamedTuple):
-    """By what it is decided who answers: the agent that asks, the role that it asks, and the only person who may answer
-    (an e-mail address or a Slack user id; empty: anybody whom the route lets).
+    """Decides who answers: the agent that asks, the role that it asks, and the only person who may answer (an e-mail
+    address or a Slack user id; empty: anyone on the route).
     """
 
     agent: str
@@ -28,7 +28,7 @@ class Audience(NamedTuple):
 
 
 class Group(NamedTuple):
-    """An agent's questions in one channel: they share its room for cards, and a roll-up card beyond that."""
+    """An agent's questions in one channel. They share a limited number of cards; the rest go into a roll-up card."""
 
     agent: str
     channel: str
@@ -47,72 +47,73 @@ class Thread:
 
 
 def audience_of(record: Clarification) -> Audience:
-    """One whose target may not be asked is put to the people of the agent that asks."""
+    """Returns the audience of a question. If its target may not be asked, it goes to the asking agent's own people."""
     return Audience(record.agent, HUMAN if record.is_held_back else record.to, record.person or "")
 
 
 class Audiences:
-    """These decisions, by the settings of this bot."""
+    """Makes these decisions by this bot's settings."""
 
     def __init__(self, settings: Configuration) -> None:
         self._settings = settings
         self._kinds = {agent_key(role): each.kind for role, each in settings.responders.items()}
-        self._kept: dict[Audience, RouteSettings] = {}
+        self._cached: dict[Audience, RouteSettings] = {}
 
     @property
     def names(self) -> list[str]:
-        """The names that routes of this bot can have."""
+        """The possible names of this bot's routes."""
         return list(dict.fromkeys([*(each.name for each in self._settings.routes), "*"]))
 
     @property
     def channels(self) -> list[str]:
-        """Every channel that questions may be shown in by the settings."""
+        """Every channel in which questions may be shown."""
         routes = (each.channel for each in self._settings.routes)
         roles = (each.channel for each in self._settings.responders.values())
         found = (*routes, *roles, self._settings.slack.fallback_channel)
         return list(dict.fromkeys(each for each in found if each is not None))
 
     def route_of(self, audience: Audience) -> RouteSettings:
-        """The route of an audience, kept: of thousands of questions only a few differ."""
-        route = self._kept.get(audience)
+        """Returns the route of an audience. Cached: thousands of questions share a few audiences."""
+        route = self._cached.get(audience)
         if route is None:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.clear()
-            route = self._kept[audience] = self._settings.route_for(*audience)
+            if len(self._cached) >= _MOST_KEPT:
+                self._cached.clear()
+            route = self._cached[audience] = self._settings.route_for(*audience)
         return route
 
     def by_route(self, audiences: Iterable[Audience]) -> dict[RouteSettings, list[Audience]]:
-        """Audiences, by the route that decides who answers them: Slack is asked once for each."""
+        """Groups audiences by the route that decides who answers, so that Slack is asked once per route."""
         found: dict[RouteSettings, list[Audience]] = {}
         for audience in audiences:
             found.setdefault(self.route_of(audience), []).append(audience)
         return found
 
     def route(self, record: Clarification) -> RouteSettings:
-        """Where a question goes, and who answers it there."""
+        """Returns where a question goes, and who answers it there."""
         return self.route_of(audience_of(record))
 
     def group(self, record: Clarification) -> Group:
-        """With which others a question shares a channel's room."""
+        """Returns the group with which a question shares cards."""
         return Group(audience_of(record).agent, self.route(record).channel)
 
     def thread(self, record: Clarification) -> Session:
-        """The session in whose thread a question is shown: one of its own where its session is shown elsewhere."""
+        """Returns the session in whose thread a question is shown: its own thread if its session is shown in another
+        channel.
+        """
         own = self.route_of(Audience(audience_of(record).agent))
         return session_of(record) if self.route(record).channel == own.channel else (OWN_THREAD, record.id)
 
     def is_asked_in(self, thread: Thread, record: Clarification) -> bool:
-        """Whether a question is asked in the thread."""
         if thread.producer == OWN_THREAD:
             return record.id == thread.session_id
         return self.thread(record) == (thread.producer, thread.session_id)
 
     def shows(self, record: Clarification) -> bool:
-        """Whether people have to see its card.
+        """Returns whether people need to see the question's card.
 
-        Always of a producer's event. What agents ask each other, while it is open: where people are asked, where nobody
-        else is, and once it is escalated. A role that is not configured is left to its own implementation, unless it
-        was us who were told to ask it.
+        Always for a producer's event. For what agents ask each other, while it is open: if people are asked, if
+        nothing else is asked, and once it is escalated. A role that is not configured is left to another
+        implementation, unless we were told to ask it.
         """
         if record.producer is not None:
             return True
@@ -126,6 +127,6 @@ class Audiences:
         return agent_key(record.to) == HUMAN or record.asked.via is not None or is_late
 
     def asks_an_agent(self, record: Clarification) -> bool:
-        """Whether a command or an endpoint is asked for an answer now, besides the people who see the card."""
+        """Returns whether a command or an endpoint is being asked for an answer, besides the people who see the card."""
         waits = record.status in {"pending", "stale"} and record.asked.held_back is None
         return waits and self._kinds.get(agent_key(record.to)) in {"command", "http"}

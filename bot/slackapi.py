@@ -421,9 +421,9 @@ class Gateway:
             _log.warning(
                 "ephemeral message not delivered", user=user, channel=place.channel, outcome=repr(failed)
             )
-            self.telemetry.tried_once("whisper", failed.word)
+            self.telemetry.attempted("whisper", failed.word)
             return False
-        self.telemetry.tried_once("whisper", Sent.word)
+        self.telemetry.attempted("whisper", Sent.word)
         return True
 
     def _signed(self, metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Finds agents that block each other: circles of waits, and two agents that ask each other the same thing. Pure.
+"""Finds agents that block each other: loops of waits, and two agents that ask each other the same thing. Pure.
 
-Only new waits are examined: the cost grows with what a new wait can reach, not with the number of waits.
+Examines only new waits: the cost grows with what a new wait can reach, not with the number of waits.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """A circle of waits, or several that share agents.
+    """A loop of waits, or several that share agents.
 
-    `agents`: first the one that goes on waiting, then the others in their order. `waits`: those that have to be ended
-    from outside, each with a few of the other waits, those of the agent it waits for first.
+    `agents`: first the one that keeps waiting, then the others in their order. `waits`: those that people must end, each with
+    the ids of a few others, beginning with those of the agent it waits for.
     """
 
     agents: tuple[str, ...]
     waits: tuple[tuple[Wait, tuple[str, ...]], ...]
 
 
-_Known = tuple[str, Wait]  # the key of who is asked, and the wait
+_Known = tuple[str, Wait]  # the key of the agent that is asked, and the wait
 
 
 class Waits:
@@ -75,10 +75,8 @@ class Waits:
             del self._edges[asker]
 
     def look(self) -> list[Deadlock]:
-        """The deadlocks that new waits can reach. All waits end but the most upstream agent's.
-
-        Where circles share agents they are one: its most upstream agent goes on. Who waits for itself always has to
-        be helped.
+        """The deadlocks that new waits can reach. The most upstream agent keeps waiting, all other waits must end. Loops that
+        share agents are one deadlock. An agent's wait for itself must always end.
         """
         roots = sorted(self._fresh & self._edges.keys())
         self._fresh.clear()
@@ -86,7 +84,7 @@ class Waits:
         return [_deadlock(waits) for waits in knots if any(waits.values())]
 
     def _waits_within(self, knot: list[str]) -> dict[str, list[_Known]]:
-        """The waits between agents of a knot, by who asks, the most upstream first."""
+        """The waits within a knot by asker, the most upstream first."""
         members = set(knot)
         return {
             asker: [
@@ -105,7 +103,7 @@ class Waits:
 class Flips:
     """Pairs of open clarifications in which two agents ask each other the same topic.
 
-    An answered clarification is not part of a pair: agents may ask back on a topic that they have answered.
+    Answered clarifications don't count: an agent may ask back on a topic that it has answered.
     """
 
     def __init__(self) -> None:
@@ -132,13 +130,13 @@ class Flips:
 
     @property
     def has_fresh(self) -> bool:
-        """Whether there is something to look at."""
+        """Whether there are waits to examine."""
         return bool(self._fresh)
 
     def look(self, most: int = sys.maxsize) -> list[tuple[Wait, tuple[str, ...]]]:
-        """Every wait of the pairs that new ones make, with the others of its pairs (at most a few).
+        """Every wait in the pairs that new ones form, with a few of the others in its pairs.
 
-        At most so many texts are read or looked up; the rest is left for the next look.
+        Reads or looks up at most `most` texts; the rest is left for the next call.
         """
         pairs: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for fresh in list(self._fresh):
@@ -178,9 +176,8 @@ def _others(wait: Wait, nearest: list[str], some: list[str]) -> tuple[str, ...]:
 
 
 class _Search:
-    """The strongly connected parts of a graph that can be reached from some roots.
-
-    Tarjan's: every edge is looked at once; without recursion, as chains may be long.
+    """The strongly connected components of a graph that can be reached from some roots, by Tarjan's algorithm; without
+    recursion, as chains may be long.
     """
 
     def __init__(self, edges: Mapping[str, Mapping[str, object]], roots: Iterable[str]) -> None:

@@ -1,17 +1,17 @@
 """Decides whom to page and when, by the escalation policy, and words the escalation. Pure.
 
-`wanted` takes the policy, what happened so far and the time, and returns what to send.
+`wanted` takes the policy, the history and the time, and returns what to send.
 
-History is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
-with `Began`; and by itself, with its first step at once, when a snooze ends, when nobody answered within
-`take_timeout` of a take, when nobody took what was handed over, and `take_timeout` after even the last resort failed.
-A step with `hours` is passed over outside of them: the next one takes its moment, and it goes when they begin. Where
-none may go, the last resort does.
-`Paged` is written before something is sent, `Failed` once it is known that it reached nobody (alone where there is no
-address to send to).
+The history is the log of one incident, in the order of writing. A *cycle* runs through the steps of the policy. It begins
+with `Began`. It begins again, with its first step at once, when a snooze ends, `take_timeout` after a take or a hand-over
+without an answer, and `take_timeout` after even the last resort failed. A step is skipped outside its `hours`: the next one
+takes its time, and it goes when they begin. If no step may go, the last resort does.
 
-Clocks are set back. A happening that is written after another but dated before it shows by how much: what was earlier
-is dated back with it. While only `now` shows it, the last sending is made again rather than waited for.
+`Paged` is written before something is sent, `Failed` once it is known that it reached no one (without `Paged` if there was no
+address).
+
+Clocks get set back. An entry dated before its predecessor shows by how much, and everything earlier is dated back with it.
+While only `now` shows it, the last sending is repeated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LAST_RESORT = -1
 IncidentState = Literal["paging", "taken", "snoozed", "closed"]
 _SNOOZE = timedelta(minutes=10)
 _ROUNDING = timedelta(milliseconds=1)  # ledgers keep milliseconds
-_SET_BACK = timedelta(minutes=1)  # less than this is waited for
+_SET_BACK = timedelta(minutes=1)  # a smaller setback is waited out
 
 WORDS_LIMIT = 1500
 _POSITION = 300
@@ -51,8 +51,8 @@ _REASONS: dict[Why, str] = {
 class NewIncident:
     """An incident to open. `key` makes it unique; the renderer neutralizes all markup in its words.
 
-    `agent_id`: whose on-call people are paged. `clarification`: what it is about, if it is about one; `expires_at`:
-    until when an answer helps.
+    `agent_id`: the agent whose on-call people are paged. `clarification`: the one it is about, if any. `expires_at`: when an
+    answer comes too late.
     """
 
     key: str
@@ -76,13 +76,13 @@ class NewIncident:
 
 
 Raise = Callable[[NewIncident], Awaitable[object]]
-"""Have somebody take this; durable when it returns. Raises StorageUnavailable: it was not kept."""
+"""Opens an incident; durable when it returns. Raises StorageUnavailable if it was not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`after` counts from the beginning of a cycle; `every` repeats until acknowledged, None: once. `hours` are those in
-    which it may go; None: always.
+    """One step of a policy. `after` counts from the beginning of a cycle; `every` repeats it until acknowledged, None: once.
+    `hours`: when it may go; None: always.
     """
 
     after: timedelta
@@ -91,15 +91,15 @@ class Step:
     hours: Hours | None = None
 
     def next(self, moment: datetime) -> datetime:
-        """The first moment not before `moment` at which it may go."""
+        """The first moment from `moment` on at which it may go."""
         return moment if self.hours is None else self.hours.next(moment)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`steps` in the order of `after`; without any there is the last resort only, once.
+    """`steps` in the order of `after`; without any, only the last resort goes, once.
 
-    `take_timeout` is how long a take or a hand-over is trusted, and the pace of the last resort.
+    `take_timeout`: how long a take or a hand-over stops paging, and the interval of the last resort.
     """
 
     steps: tuple[Step, ...]
@@ -107,21 +107,21 @@ class Policy:
 
 
 class _Cycle:
-    """One run through the steps: what was sent in it, and what is due when."""
+    """One run through the steps: what was sent, and what is due when."""
 
     def __init__(self, policy: Policy, start: datetime) -> None:
         self._policy = policy
         self._steps = policy.steps
         self._start = start
-        self._sent: dict[int, datetime] = {}  # when it was sent last
+        self._sent: dict[int, datetime] = {}  # the last sending of each step
         self._pulled: dict[int, datetime] = {}  # due earlier than planned
-        self._failed: set[int] = set()  # whose latest sending reached nobody
+        self._failed: set[int] = set()  # steps whose latest sending reached no one
         self._latest: int | None = None
 
     def dues(self, now: datetime) -> list[tuple[int, datetime]]:
-        """The steps that are to be sent some time, in order, the last resort at the end."""
+        """The steps still to be sent and when, in order, the last resort at the end."""
         found: list[tuple[int, datetime]] = []
-        passed_over: datetime | None = None  # the moment of a step that may not go, for the next one
+        passed_over: datetime | None = None  # when a step outside its hours was due: the next one goes then
         repeats_end, may_one_go = self._start, False
         for index, step in enumerate(self._steps):
             due, left = self._due(index), passed_over
@@ -148,7 +148,7 @@ class _Cycle:
         return found if last is None else [*found, (LAST_RESORT, last)]
 
     def again(self, now: datetime) -> int:
-        """What to send when nobody knows how long the last sending is ago."""
+        """The step to send when the age of the last sending is unknown."""
         latest = self._latest
         if latest is None:
             return self._next_unsent(now)
@@ -162,10 +162,10 @@ class _Cycle:
         self._failed.discard(step)
 
     def fail(self, step: int, at: datetime) -> None:
-        """The latest sending of `step` reached nobody: the next step is due, and the last resort after the last."""
+        """The latest sending of `step` reached no one: the next step is due, or the last resort after the last one."""
         due = dict(self.dues(at)).get(step)
         if step not in self._sent or (due is not None and due <= at):
-            self.mark(step, at)  # there was nobody to send to
+            self.mark(step, at)  # there was no one to send to
         elif step in self._failed:
             return
         self._failed.add(step)
@@ -173,12 +173,12 @@ class _Cycle:
             self.pull(at)
 
     def skip(self, at: datetime) -> None:
-        """Go on after somebody declined: as if the sending had failed, but the last resort is asked only once."""
+        """Go on after someone declined: as if the sending had failed, but the last resort goes only once."""
         if self._next_unsent(at) != LAST_RESORT or LAST_RESORT not in self._sent:
             self.pull(at)
 
     def skip_first(self, at: datetime) -> None:
-        """Go on with the second step of those that may go: who was paged by the first one declined."""
+        """Go on with the second step that may go: the person paged by the first one declined."""
         if (first := self._next_unsent(at)) != LAST_RESORT:
             self.mark(first, at)
         self.skip(at)
@@ -199,10 +199,12 @@ class _Cycle:
             return self._pulled.get(index, self._start + step.after)
         if step.every is None:
             return None
-        return self._sent[index] + step.every  # from what was sent, however late that was: never two in a row
+        return (
+            self._sent[index] + step.every
+        )  # from the actual sending, even if it was late: never two in a row
 
     def _last_resort_due(self, passed_over: datetime | None, *, may_one_go: bool) -> datetime | None:
-        """`passed_over`: the moment that no step could take; `may_one_go`: whether one will go when it is due."""
+        """`passed_over`: when a skipped step was due and no other could take its place; `may_one_go`: whether a step may."""
         if LAST_RESORT in self._pulled:
             return self._pulled[LAST_RESORT]
         if not self._steps:
@@ -214,7 +216,7 @@ class _Cycle:
         return max(self._sent.values()) + self._policy.take_timeout  # nothing else would be sent
 
     def _next_unsent(self, at: datetime) -> int:
-        """The first of those not sent yet that may go at `at`."""
+        """The first unsent step that may go at `at`."""
         steps = enumerate(self._steps)
         return next((i for i, step in steps if i not in self._sent and step.next(at) == at), LAST_RESORT)
 
@@ -234,7 +236,7 @@ class Paged:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The latest sending of `step` reached nobody; a repetition counts once."""
+    """The latest sending of `step` reached no one; a repetition counts once."""
 
     at: datetime
     step: int
@@ -262,7 +264,7 @@ class Snoozed:
 
 @dataclass(frozen=True, slots=True)
 class NotMine:
-    """Somebody declines. If they hold it, they give it back; if another person holds it, nothing changes."""
+    """Someone declined. If they hold it, they give it back; if another person holds it, nothing changes."""
 
     at: datetime
     by: str
@@ -281,8 +283,8 @@ class Wanted:
     """What the policy wants.
 
     send: the steps to send now, in order, LAST_RESORT at the end.
-    next_at: when to ask again if nothing happens until then; None: never.
-    holder: who took it, or to whom it was handed: a step's "dm" goes to them.
+    next_at: when to ask again unless something happens before; None: never.
+    holder: the user who took it or was handed it: a step's "dm" goes to them.
     """
 
     send: tuple[int, ...]
@@ -292,8 +294,8 @@ class Wanted:
 
 
 def is_news(held: Taken | Handed, history: Sequence[Happening], now: datetime) -> bool:
-    """Whether a log lacks who took a question, or was handed it, as its record says at `now`: records may be read late, and
-    again. A log that is ahead of the clock was written before the clock was set back.
+    """Whether the holder in a record is missing from the log: records may be read late, and more than once. A log ahead of
+    the clock was written before the clock was set back.
     """
     last = next((each for each in reversed(history) if isinstance(each, (Taken, Handed))), None)
     if last is None:
@@ -307,7 +309,7 @@ def is_news(held: Taken | Handed, history: Sequence[Happening], now: datetime) -
 
 
 def wanted(policy: Policy, history: Sequence[Happening], now: datetime) -> Wanted:
-    """What `policy` wants at `now` after `history`. Asked again without a new happening, it says the same again."""
+    """What `policy` wants at `now` after `history`."""
     course = _Course(policy)
     for happening in history:
         course.take_in(happening)
@@ -315,14 +317,14 @@ def wanted(policy: Policy, history: Sequence[Happening], now: datetime) -> Wante
 
 
 def quiet_until(now: datetime, ends: datetime | None) -> datetime:
-    """Until when a snooze at `now` lasts: 10 minutes, never beyond half of the time left until `ends`."""
+    """The end of a snooze that begins at `now`: after 10 minutes, at most half of the time left until `ends`."""
     if ends is None:
         return now + _SNOOZE
     return now + min(_SNOOZE, max(timedelta(0), (ends - now) / 2))
 
 
 class _Course:
-    """How far one incident has come."""
+    """The state of one incident, worked out from its history."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -331,9 +333,9 @@ class _Course:
         self._cycle = _Cycle(policy, datetime.fromtimestamp(0, UTC))
         self._over = False
         self._holder: str | None = None
-        self._acknowledged: tuple[str, datetime] | None = None  # by whom and when it was taken or snoozed
-        self._held: datetime | None = None  # until when a hand-over is trusted
-        self._resume: datetime | None = None  # when the next cycle begins by itself
+        self._acknowledged: tuple[str, datetime] | None = None  # who took or snoozed it, and when
+        self._held: datetime | None = None  # until when a hand-over counts
+        self._resume: datetime | None = None  # when the next cycle begins
         self._last: datetime | None = None  # of the latest happening
 
     def take_in(self, happening: Happening) -> None:
@@ -386,7 +388,7 @@ class _Course:
 
     def _fail(self, step: int, at: datetime) -> None:
         if self._state != "paging" or step >= len(self._policy.steps):
-            return  # of a sending before a take; of a step that is not configured any more
+            return  # from a sending before a take, or a step that was removed from the policy
         self._cycle.fail(step, at)
         if step == LAST_RESORT:
             self._resume = min(at + self._trust, self._resume or datetime.max.replace(tzinfo=UTC))
@@ -402,7 +404,7 @@ class _Course:
             self._cycle.skip_first(at)
 
     def _advance(self, to: datetime) -> None:
-        """Begin the cycles that begin by themselves."""
+        """Begin the cycles that are due by `to`."""
         while self._resume is not None and (to >= self._resume or self._far_back(to)):
             at, held, holder = min(to, self._resume), self._held, self._holder
             self._begin(at)
@@ -412,7 +414,7 @@ class _Course:
                 self._holder, self._held, self._resume = holder, held, held
 
     def _far_back(self, to: datetime) -> bool:
-        """Whether the clock was set back by as much as a take or a snooze lasts: nobody knows when it is over."""
+        """Whether the clock was set back by as much as a take or a snooze lasts, so that its end is unknown."""
         if self._acknowledged is None or self._resume is None:
             return False
         since = self._acknowledged[1]
@@ -433,8 +435,8 @@ class _Course:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """`user` stands in from `since` to before `until`, whoever's turn it is; `by` is who said so. People call it by its
-    `number`.
+    """`user` is on call from `since` to before `until`, instead of the usual person; `by` made the override. `number` is its
+    name for people.
     """
 
     user: str
@@ -449,7 +451,7 @@ def turn(users: Sequence[str], start: datetime, shift: timedelta, timezone: str,
     """The one of `users` whose shift `now` falls into.
 
     Shifts are counted on the wall clock of `timezone` (a handover at 9:00 stays at 9:00 through daylight saving).
-    `start` without a zone is local to it. Before the start, the first user has it.
+    `start` without a zone is local to it. Before the start, it is the first user.
     """
     return users[max(0, _shift_number(start, shift, ZoneInfo(timezone), now)) % len(users)]
 
@@ -461,12 +463,12 @@ def turn_until(start: datetime, shift: timedelta, timezone: str, now: datetime) 
 
 
 def in_force(overrides: Sequence[Override], now: datetime) -> Override | None:
-    """The override that holds at `now`; of several the one made last (`overrides` are in the order of making)."""
+    """The override in force at `now`: the latest of `overrides`, which are in the order in which they were made."""
     return next((o for o in reversed(overrides) if o.since <= now < o.until), None)
 
 
 def changes_at(overrides: Sequence[Override], now: datetime) -> datetime | None:
-    """When another override holds than at `now`, or none any more; None: never."""
+    """When the override in force changes or ends; None if none will."""
     holds = in_force(overrides, now)
     moments = sorted(moment for each in overrides for moment in (each.since, each.until) if moment > now)
     return next((moment for moment in moments if in_force(overrides, moment) is not holds), None)
@@ -483,7 +485,7 @@ def _shift_number(start: datetime, shift: timedelta, zone: ZoneInfo, now: dateti
 
 
 def _handover(start: datetime, shift: timedelta, zone: ZoneInfo, number: int) -> datetime:
-    """When shift `number` begins. An hour that comes twice counts the first time."""
+    """When shift `number` begins: in an hour that comes twice, the first time."""
     return (_local(start, zone) + number * shift).replace(tzinfo=zone).astimezone(UTC)
 
 
@@ -501,8 +503,8 @@ def escalation_words(
     Args:
         record: the clarification as it stands, the latest question in it.
         why: the reason.
-        others: those that it is in a circle with, or that ask the same in the other direction.
-        reason: what is known more exactly than by `why`.
+        others: the others of the loop, or those that ask the same in the other direction.
+        reason: more exact words than those of `why`.
     """
     head = [one_line(reason, _POSITION) if reason else _REASONS[why].format(rounds=record.max_rounds)]
     if record.topic.strip():
@@ -528,7 +530,7 @@ def _sides(record: Clarification, others: Sequence[Clarification]) -> tuple[list
 
 
 def _of_other(other: Clarification, record: Clarification) -> list[tuple[str, str]]:
-    """What was said in another clarification; a question that was quoted already is not repeated."""
+    """What was said in another clarification, without a question that was quoted already."""
     named = f"{other.id}, "
     answer = _answer(other, named)
     is_over = bool(answer) or not other.is_open

@@ -28,8 +28,8 @@ class Window:
 class Hours:
     """Windows of the week in the zone named `timezone`.
 
-    An hour that comes twice in autumn is inside both times. A window that begins or ends in the hour that spring leaves
-    out is the longer for it: rather a page too early than none.
+    An hour that comes twice in autumn is inside both times. A window that begins or ends in the hour that spring skips is
+    extended: better a page too early than none.
     """
 
     windows: tuple[Window, ...]
@@ -41,7 +41,7 @@ class Hours:
         end is not after its beginning ends on the next day.
 
         Raises:
-            ValueError: the text says no hours.
+            ValueError: the text cannot be read.
         """
         windows: list[Window] = []
         days, more = tuple(range(_WEEK)), tuple[int, ...]()
@@ -68,17 +68,17 @@ class Hours:
         return self.next(moment) == moment
 
     def next(self, moment: datetime) -> datetime:
-        """The first moment inside that is not before `moment`."""
+        """The first moment inside, from `moment` on."""
         zone = ZoneInfo(self.timezone)
         today = moment.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        for ahead in range(-1, _WEEK + 1):  # from what began yesterday, until the same day next week
+        for ahead in range(-1, _WEEK + 1):  # from windows that began yesterday to the same day next week
             windows = self._on(today + timedelta(days=ahead), zone)
             if found := [max(moment, begins) for begins, ends in windows if moment < ends]:
                 return min(found)
         raise AssertionError("hours that never occur")
 
     def _on(self, day: datetime, zone: ZoneInfo) -> list[tuple[datetime, datetime]]:
-        """From when to when, of the windows that begin on a day."""
+        """The beginning and end of each window that begins on a day."""
         return [
             (
                 min(_moments(day + timedelta(minutes=each.begins), zone)),
@@ -90,7 +90,7 @@ class Hours:
 
 
 def _moments(local: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
-    """When a wall clock shows `local`: twice the same but where clocks change."""
+    """The moments at which a wall clock shows `local`; they differ only where clocks change."""
     aware = local.replace(tzinfo=zone)
     return aware.replace(fold=0).astimezone(UTC), aware.replace(fold=1).astimezone(UTC)
 

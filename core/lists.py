@@ -1,6 +1,6 @@
-"""The lists that every front end shows: what is late, in which order, whose it is, and a page of it. Pure.
+"""The lists that every front end shows: what is overdue, their order, who holds what, and pages. Pure.
 
-What agents do, and the sessions that are ready, is in `core.agents`.
+Agents' statuses and the queue of ready sessions are in `core.agents`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Page(Generic[_T]):
     total: int
 
     def of(self, items: Iterable[Any]) -> Page[Any]:
-        """The same page, with what its items became."""
+        """The same page with other items."""
         return replace(self, items=tuple(items))
 
 
 def page_of(items: Sequence[_T], number: int, size: int) -> Page[_T]:
-    """The page asked for (from 1), or the nearest that there is."""
+    """The page `number` (from 1), or the nearest one."""
     pages = max(1, -(-len(items) // size))
     number = min(max(1, number), pages)
     return Page(tuple(items[(number - 1) * size : number * size]), number, pages, len(items))
@@ -44,29 +44,29 @@ def several(names: Sequence[str], most: int) -> str:
 
 
 def is_late(record: Clarification, now: datetime) -> bool:
-    """Whether an open one waits for too long: it is overdue, was reminded of, or is escalated."""
+    """Whether an open clarification is overdue, was nudged or is escalated."""
     overdue = record.stale_after is not None and record.stale_after <= now
     return overdue or record.nudges > 0 or record.status in {"stale", "escalated"}
 
 
 def urgency(record: Clarification) -> tuple[float, float]:
-    """The sort key of open clarifications: least time left first, those that never expire last; older ones first.
+    """The sort key of open clarifications: least time left first, those that never expire last; then older ones first.
 
-    Numbers, since thousands of them sort many times faster than moments.
+    Numbers, which sort many times faster than datetimes.
     """
     ends = record.expires_at
     return inf if ends is None else ends.timestamp(), record.created.timestamp()
 
 
 def order(record: Clarification) -> tuple[bool, float, float, str]:
-    """The sort key of a list: open ones first, as `urgency` says; then the closed ones, the latest first."""
+    """The sort key of a list: open ones first, by `urgency`; then the closed ones, the latest first."""
     if record.is_open:
         return False, *urgency(record), record.id
     return True, -record.asked_last.timestamp(), 0.0, record.id
 
 
 def is_held_by(user: str, record: Clarification, paged: Collection[str]) -> bool:
-    """Whether somebody claimed it, was handed it, or is among those who were paged for it while it is escalated."""
+    """Whether `user` claimed it, was handed it, or was paged about it and it is escalated."""
     if user in {record.claimed_by, record.offered_to}:
         return True
     return record.status == "escalated" and user in paged

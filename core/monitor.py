@@ -1,11 +1,10 @@
-"""Finds clarifications that are due, repeat themselves, or wait for each other in a circle.
+"""Finds clarifications that are due, repeat themselves, or wait for each other in a loop.
 
-Time: when its SLA has passed once, the answerers are nudged and `stale_after` is renewed; when it has passed again,
-the clarification is escalated. If a question has a timeout of its own, the nudge comes after half of it at the latest,
-the escalation after three quarters.
+After one SLA the answerers are nudged and `stale_after` is renewed; after another the clarification is escalated. If a
+question has a timeout of its own, the nudge comes after half of it at the latest, the escalation after three quarters.
 
-Pure: no clock, no files. The router acts on what is found, and decides again under the ledger's lock. The cost grows
-with what changed and what is due, not with the number of clarifications.
+Pure: no clock, no files. The router acts on the findings, and decides again under the ledger's lock. The cost grows with what
+changed and what is due, not with the number of clarifications.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NEVER = datetime.max.replace(tzinfo=UTC)
 FindingKind = Literal["due", "stuck", "deadlocked"]
 _NAMED = 6
 _NAME = 40
-# Answers that say nothing without their question: that two of them are alike means nothing.
+# Answers that mean nothing without their question, so that two alike are no repetition.
 _BARE = frozenset({"yes", "no", "y", "n", "ok", "okay", "true", "false"})
 _NOT_TAKEN = frozenset({"sending", "refused", "too_late"})
 
@@ -48,7 +47,7 @@ class DueCall:
 
 
 def next_call(seen: Clarification, sla: timedelta) -> DueCall | None:
-    """What is due next, if nothing else happens; None: nothing ever."""
+    """What is due next if nothing else happens; None if nothing ever is."""
     if not seen.is_open:
         return None if seen.unclaimed_at is None else DueCall("unclaimed", seen.unclaimed_at)
     expires = seen.expires_at
@@ -59,10 +58,7 @@ def next_call(seen: Clarification, sla: timedelta) -> DueCall | None:
 
 
 def due_call(seen: Clarification, sla: timedelta, now: datetime) -> DueCall | None:
-    """What is to be done at `now`, None if nothing is due.
-
-    A clarification whose time has run out is not nudged any more, even if its nudge was missed.
-    """
+    """What to do at `now`, None if nothing is due. An expired clarification is not nudged, even if its nudge was missed."""
     if seen.is_open and seen.expires_at is not None and seen.expires_at <= now:
         return DueCall("expire", seen.expires_at)
     call = next_call(seen, sla)
@@ -70,8 +66,8 @@ def due_call(seen: Clarification, sla: timedelta, now: datetime) -> DueCall | No
 
 
 def _next_reminder(seen: Clarification, sla: timedelta) -> DueCall | None:
-    """The next nudge or escalation; None: it was nudged about, and nobody is to be paged. A record that another implementation marked `stale` counts as pending: nobody was
-    nudged.
+    """The next nudge or escalation; None if it was nudged and must not page. A record that another implementation marked
+    `stale` counts as pending: no one was nudged.
     """
     if seen.nudges == 0:
         return DueCall(
@@ -92,7 +88,7 @@ def _earlier(at: datetime, limit: datetime | None) -> datetime:
 
 
 def _later(at: datetime, delta: timedelta) -> datetime:
-    """At the end of time, which another implementation may write for "never", there is no later."""
+    """`at + delta`, or the end of time, which other implementations may write for "never"."""
     try:
         return at + delta
     except OverflowError:
@@ -101,8 +97,8 @@ def _later(at: datetime, delta: timedelta) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A clarification to act on. `words` tell people why: they may name agents, but never quote what was asked.
-    `others`: a few related clarifications.
+    """A clarification to act on. `words` tell people why; they may name agents, but never quote a question. `others`: a few
+    related clarifications.
     """
 
     kind: FindingKind
@@ -123,22 +119,22 @@ class Monitor:
     """Tracks clarifications as they change and reports which are due, stuck or deadlocked.
 
     Args:
-        sla: time from a question to its first nudge, where the record does not say.
-        order: agents' names, the most upstream first. In a deadlock, the most upstream agent goes on waiting.
+        sla: the time from a question to its first nudge, unless the record says.
+        order: agents' names, the most upstream first. In a deadlock, the most upstream agent keeps waiting.
     """
 
     def __init__(self, sla: timedelta, order: Sequence[str]) -> None:
         self._sla = sla
         self._timed: dict[str, _Timed] = {}
-        self._armed: set[str] = set()  # those of `_timed` not reported as due yet
+        self._armed: set[str] = set()  # the ones in `_timed` not yet reported as due
         self._retries: dict[str, tuple[datetime, int]] = {}
-        self._heap: list[tuple[datetime, str]] = []  # may hold what is out of date: checked when it comes up
+        self._heap: list[tuple[datetime, str]] = []  # may hold outdated entries, which are skipped
         self._waits = Waits(order)
         self._flips = Flips()
         self._latest: datetime | None = None
 
     def record_changed(self, record: Clarification) -> None:
-        """Take in a clarification as it is now; a closed one is forgotten."""
+        """Track a clarification's new state, or forget it if it is closed."""
         call = next_call(record, self._sla)
         if call is None:
             self._timed.pop(record.id, None)
@@ -153,9 +149,8 @@ class Monitor:
         self._note_wait(record)
 
     def due(self, now: datetime) -> list[Finding]:
-        """What is due, the longest overdue first. Each is reported once, until it changes or `again` is called.
-
-        If the clock was put back since, what was reported too early is reported again at its time.
+        """What is due, the longest overdue first. Each is reported once, until it changes or `again` is called; again at its
+        time if the clock was set back since.
         """
         if self._latest is not None and now < self._latest:
             for clarification, timed in self._timed.items():
@@ -170,7 +165,7 @@ class Monitor:
         return [Finding("due", clarification, issue) for clarification, issue in found.items()]
 
     def again(self, clarification: str, issue: int, at: datetime) -> None:
-        """Report it as due once more, at `at`, as it could not be acted on. Its other due times stay."""
+        """Report it as due once more, at `at`, since acting on it failed. Its other due times stay."""
         self._retries[clarification] = (at, issue)
         heapq.heappush(self._heap, (at, clarification))
 
@@ -182,9 +177,9 @@ class Monitor:
     def suspects(self, most: int = sys.maxsize) -> list[Finding]:
         """Finds what is newly stuck or deadlocked between agents since the last call.
 
-        Two that ask each other the same thing are stuck, both; that goes before a deadlock of the same two.
-        With `most`, about so many texts are compared in one call: it is to be called again while `has_suspects`,
-        may then tell one finding more than once, and tells deadlocks in the last call.
+        Two that ask each other the same thing are both stuck, rather than deadlocked. With `most`, one call compares about
+        that many texts: call again while `has_suspects`. It may then return a finding more than once, and deadlocks in the
+        last call.
         """
         stuck = {
             wait.clarification: Finding("stuck", wait.clarification, wait.issue, _flip_words(wait), others)
@@ -203,7 +198,7 @@ class Monitor:
         return found
 
     def next_due(self) -> datetime | None:
-        """When `due` will next report something, if nothing changes until then; None: never."""
+        """When `due` reports something next, if nothing changes; None if never."""
         while self._heap and not self._is_up_to_date(*self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -241,7 +236,7 @@ class Monitor:
             self._waits.drop(record.id)
 
     def _end_wait(self, clarification: str, now: datetime) -> None:
-        """Who waited for an answer that has expired goes on, though nobody wrote that down yet."""
+        """Forget a wait that has expired, although the ledger does not say so yet: its agent goes on."""
         timed = self._timed.get(clarification)
         if timed is not None and timed.expires_at is not None and timed.expires_at <= now:
             self._waits.drop(clarification)
@@ -254,9 +249,8 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
     Args:
         records: all of the ledger, in its order.
 
-    Found are clarifications whose last two questions or last two answers say the same in different rounds, and those
-    whose question was answered to the same session before it was asked. Nothing is found where the first answer did
-    not reach the producer: then asking again is right.
+    That is: the last two questions or the last two answers say the same in different rounds, or the same session got an
+    answer to the question before. If that answer did not reach the producer, asking again is right.
     """
     found: dict[str, Finding] = {}
     for record in records:
@@ -270,7 +264,7 @@ def repetitions(records: Sequence[Clarification]) -> list[Finding]:
 
 
 def _goes_round(record: Clarification) -> str | None:
-    """Why a clarification repeats itself; None: it does not."""
+    """Why a clarification repeats itself, or None."""
     if len({entry.round for entry in record.thread}) < 2:
         return None
     past = record.asked.earlier[-1] if record.asked.earlier else {}
@@ -288,7 +282,7 @@ def _goes_round(record: Clarification) -> str | None:
 
 
 def _same_rounds(entries: list[Entry]) -> tuple[int, int] | None:
-    """The rounds of the last two entries, if these say the same."""
+    """The rounds of the last two entries if they say the same."""
     if len(entries) < 2:
         return None
     before, last = entries[-2:]
@@ -305,7 +299,7 @@ def _says_something(answer: str, labels: set[str]) -> bool:
 
 
 def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarification, Clarification]]:
-    """Open ones, each with one whose question it repeats and that was answered before it was asked."""
+    """Waiting clarifications, each with the earlier, answered one whose question it repeats."""
     sessions: defaultdict[tuple[str | None, str], list[Clarification]] = defaultdict(list)
     for record in records:
         if record.asked.session_id is not None:
@@ -326,8 +320,8 @@ def _asked_twice(records: Iterable[Clarification]) -> Iterator[tuple[Clarificati
 
 
 def _may_be_stuck(record: Clarification) -> bool:
-    """Whether it waits, and repeating it would mean anything: what is asked directly pages only if it may, and each
-    approval is of one action.
+    """Whether it waits, and a repetition counts: not for direct questions that must not page, nor for approvals, which
+    are each of one action.
     """
     direct = record.asked.direct
     may_page = direct is None or (direct.escalate and direct.kind != "approval")
@@ -335,7 +329,7 @@ def _may_be_stuck(record: Clarification) -> bool:
 
 
 def _may_repeat(record: Clarification, earlier: Clarification) -> bool:
-    """Consent is asked for each action, however alike two are: only the same words again go round in circles."""
+    """Whether it can repeat `earlier`: similar actions each need an approval, so only the same words count there."""
     are_questions = record.asked.confirmation is None and earlier.asked.confirmation is None
     return are_questions or record.question == earlier.question
 

@@ -1,8 +1,8 @@
-# ruff: noqa: PLC0415 - which command is wanted decides what is imported
+# ruff: noqa: PLC0415 - imports only what the command needs
 """The `clarify` command.
 
-`clarify hook` is started by coding agents before each of their steps, `clarify mcp` with each of their sessions: they are
-there before typer, and what the other commands need, would be imported.
+Coding agents start `clarify hook` before each of their steps, and `clarify mcp` with each session, so these two run without
+importing typer and the other commands' modules.
 """
 
 from __future__ import annotations

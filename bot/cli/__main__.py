@@ -1,4 +1,4 @@
-"""`python -m bot.cli`: the `clarify` command where its script is not installed."""
+"""`python -m bot.cli`: runs `clarify` without its installed script."""
 
 from bot.cli import main
 

@@ -1,8 +1,8 @@
-# ruff: noqa: PLC0415 - what a command needs is imported when it runs, so that `--help` is quick
-"""The `clarify` command line: which commands there are, and what may be typed after each.
+# ruff: noqa: PLC0415 - commands import what they need when they run, so that `--help` is quick
+"""The `clarify` command line: the commands, their arguments and options.
 
-A command hands what was typed to the module that does it, such as `lists` or `changes`. `running` opens what that needs
-and turns expected trouble into an exit code.
+A command calls a module such as `lists` or `changes`; `running` opens the ledgers for it, and turns expected errors into
+exit codes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ RoleOption = Annotated[
 
 
 class StatusName(StrEnum):
-    """`core.clarification.Status` as typer lists and completes it: it knows no list of literals."""
+    """`core.clarification.Status` as an enum, since typer does not support literals in lists."""
 
     PENDING = "pending"
     ANSWERED = "answered"
@@ -88,7 +88,7 @@ class StatusName(StrEnum):
 
 
 class ShellCommands(TyperGroup):
-    """Also accepts what `/clarify` accepts in Slack: an id or an issue number alone shows it."""
+    """Shows an id or an issue number that stands alone, as `/clarify` does in Slack."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # its types move with typer's releases
         from bot.commands.grammar import is_name
@@ -100,7 +100,7 @@ class ShellCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """A section for each panel; plain text, as typer's own pages load all of rich's Markdown."""
+        """Writes a section for each panel in plain text; typer's own pages load all of rich's Markdown."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command: Any = self.get_command(ctx, name)
@@ -123,8 +123,8 @@ app = typer.Typer(
 
 
 def _in_shell(panel: str, name: str | None = None) -> Callable[[Callable[..., _Work]], None]:
-    """Registers a command that works on the ledgers. It returns its work, once what was typed is read; `--config` and
-    `--json` come with it.
+    """Registers a command that works on the ledgers, and adds `--config` and `--json`. The command reads its arguments and
+    returns its work.
     """
 
     def register(read: Callable[..., _Work]) -> None:
@@ -153,12 +153,12 @@ def main() -> None:
     try:
         app()
     except (ClarifyBotError, ClarifyError) as error:
-        from bot.logs import somebody_reads
+        from bot.logs import stderr_has_reader
 
-        if somebody_reads():
+        if stderr_has_reader():
             typer.echo(f"clarify: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 1))
-    except Exception:  # noqa: BLE001 - the last resort: told through the log, which knows what to leave out
+    except Exception:  # noqa: BLE001 - the last resort: goes to the log, which leaves secrets out
         _log_unexpected()
         sys.exit(1)
 
@@ -599,7 +599,7 @@ def restore(
 
 
 def _until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Run `work` until it ends, or until SIGTERM or Ctrl-C cancels it: then it cleans up and all is well."""
+    """Run `work` until it ends, or until SIGTERM or Ctrl-C cancels it."""
     import asyncio
     import signal
 

@@ -1,5 +1,5 @@
-"""`clarify agents`, `ready`: who waits for whom, who can go on. From what is open in the ledgers and the sessions that a
-bot heard of.
+"""`clarify agents`, `ready`: shows who waits for whom and who can continue, from the open questions in the ledgers and the
+sessions that a bot recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEARD_WITHIN, _MOST = timedelta(days=1), 5_000  # sessions, as a running bot ke
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """`problems`: in words, the ledgers that could not be read."""
+    """`problems`: messages about ledgers that could not be read."""
 
     records: Sequence[Clarification]
     sessions: Sequence[SessionFact]
@@ -51,7 +51,7 @@ async def agents(shell: Shell) -> None:
 
 
 async def ready(shell: Shell) -> None:
-    """Show who can go on, and who is blocked by what."""
+    """Show who can continue, and what blocks the rest."""
     fleet = await _fleet_of(shell)
     items = ready_queue(fleet.records, [_with_issue(fact, fleet.records) for fact in fleet.sessions])
     on = {each.id: each.to for each in fleet.records}
@@ -60,7 +60,7 @@ async def ready(shell: Shell) -> None:
 
 
 def _agents_table(rows: Sequence[AgentNode], now: datetime) -> Table:
-    """The rows as people read them: who waits stands below the one it waits for."""
+    """Returns the rows as a table, each agent below the one that it waits for."""
     columns = (
         Column("Agent"),
         Column("Status", whole=True),
@@ -74,7 +74,7 @@ def _agents_table(rows: Sequence[AgentNode], now: datetime) -> Table:
 
 
 async def _fleet_of(shell: Shell) -> _Fleet:
-    """Read it all. What is only there with a running bot may be missing, which is told on stderr."""
+    """Reads the ledgers and the sessions; prints a note if the sessions cannot be read."""
     records: list[Clarification] = []
     waiting: set[Session] = set()
     over: dict[Session, datetime] = {}
@@ -105,7 +105,7 @@ async def _sessions(shell: Shell) -> list[SessionFact]:
 
 
 def _agents_json(rows: Sequence[AgentNode]) -> list[dict[str, object]]:
-    """The rows as programs read them, in the same order."""
+    """Returns the rows as JSON, in the same order."""
     return [
         {
             "agent": row.agent,
@@ -144,7 +144,7 @@ def _agent_cells(row: AgentNode, now: datetime) -> list[str | Cell]:
 
 
 def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionFact:
-    """The issue of a session shows in what it asks; 0 where it has not asked yet."""
+    """Sets a session's issue from its questions; 0 if it has none."""
     if fact.issue:
         return fact
     key = (fact.producer, fact.session_id)
@@ -153,7 +153,7 @@ def _with_issue(fact: SessionFact, records: Sequence[Clarification]) -> SessionF
 
 
 def _ready_json(items: Sequence[ReadyItem], on: Mapping[str, str]) -> list[dict[str, object]]:
-    """The queue as programs read it. `on`: whom each clarification is addressed to."""
+    """Returns the queue as JSON. `on`: the target of each clarification."""
     return [
         {
             "agent": item.agent,
@@ -171,7 +171,7 @@ def _ready_json(items: Sequence[ReadyItem], on: Mapping[str, str]) -> list[dict[
 
 
 def _ready_table(items: Sequence[ReadyItem], on: Mapping[str, str], now: datetime) -> Table:
-    """The queue as people read it."""
+    """Returns the queue as a table."""
     columns = (
         Column("Agent"),
         Column("Issue", whole=True),
@@ -201,7 +201,7 @@ def _whom(role: str) -> str:
 
 
 def _several(names: Sequence[str]) -> Cell:
-    """All of them in a pipe, a few on a terminal."""
+    """Lists all names in a pipe, a few on a terminal."""
     return Cell(several(list(map(_short, names)), _LISTED), ", ".join(names))
 
 

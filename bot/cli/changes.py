@@ -1,4 +1,4 @@
-"""`clarify answer`, `resolve`, `escalate`, `abandon`, `request`: through the same router and locks as everybody."""
+"""`clarify answer`, `resolve`, `escalate`, `abandon`, `request`, through the same router and locks as the bot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST = 1 << 20  # bytes of standard input; far more than any answer may have
 
 @dataclass(frozen=True, slots=True)
 class FurtherQuestion:
-    """A further question about what was answered; `from_`: who says that they asked it, if they say so."""
+    """A follow-up on an answered question; `from_`: the role given with `--from`, if any."""
 
     id: str
     from_: str | None
@@ -37,8 +37,8 @@ Question = Request | FurtherQuestion
 
 
 def text_of(words: list[str] | None, usage: str = "") -> str:
-    """What was said. To be read before anything else is opened, so that Ctrl-C ends it at once. `usage`: an example of a
-    command that needs it.
+    """Returns the text argument. Call it before opening anything, so that Ctrl-C ends it at once. `usage`: an example, for
+    commands that require a text.
 
     Raises:
         BadInput: nothing was said, or standard input is no text.
@@ -62,10 +62,10 @@ def question_of(
     context: str | None,
     follow_up: str | None,
 ) -> Question:
-    """What the options say; reads standard input where the question is `-`.
+    """Returns the question that the options describe; `-` reads it from standard input.
 
     Raises:
-        BadInput: what is missing, given twice, or not as it may be.
+        BadInput: an option is missing, given twice, or wrong.
     """
     if question is None and question_option is None:
         raise BadInput(f"question is required. For example: {_EXAMPLE}")
@@ -91,12 +91,12 @@ def question_of(
 async def answer(
     shell: Shell, name: str | None, said: str, role: str | None, seen: int | None, *, yes: bool
 ) -> None:
-    """Answer a question as it stood in round `seen` (None: as it stands). `yes`: accept without being asked again."""
+    """Answer a question. `seen`: the round that the person saw, if they say so. `yes`: accept without confirmation."""
     decider = shell.decider(role)
     record, version = await one(shell, name), None
     if _is_consent(record, said):
         _ask_back(shell, record, decider, yes=yes)
-        # What was read is what is decided: asked again or changed meanwhile, it may be another action.
+        # Pins the round and the arguments that the person read: a newer round may be another action.
         seen, version = record.round if seen is None else seen, version_of(record.asked)
     after = await shell.router.answer(
         record.id, _reads(said), decider, shell.clock.now(), seen, version=version
@@ -106,7 +106,7 @@ async def answer(
 
 
 async def resolve(shell: Shell, name: str | None, said: str, role: str | None) -> None:
-    """Close one with what was decided."""
+    """Close a question with a decision."""
     decider = shell.decider(role)
     record = await one(shell, name, is_open=False)
     after = await shell.hub.resolve(record.id, said, decider)
@@ -114,7 +114,7 @@ async def resolve(shell: Shell, name: str | None, said: str, role: str | None) -
 
 
 async def escalate(shell: Shell, name: str | None, said: str) -> None:
-    """Pass one on to the person on call."""
+    """Escalate a question to the person on call."""
     record = await one(shell, name)
     after = await shell.hub.escalate(record.id, shell.decider(), said)
     was = " already" if record.status == "escalated" else ""
@@ -122,7 +122,7 @@ async def escalate(shell: Shell, name: str | None, said: str) -> None:
 
 
 async def abandon(shell: Shell, name: str | None, said: str) -> None:
-    """Close one without an answer."""
+    """Close a question without an answer."""
     record = await one(shell, name)
     after = await shell.hub.abandon(record.id, shell.decider(), said)
     _tell(shell, after, f"{after.id} is closed without an answer.")
@@ -144,17 +144,17 @@ async def request(shell: Shell, question: Question, timeout: str | None, *, wait
 
 
 def _given(text: str) -> str:
-    """The words meant by an argument; `-` stands for standard input, without the line end after its last line.
+    """Returns an argument's text; `-` reads standard input, without its last line break.
 
     Raises:
-        BadInput: standard input is no text.
+        BadInput: standard input is not text.
     """
     if text != "-":
         return whole_characters(text)
     if sys.stdin.isatty():
         sys.stderr.write("Type the text, then press Ctrl-D on an empty line.\n")
     try:
-        # Its bytes: in some locales half a character would pass as text.
+        # As bytes: in some locales, text may hold lone surrogates.
         text = sys.stdin.buffer.read(_LONGEST).decode("utf-8")
         return whole_characters(text).removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
@@ -162,10 +162,10 @@ def _given(text: str) -> str:
 
 
 async def _asked(shell: Shell, question: Question) -> Clarification:
-    """The record of a question, once it is written.
+    """Asks a question and returns its record.
 
     Raises:
-        ScopeViolation, BlockingNotAllowed, MaxRoundsExceeded, and what else `core.hub.Hub` raises.
+        ScopeViolation, BlockingNotAllowed, MaxRoundsExceeded, and others of `core.hub.Hub`.
     """
     if isinstance(question, Request):
         return await shell.hub.request(question)
@@ -176,7 +176,7 @@ async def _asked(shell: Shell, question: Question) -> Clarification:
 
 
 def _prospect(shell: Shell, record: Clarification, *, waits: bool) -> str:
-    """Who will answer, in a line; without --wait only what stands in the way."""
+    """Returns who will answer; without --wait, only what prevents an answer."""
     told = f"Asked {record.to}: {record.id}, round {record.round}." if waits else ""
     if shell.has_bot:
         return told
@@ -199,10 +199,10 @@ def _is_consent(record: Clarification, said: str) -> bool:
 
 
 def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: bool) -> None:
-    """Have the person at the prompt read what they accept, and say that they mean it.
+    """Show the person at the prompt what they accept, and ask for confirmation.
 
     Raises:
-        ConsentRefused: it is not accepted in the shell, or not by an agent.
+        ConsentRefused: the shell, or this agent, may not accept it.
         BadInput, typer.Abort: see `Shell.ask_back`.
     """
     wanted = record.asked.confirmation
@@ -213,7 +213,7 @@ def _ask_back(shell: Shell, record: Clarification, decider: Decider, *, yes: boo
 
 
 def _tell(shell: Shell, after: Clarification, sentence: str) -> None:
-    """Say what became of it, and when whoever asked hears of it."""
+    """Print the result, and when the agent gets its reply."""
     shell.out.show(record_json(after), sentence)
     if after.asked.reply == "sending" and not shell.has_bot:
         shell.out.note("The bot is not running: the agent gets its reply once you start `clarify run`.")

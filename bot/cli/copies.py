@@ -1,4 +1,4 @@
-"""`clarify backup`, `restore`, `forget`: a copy of everything, everything from a copy, and what was said deleted."""
+"""`clarify backup`, `restore`, `forget`: copies all data, restores a copy, deletes conversations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.clock import iso
 from core.errors import BadInput
 from core.ledger import FileLedger
 
-_PATIENCE = 30.0  # seconds for a running bot to delete messages, for a message to arrive
+_PATIENCE = 30.0  # seconds to wait for a running bot to finish posts and deletions
 _LOOK_EVERY = 0.2
 _Places = list[tuple[str, str]]  # channel, ts
 
@@ -33,7 +33,7 @@ async def backup(shell: Shell, folder: Path) -> None:
 
 
 async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> None:
-    """Put a backup in place."""
+    """Restore a backup."""
     restored = await asyncio.to_thread(
         put_back, folder, _kept(shell), now=shell.clock.now(), replace=replace, copy=copy
     )
@@ -46,9 +46,9 @@ async def restore(shell: Shell, folder: Path, *, replace: bool, copy: bool) -> N
 
 
 async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool, yes: bool) -> None:
-    """Delete everything that was said in a session, or about one question."""
+    """Delete a session's conversation, or one question."""
     kept = _kept(shell)
-    found = await asyncio.to_thread(forgetting.look, kept, name, producer)
+    found = await asyncio.to_thread(forgetting.find, kept, name, producer)
     if found.unsettled and not abandon:
         waiting = ", ".join(record.id for record in found.unsettled)
         raise BadInput(
@@ -69,7 +69,7 @@ async def forget(shell: Shell, name: str, producer: str | None, *, abandon: bool
 def _kept(shell: Shell) -> Kept:
     if isinstance(shell.ledger, FileLedger):
         return InFiles(shell.ledger.files, shell.settings.storage.path)
-    from bot.retention.database import InDatabase  # noqa: PLC0415 - an extra: psycopg need not be there
+    from bot.retention.database import InDatabase  # noqa: PLC0415 - psycopg is optional
 
     return InDatabase(str(shell.database_url))
 
@@ -89,17 +89,17 @@ def _tell_copied(shell: Shell, manifest: Manifest, sentence: str, **more: object
 
 
 async def _until_it_lands(shell: Shell, kept: Kept, found: Found, *, abandon: bool) -> Traces:
-    """Again for a while, where a message is being posted, or an event worked off, just now.
+    """Delete, with retries while a message is being posted or an event handled.
 
     Raises:
-        BadInput: it still is.
+        BadInput: that is not done in time.
     """
     end = monotonic() + _PATIENCE
     while True:
         traces = await asyncio.to_thread(forgetting.forget, kept, found, abandoned=abandon)
         if traces.is_all(abandoned=abandon):
             return traces
-        # Only a bot that runs brings to its end what is on its way.
+        # Only a running bot finishes posts and events.
         if not shell.has_bot or monotonic() >= end:
             raise BadInput(
                 "Not finished: a message is still on its way to Slack, or an event is still being processed. Let the bot "
@@ -133,7 +133,7 @@ async def _tell_forgotten(
 
 
 async def _erased(shell: Shell, kept: Kept) -> Mapping[str, _Places]:
-    """How the messages in Slack stand, once the bot that runs is through, or after a while."""
+    """Returns the state of the messages in Slack, once a running bot has deleted them, or after a while."""
     after = await asyncio.to_thread(forgetting.erasures, kept)
     end = monotonic() + _PATIENCE
     while after.get("wanted") and shell.has_bot and monotonic() < end:
@@ -147,7 +147,7 @@ def _count(number: int, of: str) -> str:
 
 
 def _what_remains(new: dict[str, _Places], traces: Traces, unreadable: list[str]) -> list[str]:
-    """What is not gone, and who can do something about it."""
+    """Lists what was not deleted, and who can delete it."""
     lines = []
     if done := len(new.get("erased", [])):
         lines.append(f"Slack: {_count(done, 'bot message')} deleted.")

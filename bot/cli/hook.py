@@ -1,4 +1,4 @@
-# ruff: noqa: PLC0415, T201 - it starts before each step of an agent, and what it prints is its decision
+# ruff: noqa: PLC0415, T201 - it starts before each step of an agent, and prints its decision
 """`clarify hook`: a coding agent's permission requests, decided by people in Slack.
 
 Reads one hook event from standard input, asks, and prints the decision as the agent expects it. Only a person's Accept
@@ -40,12 +40,12 @@ _TIMEOUTS: dict[Agent, int] = {
 }  # seconds; Codex asks at its terminal only afterwards
 _AFTER_TOOL = {"PostToolUse", "PostToolUseFailure"}
 _SESSION_ENDS = {"SessionEnd", "Stop"}
-_SERVER = "clarify"  # what our MCP server is called where nobody says otherwise
+_SERVER = "clarify"  # the default name of our MCP server
 _OWN_TOOLS = frozenset({"ask_human", "ask_approval", "wait_for_answer", "withdraw_question"})
-_AWAY = 5.0  # seconds that a bot may take to come back before nobody is asked
-_MARGIN = 30  # seconds by which the question outlives its caller, who withdraws it
+_AWAY = 5.0  # seconds to wait for a bot that is away, before giving up
+_MARGIN = 30  # seconds that the question outlives its caller, who withdraws it
 _PLAN = "ExitPlanMode"
-_ACTIONS = {  # by tool: what it does, and the field that says to what
+_ACTIONS = {  # by tool: what it does, and the field that names its object
     "Bash": ("Run a shell command", None),
     "shell": ("Run a shell command", None),
     "apply_patch": ("Apply a patch", None),
@@ -60,20 +60,20 @@ _ACTIONS = {  # by tool: what it does, and the field that says to what
 }
 _UNNAMED = "any"  # in place of a `tool_use_id`
 _LETTERS = str.maketrans("0123456789", "ghijklmnop")
-_NAMED = re.compile(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"')  # in what is no JSON, too
+_NAMED = re.compile(rb'"hook_event_name"\s*:\s*"(PermissionRequest|PreToolUse)"')  # even in broken JSON
 
 
 class NoDecision(Exception):
     """No one decided; the message says why."""
 
 
-class _Over(BaseException):
-    """The time is over (`--timeout`), or who waits for the decision has ended."""
+class _Interrupted(BaseException):
+    """`--timeout` is over, or the agent that waits for the decision has ended."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was typed after `clarify hook`."""
+    """The arguments of `clarify hook`."""
 
     agent: Agent
     timeout: float
@@ -159,7 +159,7 @@ def _decide(data: bytes, options: Options) -> int:
         _explain("cannot read the event on standard input: it must be a JSON object with hook_event_name")
         if (named := _NAMED.search(data)) is not None:
             _silence(named[1].decode(), "No decision: clarify hook cannot read the event.", options)
-        # Both exit codes leave it to the agent, which asks in its own way, but for 2, which blocks whatever it is.
+        # 0 leaves the decision to the agent, which asks in its own way; 2 blocks the tool.
         return 2 if named is None and options.on_silence == "deny" else 0
     name = event["hook_event_name"]
     try:
@@ -171,7 +171,7 @@ def _decide(data: bytes, options: Options) -> int:
     except NoDecision as error:
         _explain(str(error))
         _silence(name, str(error), options)
-    except Exception as error:  # noqa: BLE001 - whatever it is: a hook that fails lets the tool run
+    except Exception as error:  # noqa: BLE001 - if the hook failed, the tool would run
         why = str(error) or type(error).__name__
         _explain(f"no decision: {why}")
         _silence(name, f"No decision from Slack: {why}", options)
@@ -183,14 +183,14 @@ def _explain(words: str) -> None:
 
 
 def _silence(name: str, why: str, options: Options) -> None:
-    """No decision: deny, or print nothing."""
+    """Deny, or print nothing, since there is no decision."""
     default = "deny" if name == "PreToolUse" else "pass"
     if (options.on_silence or default) == "deny" and name in {"PermissionRequest", "PreToolUse"}:
         print(json.dumps(_output(name, "deny", why, None)))
 
 
 def _output(name: str, behavior: Literal["allow", "deny"], why: str | None, updated: Json | None) -> Json:
-    """A decision as the event's own output has it."""
+    """Returns a decision in the format that the event expects."""
     if name == "PreToolUse":
         decided: Json = {
             "permissionDecision": behavior,
@@ -211,10 +211,10 @@ Decision = tuple[Literal["allow", "deny"], str | None, Json | None]
 
 
 def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
-    """What a person decided: allow or deny, why, and the tool's input where it is another one now.
+    """Returns a person's decision: allow or deny, why, and the tool's new input if they changed it.
 
     Raises:
-        NoDecision: nobody did.
+        NoDecision: no one decided.
     """
     tool, given, session = (event.get(name) for name in ("tool_name", "tool_input", "session_id"))
     if not isinstance(tool, str) or not isinstance(given, dict) or not isinstance(session, str):
@@ -241,8 +241,8 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
 
 
 def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:
-    """The question's own fields: an approval, or what the agent asks its user. All of the tool's input is in it, uncut: the
-    bot refuses what is longer than it can show.
+    """Returns the question's fields: an approval, or the agent's questions to its user, with all of the tool's input. The
+    bot refuses an input that is too long to show.
     """
     if tool == "AskUserQuestion":
         return _user_questions(given)
@@ -253,20 +253,20 @@ def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:
     return {
         "action": _action(tool, given),
         "arguments": given,
-        "editable": agent == "claude-code" and tool != _PLAN,  # Codex runs what it asked, or nothing
+        "editable": agent == "claude-code" and tool != _PLAN,  # Codex takes no changed input
         "context": context or None,
     }
 
 
 def _action(tool: str, given: Json) -> str:
-    """What the tool is about to do, in words."""
+    """Returns a description of what the tool is about to do."""
     words, what = _ACTIONS.get(tool, (f"Use the tool {tool}", None))
     named = given.get(what) if what else None
     return f"{words} {named}" if isinstance(named, str) else words
 
 
 def _user_questions(given: Json) -> Json:
-    """One question of the agent's to its user as choices, several as one form; what has no place there stands beside it."""
+    """Turns one question of the agent to its user into choices, several into a form; the rest becomes context."""
     questions = given["questions"]
     if len({each["question"] for each in questions}) < len(questions):
         raise NoDecision(
@@ -307,7 +307,7 @@ def _user_questions(given: Json) -> Json:
 
 
 def _beside(given: Json) -> Iterator[str]:
-    """What else the agent's questions say, such as previews of the options: a line or more for each."""
+    """Yields the other content of the agent's questions, such as previews of the options, line by line."""
     several = len(given["questions"]) > 1
     yield from _left_over(given, {"questions", "answers"})
     for number, each in enumerate(given["questions"], 1):
@@ -326,7 +326,7 @@ def _left_over(said: Json, shown: Collection[str], where: str = "") -> Iterator[
 
 
 def _answers(given: Json, state: Json) -> dict[str, str]:
-    """By question: the labels chosen, with commas, or own words."""
+    """Returns the answer to each question: the chosen labels, joined by commas, or the person's own words."""
     questions, answer = given["questions"], state["answer"]
     if len(questions) == 1:
         chosen = answer if isinstance(answer, list) else [answer] if answer is not None else []
@@ -341,8 +341,8 @@ def _answers(given: Json, state: Json) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of a tool, as keys name it. `what`: session, tool and input; `use`: its `tool_use_id`, which not every event
-    has; `asked`: all that people are asked about it.
+    """A tool call, as questions' keys identify it. `what`: session, tool and input; `use`: its `tool_use_id`, if the event
+    has one; `asked`: the whole question.
     """
 
     what: str
@@ -357,22 +357,22 @@ class _Call:
 
     @classmethod
     def in_key(cls, key: str | None) -> Self | None:
-        """The call that a question's key names; None: it is not of a hook, or of an earlier release's."""
+        """Returns the call that a question's key names; None if it is not a hook's, or of an earlier release."""
         parts = (key or "").split("-")
         return cls(*parts[1:4]) if len(parts) == 5 and parts[0] == "hook" else None
 
     def new_key(self) -> str:
-        """A key that no question has, nor ever had."""
+        """Returns a new, unique key."""
         return f"hook-{self.what}-{self.use}-{self.asked}-{_letters(os.urandom(12))}"
 
     def may_be(self, other: Self | None) -> bool:
-        """Whether it is the same call as another, as far as both are named."""
+        """Whether both may be the same call, as far as their ids tell."""
         if other is None or self.what != other.what:
             return False
         return self.use == other.use or _UNNAMED in {self.use, other.use}
 
     def found_in(self, waiting: Iterable[Json]) -> list[Json]:
-        """The questions that ask the same about the same call. Where that is not clear, there are none."""
+        """Returns the questions that ask the same about the same call; none if that is ambiguous."""
         calls = [(each, self.in_key(each.get("key"))) for each in waiting]
         same = [
             (each, call) for each, call in calls if call and self.may_be(call) and self.asked == call.asked
@@ -382,7 +382,7 @@ class _Call:
 
 
 class _Neighbours:
-    """This user's other hooks. They meet in locks on bytes of one file, which end with the processes that hold them."""
+    """Coordinates this user's hooks by locks on bytes of one file, which end with the processes that hold them."""
 
     def __init__(self) -> None:
         folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - see the check of its owner
@@ -397,7 +397,7 @@ class _Neighbours:
 
     @contextmanager
     def one_at_a_time(self, call: str) -> Iterator[None]:
-        """Waits until no other looks whether this call is asked about, and asks."""
+        """Keeps other hooks from asking about this call within the block."""
         self._lock(fcntl.LOCK_EX, call)
         try:
             yield
@@ -405,15 +405,15 @@ class _Neighbours:
             self._lock(fcntl.LOCK_UN, call)
 
     def join(self, key: str) -> None:
-        """Count as one that waits for the question of this key, once nobody is just withdrawing it."""
+        """Wait for the question of this key, together with others; blocks while a hook withdraws it."""
         self._lock(fcntl.LOCK_SH, key)
 
     def leave(self, key: str) -> None:
-        """Count no more."""
+        """Stop waiting for the question."""
         self._lock(fcntl.LOCK_UN, key)
 
     def is_last(self, key: str) -> bool:
-        """Count no more; whether nobody else waits. Then whoever wants to join waits for our end first."""
+        """Stop waiting; returns whether no other hook waits. If so, `join` blocks others until this process ends."""
         self.leave(key)
         try:
             self._lock(fcntl.LOCK_EX | fcntl.LOCK_NB, key)
@@ -427,11 +427,10 @@ class _Neighbours:
 
 
 def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -> Json:
-    """Ask, or join the hook that has asked about this very call, and wait: until it is decided, the time is over, or nobody
-    waits for the decision any more.
+    """Ask, or join another hook's question about this call, and wait for the decision; returns the question's state.
 
     Raises:
-        NoDecision: nobody decided.
+        NoDecision: no one decided in time, or the agent ended.
     """
     neighbours, asking = _Neighbours(), None
     more: clarify._More = {"timeout": options.timeout + _MARGIN, "url": options.url}
@@ -447,9 +446,9 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
                 turn.close()
             else:
                 neighbours.join(key)
-            ending.start_again()  # people have all of it
+            ending.start_again()  # people get the full time
             return asking.carry()
-        except _Over:
+        except _Interrupted:
             ending.ignore()
             if asking is not None and neighbours.is_last(key):
                 state = asking.withdraw("no one answered in time" if ending.is_timeout else AT_THE_TERMINAL)
@@ -461,7 +460,7 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
 
 
 def _joined(client: clarify.Client, call: _Call, session: str, neighbours: _Neighbours) -> Json | None:
-    """The question that was asked about this call and still waits: only what is decided from now on counts."""
+    """Returns the open question about this call, which we join; a decision made before that does not count."""
     for each in call.found_in(_waiting(client, session)):
         neighbours.join(each["key"])
         reply = _patiently(client, clarify.Call("GET", f"/questions/{each['id']}", patience=_AWAY))
@@ -472,7 +471,7 @@ def _joined(client: clarify.Client, call: _Call, session: str, neighbours: _Neig
 
 
 class _Ending:
-    """Raises `_Over` in the main thread: after `seconds`, at SIGTERM or SIGINT, or at the end of the parent process."""
+    """Raises `_Interrupted` in the main thread: after `seconds`, at SIGTERM or SIGINT, or at the end of the parent process."""
 
     def __init__(self, seconds: float) -> None:
         self.is_timeout = False
@@ -491,11 +490,11 @@ class _Ending:
         self.ignore()
 
     def start_again(self) -> None:
-        """Count the time from now on."""
+        """Restart the time."""
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
     def ignore(self) -> None:
-        """Let nothing come between any more."""
+        """Ignore the time, the signals and the parent from now on."""
         self._left.set()
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
@@ -503,10 +502,10 @@ class _Ending:
 
     def _end(self, number: int, _frame: object) -> None:
         self.is_timeout = number == signal.SIGALRM
-        raise _Over
+        raise _Interrupted
 
     def _watch(self) -> None:
-        """No system tells a process of its parent's end in a portable way."""
+        """Polls for the parent's end, since no portable call reports it."""
         while not self._left.wait(0.5):
             if os.getppid() != self._parent:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -514,7 +513,7 @@ class _Ending:
 
 
 def _withdraw_waiting(client: clarify.Client, event: Json, options: Options) -> None:
-    """After a tool ran, or at the end of a session, nobody needs a decision any more."""
+    """Withdraw questions whose tool ran or whose session ended."""
     mine = _Call.of(event) if event["hook_event_name"] in _AFTER_TOOL else None
     for state in _waiting(client, _session(event["session_id"])):
         key = state.get("key") or ""
@@ -525,10 +524,10 @@ def _withdraw_waiting(client: clarify.Client, event: Json, options: Options) -> 
 
 
 def _waiting(client: clarify.Client, session: str) -> list[Json]:
-    """What waits of this session, the newest first. A bot that is just starting has a moment to come back.
+    """Returns the session's open questions, newest first. Waits a moment for a bot that is starting.
 
     Raises:
-        NoDecision: it is away, or does not let us ask.
+        NoDecision: the bot is away, or refuses the request.
     """
     found: list[Json] = []
     asked = {"session": session, "status": "waiting"}
@@ -561,7 +560,7 @@ def _digest(*said: Any) -> str:
 
 
 def _letters(data: bytes) -> str:
-    """Bytes without digits: a `redact` for the numbers of cards finds none in it."""
+    """Encodes bytes as letters only, so that `redact` patterns for card numbers do not match."""
     return data.hex().translate(_LETTERS)
 
 

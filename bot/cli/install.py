@@ -1,7 +1,7 @@
 # ruff: noqa: T201 - it shows people what it changes
-"""`clarify hook … --install` and `clarify mcp --install`: what a coding agent's own files need, merged with what is there.
+"""`clarify hook … --install` and `clarify mcp --install`: merges our settings into a coding agent's own files.
 
-Secrets are not written: the token comes from CLARIFY_TOKEN in the agent's environment.
+It writes no secrets: the token comes from CLARIFY_TOKEN in the agent's environment.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _AFTERWARDS = {
     "claude-code": ("PostToolUse", "PostToolUseFailure", "SessionEnd"),
     "codex": ("PostToolUse", "Stop"),
 }
-_QUICK = 10  # seconds for hooks that only withdraw
+_QUICK = 10  # seconds for hooks that only withdraw questions
 _TRUST = "Codex runs only trusted hooks: start codex, enter /hooks, and trust this one."
 _HEADER = re.compile(r"^[ \t]*\[+[^\]\n]*\]+[ \t]*(?:#[^\n]*)?$", re.MULTILINE)
 _OURS = re.compile(rf"""[ \t]*\[\s*mcp_servers\s*\.\s*(?:{_NAME}|"{_NAME}"|'{_NAME}')\s*\][^\n]*""")
 
 
 class CannotMerge(Exception):
-    """A file cannot be merged; the message says which and why. Nothing was written to it."""
+    """A file cannot be merged and is unchanged; the message says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One file: what it needs, as it is written there, and how that is merged into its text (raises ValueError)."""
+    """One file: the text that it needs, and a function that merges that into its text (raises ValueError)."""
 
     path: Path
     needed: str
     merged: Callable[[str], str]
 
     def merge(self, *, write: bool) -> tuple[str, str]:
-        """Merge it into the file, which is replaced as a whole; returns its text before and after.
+        """Merge it into the file, and replace the file as a whole; returns its text before and after.
 
         Raises:
             CannotMerge: the file cannot be read, understood or written.
@@ -69,8 +69,8 @@ class _Part:
 
 
 def install_tools(client: str, url: str | None, *, write: bool) -> int:
-    """Show what `claude-code` (in this folder) or `codex` (in its home folder) needs to call the MCP tools unasked; or
-    write it. Returns the exit code.
+    """Show, or write, what `claude-code` (in this folder) or `codex` (in its home folder) needs to call the MCP tools
+    without asking. Returns the exit code.
     """
     troubles = 0
     for part in _claude_code(url) if client == "claude-code" else _codex(url):
@@ -88,8 +88,8 @@ def install_tools(client: str, url: str | None, *, write: bool) -> int:
 
 
 def install_hook(arguments: Any, timeout: float) -> int:
-    """Show how the agent's settings change, and change them unless `--dry-run`. `timeout`: the default, in seconds. Returns the
-    exit code.
+    """Show how the agent's settings change, and change them unless `--dry-run`. `timeout`: the default, in seconds.
+    Returns the exit code.
     """
     folder = Path.cwd() / _FOLDERS[arguments.agent][0] if arguments.project else _home_of(arguments.agent)
     part = _Part(folder / _HOOKS[arguments.agent], "", lambda text: _with_hooks(text, arguments, timeout))
@@ -107,13 +107,13 @@ def install_hook(arguments: Any, timeout: float) -> int:
 
 
 def _home_of(client: str) -> Path:
-    """The folder in which a coding agent keeps its user's settings; its own variable moves that."""
+    """Returns a coding agent's folder of user settings, which its own variable can move."""
     name, variable = _FOLDERS[client]
     return Path(os.environ.get(variable) or Path.home() / name)
 
 
 def _program() -> list[str]:
-    """This very program, from any folder."""
+    """Returns the command that runs this program from any folder."""
     program = Path(sys.argv[0]).absolute()
     return [sys.executable, "-m", "bot.cli"] if program.name == "__main__.py" else [str(program)]
 
@@ -123,7 +123,7 @@ def _json(value: Any) -> str:
 
 
 def _claude_code(url: str | None) -> list[_Part]:
-    """The server, and the rule that lets the agent call its tools unasked."""
+    """Returns the server, and the rule that lets the agent call its tools without asking."""
     server = {"type": "stdio"} | _server(url)
     rules = {"permissions": {"allow": [f"mcp__{_NAME}"]}, "enabledMcpjsonServers": [_NAME]}
     return [
@@ -142,7 +142,7 @@ def _codex(url: str | None) -> list[_Part]:
 
 
 def _server(url: str | None) -> dict[str, Any]:
-    """The command that the agent runs: by its name where that finds this very program."""
+    """Returns the server's command: by name, if that finds this program."""
     program, *more = _program()
     found = shutil.which(_NAME)
     is_known = not more and found is not None and Path(found).resolve() == Path(program).resolve()
@@ -162,7 +162,7 @@ def _json_part(path: Path, wanted: Mapping[str, Any]) -> _Part:
 
 
 def _together(there: Any, wanted: Any, place: str = "") -> Any:
-    """What is there with what is wanted; our own server is replaced, lists grow."""
+    """Merges `wanted` into the existing value: replaces our own server, extends lists."""
     if place == f".mcpServers.{_NAME}":
         return {**(there if isinstance(there, dict) else {}), **wanted}
     if isinstance(wanted, Mapping):
@@ -184,10 +184,10 @@ def _toml(table: Mapping[str, Any]) -> str:
 
 
 def _with_table(text: str, table: Mapping[str, Any]) -> str:
-    """The file with our table: appended, or in place of the one that is there, whose other keys stay.
+    """Returns the file with our table appended, or in place of our earlier one, whose other keys stay.
 
     Raises:
-        ValueError: it is no TOML, or our server stands in it in a way that cannot be replaced.
+        ValueError: it is not TOML, or it defines our server in a way that cannot be replaced.
     """
     before = tomllib.loads(text)
     servers = before.get("mcp_servers", {})
@@ -217,7 +217,7 @@ def _replaced(text: str, section: str) -> str:
 
 
 def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
-    """The settings with our hooks in place of those of an earlier time; all others stay as they are."""
+    """Returns the settings with our hooks in place of our earlier ones; other hooks stay."""
     try:
         settings = json.loads(text or "{}")
     except ValueError:
@@ -230,7 +230,7 @@ def _with_hooks(text: str, arguments: Any, timeout: float) -> str:
     command = _hook(arguments, arguments.on_silence)
     asks: dict[str, tuple[str, str]] = {"PermissionRequest": ("*", command)}
     if arguments.tools:
-        # Said, so that it is known of an event that cannot be read, too: silence there would run the tool.
+        # Always explicit: without a decision on an unreadable event, PreToolUse would run the tool.
         asks["PreToolUse"] = (arguments.tools, _hook(arguments, arguments.on_silence or "deny"))
     for name, (matcher, asking) in asks.items():
         ours = {"type": "command", "command": asking, "timeout": int(timeout) + 30}
@@ -259,7 +259,7 @@ def _is_ours(hook: Any, marker: str) -> bool:
 
 
 def _hook(arguments: Any, on_silence: str | None) -> str:
-    """The command that the agent runs as its hook."""
+    """Returns the command that the agent runs as its hook."""
     words = [*_program(), "hook", arguments.agent]
     if arguments.timeout is not None:
         words += ["--timeout", f"{arguments.timeout:g}"]

@@ -1,5 +1,5 @@
-"""`clarify list`, `stale`, `mine`, `show`: what there is, read without a lock, also while the bot runs. And from what was
-typed to clarifications: an id however spelled, an issue by its number, all ledgers, archived ones too.
+"""`clarify list`, `stale`, `mine`, `show`: lists clarifications without a lock, even while the bot runs. Also finds
+clarifications by id, in any spelling, or by issue number, in all ledgers, even archived ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def some(
     to: str | None,
     every_status: bool,
 ) -> None:
-    """List those of an issue, of some statuses, of who asks and who is asked; without statuses, the open ones."""
+    """List clarifications by issue, status, asker and target; without a status, the open ones."""
     only = issue if name is None else issue_of(name)
     if name is not None and (only is None or issue not in {None, only}):
         raise BadInput(f"“{name[:40]}” is not an issue number, such as 42 or '#42'.")
@@ -50,7 +50,7 @@ async def some(
 
 
 async def stale(shell: Shell) -> None:
-    """List what waits for too long: overdue, reminded of, or escalated."""
+    """List overdue questions: late, reminded or escalated."""
     now = shell.clock.now()
     found, problems = await everywhere(shell, is_open)
     late = [record for record in found if is_late(record, now)]
@@ -58,7 +58,7 @@ async def stale(shell: Shell) -> None:
 
 
 async def mine(shell: Shell, role: str | None) -> None:
-    """List what waits for people, or for the agent of `role`."""
+    """List the questions that wait for people, or for the agent of `role`."""
     wanted = None if role is None else checked_role(role)
     agents = {agent_key(name) for name, each in shell.settings.responders.items() if each.kind != "people"}
 
@@ -73,7 +73,7 @@ async def mine(shell: Shell, role: str | None) -> None:
 
 
 async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: bool) -> None:
-    """Show one with its whole thread, or all of an issue; with `wait` once it has an answer."""
+    """Show one question with its whole thread, or all of an issue; with `wait`, once it has an answer."""
     if not name:
         raise BadInput(WHICH)
     now = shell.clock.now
@@ -97,7 +97,7 @@ async def show(shell: Shell, name: str | None, timeout: str | None, *, wait: boo
 
 
 async def tampered_of(ledger: Ledger, records: Sequence[Clarification]) -> frozenset[str]:
-    """The ids of those that another program changed after they were decided."""
+    """Returns the ids of records that another program changed after they were decided."""
     return frozenset([each.id for each in records if await ledger.is_tampered(each)])
 
 
@@ -114,16 +114,16 @@ async def _tell(shell: Shell, records: list[Clarification], problems: list[str],
 
 
 def issue_of(name: str) -> int | None:
-    """`42`, `#42` → 42; None: no issue's number."""
+    """Returns 42 for `42` and `#42`; None if it is not an issue number."""
     match = _ISSUE.fullmatch(name.strip())
     return int(match[1]) if match else None
 
 
 async def by_id(shell: Shell, name: str) -> Clarification:
-    """One clarification, wherever it is kept.
+    """Returns one clarification, even an archived one.
 
     Raises:
-        BadInput: not the form of an id.
+        BadInput: not an id.
         NotFound: no such record.
     """
     found = id_of(name) or name.strip()
@@ -140,10 +140,10 @@ async def by_id(shell: Shell, name: str) -> Clarification:
 
 
 async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
-    """All of an issue, in the order of the ledger.
+    """Returns all clarifications of an issue, in the order of the ledger.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it has none.
     """
     items = await shell.ledger.read(issue)
     records = [record for item in items if (record := parse(item)) is not None]
@@ -155,10 +155,10 @@ async def of_issue(shell: Shell, issue: int) -> list[Clarification]:
 
 
 async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarification:
-    """The clarification that is meant: by its id, or the only one of an issue that is open (or answered).
+    """Returns a clarification by its id, or the only open (or answered) one of an issue.
 
     Raises:
-        BadInput: neither of the two, or there are several.
+        BadInput: not an id or issue number, or the issue has several.
         NotFound: there is none.
     """
     if not name:
@@ -179,16 +179,15 @@ async def one(shell: Shell, name: str | None, *, is_open: bool = True) -> Clarif
 async def everywhere(
     shell: Shell, wanted: Callable[[Raw], bool], issue: int | None = None
 ) -> tuple[list[Clarification], list[str]]:
-    """The records of all live ledgers, or of one issue, that `wanted` takes as they stand in the file.
-
-    What cannot be read does not hide the rest: it is told in words.
+    """Returns the records of all live ledgers, or of one issue, whose raw form `wanted` accepts; and messages about what
+    cannot be read.
     """
     found: list[Clarification] = []
     troubles: list[str] = []
     async for kept in shell.ledger.every(issue=issue, archived=False):
         troubles += kept.problems
         for name, items in kept.parts:
-            # Others write them: not all are objects.
+            # Other programs write ledgers, too: an item may be no object.
             records = [parse(item) for item in items if not isinstance(item, dict) or wanted(item)]
             found.extend(record for record in records if record is not None)
             if odd := sum(record is None for record in records):
@@ -199,9 +198,7 @@ async def everywhere(
 
 
 def has_status(item: Raw, statuses: Collection[str]) -> bool:
-    """Whether a record, as it stands in the file, has one of them; also true of one whose status nobody knows, so that
-    it is told as what cannot be read.
-    """
+    """Whether a raw record has one of these statuses, or an unknown one, so that it is reported as unreadable."""
     status = item.get("status")
     return status in statuses if isinstance(status, str) and status in TRANSITIONS else True
 
@@ -217,11 +214,11 @@ async def each_record(
     issue: int | None = None,
     archived: bool = True,
 ) -> list[str]:
-    """Give `take` every record, ledger by ledger; returns in words what could not be read."""
+    """Pass every record to `take`, ledger by ledger; returns messages about what cannot be read."""
     problems: list[str] = []
     async for kept in ledger.every(issue=issue, archived=archived):
         problems += kept.problems
-        # The same record in two files counts once. Others number anew in a new file: the same id may be another's.
+        # The same record in two files counts once. Other programs restart numbering in a new file, so ids may repeat.
         records: dict[tuple[str, object], Clarification] = {}
         for name, items in kept.parts:
             for position, item in enumerate(items, 1):

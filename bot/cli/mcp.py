@@ -1,5 +1,5 @@
-# ruff: noqa: T201 - it says what is wrong with its usage
-"""`clarify mcp`: the MCP tools for an agent that starts it (see `bot.cli.stdio`), or with `--install` what it needs for that."""
+# ruff: noqa: T201 - it prints usage errors
+"""`clarify mcp`: serves the MCP tools on standard input and output (`bot.cli.stdio`), or with `--install` sets them up."""
 
 from __future__ import annotations
 

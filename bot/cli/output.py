@@ -1,6 +1,6 @@
-"""Writes what a command has to show: rich on a terminal, plain and uncut in a pipe, JSON if asked for, or into a file.
+"""Writes a command's output: rich on a terminal, plain and uncut in a pipe, JSON with `--json`, or into a file.
 
-Agents' and people's words are inert in all three: no control characters, no escape sequences, no markup.
+Agents' and people's words are inert in all of them: no control characters, no escape sequences, no markup.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-_NARROWEST = 16  # characters for each column that breaks; with less, rows become blocks
-# Legal in JSON as they are, yet a terminal obeys them or cannot show them.
+_NARROWEST = 16  # characters for each column that wraps; with less, rows become blocks
+# Legal in JSON, but terminals obey them or cannot show them.
 _LIVE = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """`text` for a terminal; `full` for a pipe where that says it more exactly (a time, the whole question).
+    """`text` for a terminal; `full` for a pipe, if that is more exact (a time, the whole question).
 
     `style`: a rich style such as "bold red".
     """
@@ -45,7 +45,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`whole`: its values are short and never broken into lines (an id, a status)."""
+    """`whole`: its values are short and never wrapped (an id, a status)."""
 
     name: str
     whole: bool = False
@@ -53,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of as many cells as there are columns. `empty`: what is said on a terminal where there are none."""
+    """Rows with a cell for each column. `empty`: the text that a terminal shows if there are no rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | Cell]]
@@ -64,7 +64,7 @@ Part = Table | Cell | str
 
 
 class Output:
-    """`json`: whether the caller wants JSON. `terminal`: whether a person looks at it (None: as `stdout` says)."""
+    """`json`: whether the caller wants JSON. `terminal`: whether a person reads it (None: if `stdout` is a terminal)."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Output:
         self.terminal = self._stdout.isatty() if terminal is None else terminal
 
     def show(self, data: object, *parts: Part) -> None:
-        """Print `data` with --json, else `parts`: tables, lines, or cells where a pipe gets other words."""
+        """Print `data` with --json, else `parts`: tables, lines, or cells that differ in a pipe."""
         if self.json:
             self._write_json(data, indent=2)
         elif self.terminal:
@@ -96,19 +96,19 @@ class Output:
                 self._plain(part)
 
     def line(self, text: str) -> None:
-        """A line, or more, on stdout, also with --json."""
+        """Print lines to stdout, even with --json."""
         self._write(self._stdout, inert.plain(text))
 
     def json_line(self, data: object) -> None:
-        """`data` as JSON on one line of stdout."""
+        """Print `data` as one line of JSON."""
         self._write_json(data)
 
     def note(self, text: str) -> None:
-        """What a person may want to know besides: on stderr."""
+        """Print a note for people to stderr."""
         self._write(self._stderr, inert.plain(text))
 
     def failed(self, code: str, message: str) -> None:
-        """Say what went wrong: in words on stderr, and with --json as an object on stdout too."""
+        """Print an error to stderr, and with --json as an object to stdout, too."""
         if self.json:
             self._write_json({"error": {"code": code, "message": message}}, indent=2)
         self.note(f"clarify: {code}: {message}")
@@ -121,7 +121,7 @@ class Output:
             self._write(self._stdout, "\t".join(inert.cleaned_line(_full(each)) for each in row))
 
     def _console(self) -> Console:
-        from rich.console import Console  # noqa: PLC0415 - only where somebody looks
+        from rich.console import Console  # noqa: PLC0415 - only on a terminal
 
         return Console(
             file=self._stdout,
@@ -148,7 +148,7 @@ class Output:
 
 
 def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False) -> str:
-    """JSON that a terminal can show: what it would obey is escaped. A number that JSON does not know is null."""
+    """Returns JSON with all characters escaped that a terminal would obey; NaN and infinity become null."""
     try:
         text = jsonlib.dumps(data, ensure_ascii=ascii_only, indent=indent, allow_nan=False)
     except ValueError:
@@ -158,10 +158,10 @@ def to_json(data: object, indent: int | None = None, *, ascii_only: bool = False
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A stream for the new content of `path`, which takes its place when the block ends well, else all is as before.
+    """Yields a stream for the new content of `path`, which replaces it only if the block succeeds.
 
-    Blocking. A new file can be read by its owner alone. The mode of a file that is there stays, and so does a link to
-    it. What is no file (a device, a pipe) is written to.
+    Blocking. Only the owner can read a new file. An existing file keeps its mode, and a link to it stays. A device or a
+    pipe is written to directly.
 
     Raises:
         ClarifyBotError: the disk refused.
@@ -197,7 +197,7 @@ def _finite(data: object) -> object:
 
 
 def _drawn(part: Part, width: int) -> RenderableType:
-    """One part as rich draws it."""
+    """Returns one part for rich."""
     if not isinstance(part, Table):
         return _text(_cell(part), inert.plain)
     if not part.rows:
@@ -218,7 +218,7 @@ def _table(table: Table) -> RenderableType:
 
 
 def _fits(table: Table, width: int) -> bool:
-    """Whether no short value has to be cut, and the others have room to be read."""
+    """Whether no short value is cut, and the other columns are wide enough."""
     from rich.cells import cell_len  # noqa: PLC0415
 
     needed = 0
@@ -231,7 +231,7 @@ def _fits(table: Table, width: int) -> bool:
 
 
 def _blocks(table: Table) -> RenderableType:
-    """Each row as lines of "column: value", where the terminal is too narrow for a table."""
+    """Returns each row as lines of "column: value", for a terminal that is too narrow for a table."""
     from rich.console import Group  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
@@ -258,6 +258,6 @@ def _cell(value: str | Cell) -> Cell:
 
 
 def _full(value: str | Cell) -> str:
-    """What a pipe gets."""
+    """Returns a cell's text for a pipe."""
     shown = _cell(value)
     return shown.text if shown.full is None else shown.full

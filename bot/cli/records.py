@@ -1,4 +1,4 @@
-"""Clarifications as the shell shows them: rows of a list, the whole thread, times, why one takes no answer. Pure."""
+"""Formats clarifications for the shell: rows of a list, whole threads, times, reasons why one takes no answer. Pure."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ _A_WHILE = timedelta(days=14)
 def table(
     records: Sequence[Clarification], now: datetime, empty: str, tampered: Collection[str] = ()
 ) -> Table:
-    """A row for each, as in the order given. `tampered`: the ids of those that another program changed."""
+    """Returns a row for each record, in the given order. `tampered`: the ids of those that another program changed."""
     return Table(
         _COLUMNS, [_row(record, now, is_tampered=record.id in tampered) for record in records], empty=empty
     )
 
 
 def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) -> Iterator[Part]:
-    """All of one clarification: how it stands, how it can be answered, its thread. `is_tampered`: another program changed
-    it after it was decided.
+    """Yields one clarification's state, how to answer it, and its thread. `is_tampered`: another program changed it after
+    it was decided.
     """
     yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
     if is_tampered:
@@ -87,7 +87,7 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
 
 
 def through(record: Clarification, entry: Entry) -> str:
-    """By which way an entry came, as far as the ledger tells: "Slack", "the shell", "producer planner"; or nothing."""
+    """Returns which way an entry came: "Slack", "the shell", "producer planner"; empty if the ledger does not say."""
     asked = round_of(record, entry.round).asked
     if entry.type == "answer" and asked.answered_by is not None:
         return _THROUGH.get(asked.answered_by.surface, inert.line(asked.answered_by.surface))
@@ -99,7 +99,7 @@ def through(record: Clarification, entry: Entry) -> str:
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """`just now`, `5 min ago`, `in 3 h`; the date for what is more than two weeks away."""
+    """Returns `just now`, `5 min ago`, `in 3 h`; the date if that is more than two weeks away."""
     span = now - moment
     if abs(span) > _A_WHILE:
         return f"{moment.astimezone(UTC):%Y-%m-%d}"
@@ -112,17 +112,17 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def exact(moment: datetime) -> str:
-    """`2026-05-24 14:22 UTC`."""
+    """Returns a time such as `2026-05-24 14:22 UTC`."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def when(moment: datetime, now: datetime) -> Cell:
-    """Relative on a terminal, RFC 3339 in a pipe."""
+    """Returns a time: relative on a terminal, RFC 3339 in a pipe."""
     return Cell(relative(moment, now), iso(moment))
 
 
 def refusal(error: Exception, now: datetime) -> str:
-    """Why something was refused, for whoever was too late: who was first, what they said, or why it is over."""
+    """Returns why an answer came too late: who answered first and what, or why the question is closed."""
     if isinstance(error, ArgumentsChanged):
         return f"{error.record.id}: the arguments have changed. See them with: clarify show {error.record.id}"
     if isinstance(error, Superseded):
@@ -173,12 +173,12 @@ def _entry(record: Clarification, entry: Entry, now: datetime) -> Iterator[Part]
 
 
 def _indented(text: str) -> str:
-    """Somebody's words: no line of them looks like one of ours."""
+    """Indents another's text, so that none of its lines looks like ours."""
     return "\n".join(f"  {line}" for line in inert.plain(text).splitlines() or [inert.BLANK])
 
 
 def _ways(record: Clarification) -> Iterator[Part]:
-    """How it can be answered."""
+    """Yields how to answer it."""
     asked = record.asked
     if wanted := asked.confirmation:
         yield from _ways_to_decide(record, wanted)
@@ -199,7 +199,7 @@ def _ways(record: Clarification) -> Iterator[Part]:
 
 
 def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Part]:
-    """What is to be accepted, and where."""
+    """Yields what there is to accept, and where."""
     asked = record.asked
     yield Cell(risk_words(wanted), style="yellow")
     if warning := warning_words(wanted):

@@ -1,4 +1,4 @@
-"""`clarify digest`, `export`: what happened in a span of time, as figures and as an audit trail; the archive counts too."""
+"""`clarify digest`, `export`: statistics of a time span, and the audit trail; both include the archive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNKNOWN = Aaep(kinds=())
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """`span` back from `until`; `since` is None where that is before all time."""
+    """The `span` before `until`; `since` is None if that would be before any possible time."""
 
     span: timedelta
     since: datetime | None
@@ -56,7 +56,7 @@ async def digest(shell: Shell, span: str | None, since: str | None, png: Path | 
 
 
 async def export(shell: Shell, since: str | None, issue: int | None, output: Path | None) -> None:
-    """Write a line of JSON for each entry of each clarification: to `output`, whole or not at all, or to stdout."""
+    """Write a line of JSON for each entry of each clarification, to stdout or to `output`, completely or not at all."""
     start = period_of(since, shell.clock.now()).since if since is not None else None
     if output is None or output == Path("-"):
         problems = await export_to(shell.out.json_line, shell.ledger, start, issue)
@@ -69,23 +69,23 @@ async def export(shell: Shell, since: str | None, issue: int | None, output: Pat
 
 
 def period_of(span: str, now: datetime) -> Period:
-    """The time from `span` (`7d`, `1h30m`) before `now`.
+    """Returns the time from `span` (`7d`, `1h30m`) before `now`.
 
     Raises:
-        BadInput: it is no span.
+        BadInput: not a time span.
     """
     try:
         if (length := span_of(span)) is not None:
             return Period(length, now - length if length < now - _FIRST else None, now)
     except OverflowError:
-        pass  # longer than time itself: no span either
+        pass  # too long for a datetime
     raise BadInput(f"{span[:40]!r} is not a time span, such as 90m, 24h, 7d or 2w.")
 
 
 async def export_to(
     write: Callable[[Line], object], ledger: Ledger, since: datetime | None, issue: int | None
 ) -> list[str]:
-    """Write every line, ledger by ledger; returns in words what could not be read."""
+    """Write every line, ledger by ledger; returns messages about what cannot be read."""
 
     def take(record: Clarification) -> None:
         mark = {"tampered": True} if ledger.seals.is_tampered(record) else {}
@@ -96,10 +96,10 @@ async def export_to(
 
 
 def trail(record: Clarification, since: datetime | None = None) -> Iterator[Line]:
-    """The entries of a record, the earliest first, without those before `since`.
+    """Returns the entries of a record since `since`, earliest first.
 
-    `surface` of a question: "aaep" (a producer's event), "shell", "python", or "ledger" (another implementation); of
-    an answer: where it was given. `reply`: where the answer's way to the producer stands. Never a reply token.
+    `surface` of a question: "aaep" (a producer's event), "shell", "python", or "ledger" (another implementation); of an
+    answer: where it was given. `reply`: the delivery state of the answer. Never a reply token.
     """
     answers = _answers(record)
     questions = _questions(record)
@@ -116,7 +116,7 @@ def trail(record: Clarification, since: datetime | None = None) -> Iterator[Line
 
 
 def _digest_json(digest: Digest, period: Period) -> dict[str, object]:
-    """The figures as programs read them; times in seconds."""
+    """Returns the figures as JSON, with times in seconds."""
     return {
         "since": iso(period.since) if period.since else None,
         "until": iso(period.until),
@@ -145,7 +145,7 @@ def _speed(share: Share) -> dict[str, object]:
 
 
 def _digest_parts(digest: Digest, period: Period) -> list[Part]:
-    """The figures as people read them: a table of figures, and one for each list of names that is not empty."""
+    """Returns the figures as tables: one of figures, and one for each list of names that is not empty."""
     return [
         _title(period),
         Table((Column("Figure", whole=True), Column("Value")), _rows(digest)),
@@ -238,12 +238,12 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
 
 
 def _rounds(record: Clarification) -> list[Aaep]:
-    """What is known of each round that was asked through us, the first one first."""
+    """Returns the facts of each round that was asked through the bot, oldest first."""
     return [*map(past_round, record.asked.earlier), record.asked]
 
 
 def _questions(record: Clarification) -> dict[int, Aaep]:
-    """The facts of each question, by its place in the thread; only where their numbers fit."""
+    """Returns the facts of each question, by its place in the thread; empty if the numbers do not match."""
     places = [
         place for place, entry in enumerate(record.thread) if entry.type == "question" and entry.from_ != US
     ]
@@ -251,7 +251,7 @@ def _questions(record: Clarification) -> dict[int, Aaep]:
 
 
 def _answers(record: Clarification) -> dict[int, Aaep]:
-    """The facts of each answer, by its place in the thread: they carry its time. A resolution may be the answer."""
+    """Returns the facts of each answer, by its place in the thread, found by its time. A resolution may be the answer."""
     found: dict[int, Aaep] = {}
     for asked in _rounds(record):
         for kind in ("answer", "resolution"):

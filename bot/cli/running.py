@@ -1,6 +1,6 @@
-"""Runs a command: opens what it works with, does it, and turns expected trouble into an exit code.
+"""Runs a command: opens the ledgers for it, and turns expected errors into exit codes.
 
-Trouble is one line on stderr, and with --json an object on stdout too.
+An error is one line on stderr, and with --json an object on stdout, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bot.storage.store import Store
     from core.hub import Hub
 
-# Seconds for a ledger that somebody else holds: a person waits at the prompt, no click runs out.
+# Seconds to wait for a ledger's lock: longer than for a click, since a person waits at the prompt.
 PATIENCE = 10.0
 EXIT_CODES = {
     "CONFIGURATION": 2,
@@ -71,9 +71,10 @@ class WaitedTooLong(ClarifyBotError):
 
 @dataclass(frozen=True)
 class Shell:
-    """What a command works with, for as long as it runs.
+    """The open ledgers and settings of a command.
 
-    `store`: the database that the ledgers are in; None: they are files. `me`: who decides here, unless a command says for which role. `listeners` get every record that was written.
+    `store`: the database with the ledgers; None: they are files. `me`: who decides, unless `--as` names a role.
+    `listeners` get every record that was written.
     """
 
     settings: ShellSettings
@@ -88,22 +89,21 @@ class Shell:
 
     @cached_property
     def hub(self) -> Hub:
-        """Where agents ask and wait."""
-        from core.hub import Hub  # noqa: PLC0415 - watches files, which most commands do not
+        from core.hub import Hub  # noqa: PLC0415 - most commands need no file watcher
 
         scopes = Scopes(self.settings.ledger.workflows)
         return Hub(router=self.router, ledger=self.ledger, scopes=scopes, clock=self.clock, via="shell")
 
     @property
     def database_url(self) -> str | None:
-        """Of PostgreSQL; None: all is in files."""
+        """PostgreSQL's address; None: files."""
         return _database_url(self.settings)
 
     @property
     def has_bot(self) -> bool:
         """Whether a bot runs on the same storage."""
         if (url := self.database_url) is None:
-            from bot.storage.beside import is_in_use  # noqa: PLC0415 - most commands do without the database
+            from bot.storage.beside import is_in_use  # noqa: PLC0415 - most commands need no database
 
             return is_in_use(self.settings.storage.path)
         from bot.storage.postgres import is_led  # noqa: PLC0415
@@ -111,25 +111,25 @@ class Shell:
         return is_led(url)
 
     async def settle(self) -> None:
-        """Bring the agent-status file up to date. A bot that runs does so itself."""
+        """Update the agent-status file, unless a running bot does."""
         if self.store is None and self.statuses.is_owed and not self.has_bot:
             await self.statuses.settle()
 
     def decider(self, role: str | None = None) -> Decider:
-        """Who decides: the person at the prompt, or the agent whose role was given with `--as`.
+        """Returns who decides: the person at the prompt, or the agent whose role was given with `--as`.
 
         Raises:
-            BadInput: that is no role.
+            BadInput: not a role.
         """
         if role is not None:
             return Decider(f"agent:{checked_role(role)}", "shell")
         return Decider(self.me, "shell", consent=self.settings.shell.consent)
 
     def ask_back(self, question: str, *, reading: Sequence[str] = ()) -> None:
-        """Have the person at the prompt say yes, once they could read what they are asked about.
+        """Show `reading` to the person at the prompt, and ask for confirmation.
 
         Raises:
-            BadInput: nobody is there to ask; typer.Abort: they said no.
+            BadInput: not at a terminal; typer.Abort: they said no.
         """
         if not self.out.terminal:
             raise BadInput("Not a terminal, so I can't ask. Add --yes to confirm.")
@@ -138,10 +138,10 @@ class Shell:
         typer.confirm(question, abort=True, err=True)
 
     def tell_problems(self, problems: list[str]) -> None:
-        """Say what could not be read; then all is not well, and what was shown may lack something.
+        """Print what could not be read.
 
         Raises:
-            typer.Exit: there are problems.
+            typer.Exit: there are problems, so the output may be incomplete.
         """
         for problem in problems:
             self.out.note(f"clarify: {problem}")
@@ -150,7 +150,7 @@ class Shell:
 
 
 def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, *, json: bool) -> None:
-    """Open the shell, do `work`, close it. Leaves with the exit code of what went wrong, 130 on Ctrl-C.
+    """Open the shell, do `work`, close it. Exits with the error's code, or 130 on Ctrl-C.
 
     Raises:
         typer.Exit: with any code but 0.
@@ -169,7 +169,7 @@ def run(work: Callable[[Shell], Awaitable[object]], config: Path | None, *, json
 
 @contextmanager
 def trouble_told(*, json: bool) -> Iterator[Output]:
-    """Say expected trouble within, and leave with its exit code.
+    """Print expected errors of the block, and exit with their code.
 
     Raises:
         typer.Exit: with any code but 0.
@@ -187,10 +187,10 @@ def trouble_told(*, json: bool) -> Iterator[Output]:
 
 
 def checked_role(name: str) -> str:
-    """A role that was given with `--as`.
+    """Returns a role that was given with `--as`.
 
     Raises:
-        BadInput: empty, longer than 80 characters, or with characters that cannot be seen.
+        BadInput: empty, longer than 80 characters, or with invisible characters.
     """
     if not is_role(name):
         raise BadInput(f"--as: expected a role of 1 to {ROLE_LIMIT} printable characters, such as architect.")
@@ -200,7 +200,7 @@ def checked_role(name: str) -> str:
 async def supervised(
     work: Coroutine[Any, Any, None], signals: Sequence[signal.Signals] = _SIGNALS
 ) -> int | None:
-    """Do the work; a signal cancels it, so that what it started is stopped too. Returns the signal's number."""
+    """Do the work; a signal cancels it and whatever it started. Returns the signal's number."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     caught: list[int] = []
@@ -221,10 +221,10 @@ async def supervised(
 
 @asynccontextmanager
 async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
-    """All that a command needs, by `config` (default: clarify.toml in this folder, if there is one).
+    """Opens the shell by `config` (default: clarify.toml in this folder, if it exists).
 
     Raises:
-        ConfigurationError: the file cannot be used, or the ledgers' folder cannot be made.
+        ConfigurationError: the file cannot be used, or the ledgers' folder cannot be created.
     """
     settings = load_shell_settings(config, read_environment())
     async with _ledgers(settings, out.note) as (ledger, store):
@@ -253,7 +253,7 @@ async def _open_shell(config: Path | None, out: Output) -> AsyncIterator[Shell]:
 
 
 def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
-    """To be called in a thread."""
+    """Returns a function that reads all records; call that in a thread."""
     if isinstance(ledger, FileLedger):
         return lambda: scan_now(ledger).records
     loop = asyncio.get_running_loop()
@@ -264,10 +264,10 @@ def _open_ones(ledger: Ledger) -> Callable[[], list[Clarification]]:
 async def _ledgers(
     settings: ShellSettings, note: Callable[[str], None]
 ) -> AsyncIterator[tuple[Ledger, Store | None]]:
-    """The ledgers, and the database that they are in.
+    """Opens the ledgers, and the database if they are in one.
 
     Raises:
-        ConfigurationError: they cannot be had.
+        ConfigurationError: they cannot be opened.
     """
     url = _database_url(settings)
     if url is None:
@@ -277,7 +277,7 @@ async def _ledgers(
         finally:
             await asyncio.to_thread(files.close)
         return
-    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - most have none
+    from bot.storage.ledger import DatabaseLedger  # noqa: PLC0415 - psycopg is optional
     from bot.storage.store import Store  # noqa: PLC0415
 
     store = await Store.open(url)
@@ -288,10 +288,10 @@ async def _ledgers(
 
 
 def _database_url(settings: ShellSettings) -> str | None:
-    """PostgreSQL's address; None: files.
+    """Returns PostgreSQL's address; None: files.
 
     Raises:
-        ConfigurationError: the variable with it is not set.
+        ConfigurationError: the environment variable is not set.
     """
     variable = settings.storage.url_env
     if variable is None:
@@ -303,10 +303,10 @@ def _database_url(settings: ShellSettings) -> str | None:
 
 
 def _ledger(settings: ShellSettings, note: Callable[[str], None]) -> FileLedger:
-    """The ledgers; their folder is made if it is not there, which is told: it may be the wrong place.
+    """Returns the file ledgers. Creates a missing folder, with a note, since it may be the wrong place.
 
     Raises:
-        ConfigurationError: it cannot be made; or a bot has used it, so that its disk may not be mounted.
+        ConfigurationError: it cannot be created; or a bot has used it before, so its disk may not be mounted.
     """
     folder, storage = settings.ledger.directory, settings.storage.path
     where = f"{settings.file or 'clarify.toml'}: ledger.directory"

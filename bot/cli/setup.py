@@ -1,8 +1,8 @@
-# ruff: noqa: PLC0415, T201 - heavy imports only where they are needed; it talks with the person at the terminal
+# ruff: noqa: PLC0415, T201 - heavy imports only where needed; it talks with the person at the terminal
 """`clarify manifest` and `clarify init`: the Slack app's manifest, and a first clarify.toml that works.
 
-On a terminal `init` asks: it checks the tokens with Slack, lists the channels that the bot is in and the people in them,
-writes the file, and checks the whole. Elsewhere it fills in what its options say. Both write the same explained file.
+On a terminal, `init` asks: it checks the tokens with Slack, lists the bot's channels and the people in them, writes the
+file, and validates it. Otherwise it fills in its options. Both write the same file with explanations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _VARIABLES = {
     "SLACK_APP_TOKEN": ("App-Level Token (xapp-…), from Basic Information", "xapp-"),
 }
 _SHOWN = 30  # people of a channel; more are named by e-mail address or id
-_PLACES = {  # what the explained file has at first → which choice replaces it
+_PLACES = {  # by choice: the example in the file that it replaces
     "fallback": 'fallback_channel = "C0FALLBACK"',
     "channel": '[[routes]]                      # one without `agent` is the default\nchannel = "C0AGENTS"',
     "on_call": 'users = ["U0ANN"]               #',
@@ -44,7 +44,7 @@ _PLACES = {  # what the explained file has at first → which choice replaces it
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What goes into clarify.toml: ids of channels, and of users or one user group. None: not chosen."""
+    """The choices for clarify.toml: ids of channels, and of users or one user group. None: not chosen."""
 
     channel: str | None = None
     fallback: str | None = None
@@ -55,7 +55,7 @@ def manifest(http: str | None) -> str:
     """Returns the Slack app's manifest, for Socket Mode or for a bot that Slack reaches at `http`.
 
     Raises:
-        ConfigurationError: `http` is no https:// address.
+        ConfigurationError: `http` is not an https:// address.
     """
     packaged = files("bot").joinpath("manifest.yml")
     source = packaged if packaged.is_file() else Path(__file__).parents[2] / "manifest.yml"
@@ -77,7 +77,7 @@ def manifest(http: str | None) -> str:
 
 
 def link(text: str) -> str:
-    """Returns the address of Slack's form for a new app, with the manifest filled in; comments are left out."""
+    """Returns the address of Slack's form for a new app, with the manifest filled in, without comments."""
     lines = (re.sub(r"(^|\s+)#( .*)?$", "", line) for line in text.splitlines())
     return _CREATE + quote("\n".join(line for line in lines if line) + "\n", safe="")
 
@@ -103,7 +103,7 @@ def filled(choices: Choices) -> str:
     """Returns the explained configuration with the choices in place of its examples.
 
     Raises:
-        ConfigurationError: a choice is no id.
+        ConfigurationError: a choice is not an id.
     """
     text = files("bot.settings").joinpath("example.toml").read_text(encoding="utf-8")
     given = {"channel": choices.channel, "fallback": choices.fallback or choices.channel}
@@ -183,7 +183,7 @@ async def _guided(path: Path, choices: Choices) -> None:
 
 
 async def checked(settings: Settings) -> bool:
-    """Tells each finding when it is known, since the network may be slow; returns whether all is well."""
+    """Prints each finding as soon as it is known, since the network may be slow; returns whether all is well."""
     from bot.check import check_all
     from bot.checks import summary
     from bot.settings.load import prepare_folders
@@ -199,7 +199,7 @@ async def checked(settings: Settings) -> bool:
 
 
 async def _tokens(environ: dict[str, str], api_url: str) -> dict[str, str]:
-    """Take the tokens from the environment, or ask for them until Slack takes them. Returns those that were typed."""
+    """Take the tokens from the environment, or ask until Slack accepts them. Returns the typed ones."""
     from pydantic import SecretStr
 
     from bot.people.check import check_app_token, check_bot_token, slack_client
@@ -233,7 +233,7 @@ async def _tokens(environ: dict[str, str], api_url: str) -> dict[str, str]:
 
 
 class _Slack:
-    """What `init` asks of Slack."""
+    """The Slack calls of `init`."""
 
     def __init__(self, api_url: str, token: str) -> None:
         from pydantic import SecretStr
@@ -254,7 +254,7 @@ class _Slack:
                 return found
 
     async def call(self, method: str, **arguments: Any) -> Mapping[str, Any]:
-        """Raises SlackError where Slack refuses or cannot be reached."""
+        """Calls Slack. Raises SlackError if Slack refuses or cannot be reached."""
         from bot.slackapi import ask
 
         answer = await ask(method, lambda: self._client.api_call(method, params=arguments))
@@ -262,7 +262,7 @@ class _Slack:
 
 
 async def _until_invited(slack: _Slack) -> dict[str, str]:
-    """Returns the channels that the bot is in, by id; asks to invite it while there are none."""
+    """Returns the bot's channels, by id; asks the person to invite it while there are none."""
     while True:
         found = await slack.all(
             "users.conversations",
@@ -294,7 +294,7 @@ def _choose(about: str, options: Mapping[str, str], *, first: str | None = None)
 
 
 def _picked(given: str, options: Mapping[str, str]) -> str | None:
-    """The option with this number, name or id."""
+    """Returns the option with this number, name or id."""
     given = given.strip()
     if given.isdecimal() and 1 <= int(given) <= len(options):
         return list(options)[int(given) - 1]
@@ -323,7 +323,7 @@ async def _on_call(slack: _Slack, channel: str) -> list[str]:
 
 
 async def _people(slack: _Slack, channel: str) -> dict[str, str]:
-    """The first full members of the channel, by id."""
+    """Returns the first full members of the channel, by id."""
     from bot.errors import SlackError
 
     found: dict[str, str] = {}
@@ -333,7 +333,7 @@ async def _people(slack: _Slack, channel: str) -> dict[str, str]:
         try:
             user = (await slack.call("users.info", user=user_id))["user"]
         except SlackError:
-            continue  # somebody whom Slack does not tell this app about cannot be paged by it
+            continue  # the app cannot page a user that Slack hides from it
         left_out = ("deleted", "is_bot", "is_restricted", "is_ultra_restricted", "is_stranger")
         if not any(user.get(each) for each in left_out):
             profile = user.get("profile") or {}
@@ -342,7 +342,7 @@ async def _people(slack: _Slack, channel: str) -> dict[str, str]:
 
 
 async def _known(slack: _Slack, given: str) -> str | None:
-    """The id of a person or user group that Slack knows, by id or e-mail address."""
+    """Returns the id of a person or user group, by id or e-mail address, if Slack knows it."""
     from bot.errors import SlackRefusedError
 
     is_group = re.fullmatch(r"S[A-Z0-9]+", given) is not None
@@ -362,7 +362,7 @@ async def _known(slack: _Slack, given: str) -> str | None:
 
 
 def _kept(path: Path, typed: Mapping[str, str]) -> list[str]:
-    """Offers to keep the tokens that were typed in a file; returns the commands that put them into the environment.
+    """Offers to store the typed tokens in a file; returns the commands that load them into the environment.
 
     The bot takes secrets from the environment only.
     """

@@ -1,7 +1,7 @@
 """The MCP tools over standard input and output, for agents that start their MCP servers themselves.
 
-Each call of a tool is passed on to `/mcp` of the bot. A process is a session, and its client the agent, unless a call
-says otherwise.
+Passes each call of a tool on to the bot's `/mcp`. The process is the session and its client the agent, unless a call names
+others.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from mcp_types import (
 import clarify
 from bot.tools import ASKING, DEFAULT_WAIT, LONGEST_WAIT, make_server, mistaken
 
-_PROTOCOL = "2026-07-28"  # between us and the bot, whatever the client speaks
+_PROTOCOL = "2026-07-28"  # between us and the bot, independent of the client's version
 _LONGEST_NAME = 256
-_PATIENCE = 10.0  # seconds in which a bot that is away may come back: clients kill calls after 60 and more
+_PATIENCE = 10.0  # seconds to wait for a bot that is away; clients kill calls after 60 or more
 _PAUSES = (0.2, 2.0)
 
 
 def serve(url: str | None = None) -> None:
-    """Serve until standard input ends. `url`: of the bot, instead of CLARIFY_URL.
+    """Serve until standard input ends. `url`: the bot's, instead of CLARIFY_URL.
 
     Raises:
-        ValueError: that is no address, or CLARIFY_TOKEN no token.
+        ValueError: the address or CLARIFY_TOKEN is invalid.
     """
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_Passing(clarify.Client(url)).serve())
@@ -66,9 +66,7 @@ class _Passing:
         return await self._passed(name, arguments)
 
     async def _passed(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
-        """The bot's result. A call that breaks off is made again, which asks nothing twice, until the bot is away for
-        too long.
-        """
+        """Returns the bot's result. Retries a call that breaks off, which is idempotent, until the bot is away too long."""
         seconds, pause, call = _seconds(name, arguments), _PAUSES[0], os.urandom(16).hex()
         ends, away_since = time.monotonic() + seconds, None
         while True:
@@ -123,21 +121,21 @@ class _Passing:
 
 
 def _seconds(name: str, arguments: dict[str, Any]) -> int:
-    """How long a call may wait for an answer."""
+    """Returns how many seconds a call may wait for an answer."""
     wait = arguments.get("wait", DEFAULT_WAIT)
     fits = isinstance(wait, (int, float)) and 0 <= wait <= LONGEST_WAIT
-    return int(wait) if fits and name != "withdraw_question" else 0  # what does not fit is refused at once
+    return int(wait) if fits and name != "withdraw_question" else 0  # the bot refuses a wrong value at once
 
 
 def _name_of(context: ServerRequestContext[Any, Any]) -> str | None:
-    """What the client calls itself."""
+    """Returns the client's name."""
     client = context.session.client_params
     name = client.client_info.name.strip() if client is not None else ""
     return name[:_LONGEST_NAME] or None
 
 
 def _result(reply: clarify.Reply) -> CallToolResult:
-    """The result in the bot's response; what is wrong with the call, if it took none."""
+    """Returns the result in the bot's response, or the error."""
     answer = reply.json
     if "text/event-stream" in reply.headers.get("content-type", ""):
         answer = _last_event(reply.body.decode("utf-8", "replace"))
@@ -150,7 +148,7 @@ def _result(reply: clarify.Reply) -> CallToolResult:
 
 
 def _last_event(stream: str) -> Any:
-    """The data of a stream's last event: before it, there are signs of life only."""
+    """Returns the data of a stream's last event; earlier ones only keep the connection alive."""
     data = [line[5:].strip() for line in stream.splitlines() if line.startswith("data:")]
     try:
         return json.loads(data[-1]) if data else None

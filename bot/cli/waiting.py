@@ -1,4 +1,4 @@
-"""Waiting for an answer: with a bot running for whatever brings it, else with the target's responder run here."""
+"""Waits for an answer. If no bot runs, also runs the target's responder."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from core.errors import AgentError, BadInput
 
 
 def seconds_of(text: str | None) -> float | None:
-    """A `--timeout` in seconds; None: none was given.
+    """Returns a `--timeout` in seconds, or None if not given.
 
     Raises:
-        BadInput: it is no duration.
+        BadInput: not a duration.
     """
     if text is None:
         return None
@@ -30,11 +30,11 @@ def seconds_of(text: str | None) -> float | None:
 
 
 async def answered(shell: Shell, record: Clarification, seconds: float | None) -> Clarification:
-    """The record once the round that it is in has an answer.
+    """Returns the record once its current round has an answer.
 
     Raises:
-        Closed, Superseded: it was closed, or asked further, without an answer.
-        AgentError: the time is over; a responder had failed, and people have it now.
+        Closed, Superseded: it was closed, or got a new round, without an answer.
+        AgentError: the time is over; a responder failed, and people have the question now.
         WaitedTooLong: the time is over.
     """
     async with _responding(shell, record):
@@ -53,7 +53,7 @@ async def answered(shell: Shell, record: Clarification, seconds: float | None) -
 
 
 def failure(record: Clarification) -> str | None:
-    """How a responder failed, where that is why people have it; None: it is not."""
+    """Returns how a responder failed, if the question was escalated for that, else None."""
     if record.status != "escalated" or record.asked.escalated_for != "agent failed":
         return None
     said = next((entry.body for entry in reversed(record.thread) if entry.type == "escalation"), "")
@@ -61,7 +61,7 @@ def failure(record: Clarification) -> str | None:
 
 
 def is_served_here(shell: Shell, record: Clarification) -> bool:
-    """Whether the target has a responder that this command can run, and has to: no bot does."""
+    """Whether the target has a responder that this command must run, since no bot does."""
     kinds = {agent_key(role): each.kind for role, each in shell.settings.responders.items()}
     kind = kinds.get(agent_key(record.to))
     return kind in {"command", "http"} and not shell.has_bot
@@ -69,7 +69,7 @@ def is_served_here(shell: Shell, record: Clarification) -> bool:
 
 @asynccontextmanager
 async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None]:
-    """Meanwhile the target's responder is asked, if no bot does that; on leaving it is stopped."""
+    """Runs the target's responder during the block, unless a bot does."""
     if not (record.is_open and is_served_here(shell, record)):
         yield
         return
@@ -109,7 +109,7 @@ async def _responding(shell: Shell, record: Clarification) -> AsyncIterator[None
 
 @asynccontextmanager
 async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Meanwhile `work` runs; it is stopped on leaving. If any of it breaks, so does what waits for it."""
+    """Runs `work` during the block; an error in it ends the block, too."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]

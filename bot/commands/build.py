@@ -19,7 +19,7 @@ from core.hub import Hub
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CommandParts:
-    """What `/clarify` says, and the figures of each week, where those are wanted."""
+    """The commands of `/clarify`, and the weekly digest if it is configured."""
 
     commands: Commands
     weekly_digest: WeeklyDigest | None
@@ -36,7 +36,7 @@ def build(
     later: Callable[[Coroutine[Any, Any, Any], str], object],
     refresh: Callable[[str], None],
 ) -> CommandParts:
-    """`hear`, `to_plain`, `refresh`: see `ChangeCommands` and `Commands`; `later` runs what follows an acknowledgement."""
+    """`hear`, `to_plain`, `refresh`: see `ChangeCommands` and `Commands`; `later` runs work after an acknowledgement."""
     settings, ledger, clock = base.settings, base.ledger, base.clock
     access = Access(board.access, board.roster, board.incidents.paged, settings)
     digests = Digests(

@@ -1,7 +1,6 @@
 """Runs commands from all sources: `/clarify`, a mention, a direct message, a list's buttons.
 
-Knows nothing of Slack's formats. A change is in the ledger (or the storage) when a call returns; if nothing
-was changed, the reply says so.
+When a call returns, a change is in the ledger or the storage, or the reply says that nothing was changed.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from core.hub import Hub
 _log = logging.getLogger("clarify.commands")
 _REASON = 2000
 _AHEAD = timedelta(days=366)
-_MOST_SWAPS = 30  # a message has room for so many
-_TURN = timedelta(hours=8)  # of somebody who takes over, where nothing says how long
+_MOST_SWAPS = 30  # that fit into a message
+_TURN = timedelta(hours=8)  # for someone who takes over without a time
 
 
 @dataclass(kw_only=True, eq=False)
 class Commands:
-    """Runs a command and answers it.
+    """Runs a command and returns the reply.
 
-    `refresh`: somebody saw a clarification open that is not; its cards are to be shown again.
+    Calls `refresh` when someone tried to change a clarification that is closed, to update its cards.
     """
 
     lists: Lists
@@ -56,21 +55,21 @@ class Commands:
     refresh: Callable[[str], None]
 
     def understands(self, text: str) -> bool:
-        """Whether a text is a command, or clearly meant as one: then it is no answer to anything."""
+        """Whether a text is a command, or clearly meant as one, and so no answer."""
         return not isinstance(grammar.parse(text), Hint) or grammar.is_addressed(text)
 
     def is_change(self, text: str) -> bool:
-        """Whether a text asks for a change, which must be made before the acknowledgement."""
+        """Whether a text is a command that changes something, which must happen before the acknowledgement."""
         return grammar.is_change(grammar.parse(text))
 
     async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Told:
-        """Do what a text asks for, if the person may. Never raises for what can be expected."""
+        """Run the command in a text, if the person may. Returns expected errors as a reply."""
         command = grammar.parse(text)
         named = command.id if isinstance(command, One | Change) and command.id else "of that id"
         return await self._answered(self._done(command, person, place, page), named)
 
     async def take(self, clarification_id: str, person: Person) -> Told:
-        """The person pressed Take in a list."""
+        """Claim a clarification for a person who clicked Take in a list."""
         return await self._answered(self.changes.take(clarification_id, person), clarification_id)
 
     async def _done(self, command: Command | Hint, person: Person, place: Place, page: int) -> Draft:
@@ -94,7 +93,7 @@ class Commands:
         return answer
 
     async def _answered(self, work: Awaitable[Draft], clarification_id: str) -> Told:
-        """The command's reply, or words for the person about why it failed."""
+        """Returns the command's reply, or why it failed."""
         told: Told = Tell()
         try:
             answer = await work
@@ -115,9 +114,9 @@ class Commands:
 class ChangeCommands:
     """Commands that change a clarification: answer, resolve, escalate, abandon (through the hub, as the shell does), take.
 
-    `to_plain`: what a person typed in Slack, as plain text. `hear`: returns when earlier replies to a question are known.
-    All methods raise what `Router.answer` raises, SlackError if Slack does not say who someone is, and RepliesUnread if
-    earlier replies are still being read; nothing was changed then.
+    `to_plain` turns Slack's markup into plain text. `hear` returns when earlier replies to a question are read. All methods
+    raise what `Router.answer` raises, SlackError if Slack cannot tell who someone is, and RepliesUnread if earlier replies
+    are still being read; then nothing was changed.
     """
 
     hub: Hub
@@ -131,7 +130,7 @@ class ChangeCommands:
         if command.id is not None:
             record = await self.hub.ledger.find(command.id, parse_id(command.id)[0])
             return await self._apply(command, record, person)
-        # #42 in place of an id: the only open one; where there are several they are listed.
+        # #42 instead of an id means the only open question; several are listed.
         issue = command.issue
         waiting = [each for each in (await self.lists.of_issue(issue, person))[0] if each.is_open]
         if len(waiting) == 1:
@@ -142,7 +141,7 @@ class ChangeCommands:
         return said(f"No question is open for issue {issue}. “/clarify #{issue}” lists its earlier ones.")
 
     async def take(self, clarification_id: str, person: Person) -> Draft:
-        """Assign it to the person."""
+        """Claim it for the person."""
         record = await self.hub.ledger.find(clarification_id, parse_id(clarification_id)[0])
         if (refusal := await self.access.refusal(person, record)) is not None:
             return said(phrases.not_allowed(refusal.why, refusal.answerers))
@@ -163,7 +162,7 @@ class ChangeCommands:
                     words = phrases.accepted(await self.hub.answer(record.id, text, by))
                 case "resolve":
                     after = await self.hub.resolve(record.id, text, by)
-                    if after.status == "answered":  # an agent still has to take the answer
+                    if after.status == "answered":  # until the agent picks up the answer
                         words = (
                             f"{phrases.accepted(after)} It is resolved once the agent picks up the answer."
                         )
@@ -185,9 +184,9 @@ class ChangeCommands:
 
 @dataclass(kw_only=True, eq=False)
 class OnCallTurns:
-    """`oncall`: who is on call, taking it over for a while, handing it to somebody, now or later, and taking that back.
+    """`oncall`: shows who is on call, and makes, lists and cancels overrides.
 
-    All methods raise SlackError where Slack does not tell who somebody is, StorageUnavailable where it was not kept.
+    All methods raise SlackError if Slack cannot tell who someone is, StorageUnavailable if nothing was stored.
     """
 
     roster: Roster
@@ -228,7 +227,7 @@ class OnCallTurns:
         return said(await self._refused(person, policy) or await self._change(command, policy, person))
 
     async def _refused(self, person: Person, policy: str) -> str:
-        """Why a person may not change who is on call; empty: they may."""
+        """Returns why a person may not change who is on call, or an empty string."""
         refusal = await self.access.duty_refusal(person, policy)
         if refusal is None:
             return ""
@@ -265,7 +264,7 @@ class OnCallTurns:
         return f"Override cancelled: {inert.mention(swap.user)} is not on call for {what}{told}"
 
     async def _tell(self, user: str, about: str, words: str) -> str:
-        """Tell somebody what became of their turns; returns how the reply about it goes on."""
+        """Tell a user about their turns; returns the end of the reply's sentence."""
         try:
             key = f"oncall:{about}:{user}:{self.clock.now().isoformat()}"
             await self.delivery.say(Place(user), key, words)
@@ -293,11 +292,11 @@ class OnCallTurns:
         return f"{inert.mention(user)} is {told}{await self._tell(user, policy, words)}"
 
     def _since(self, command: OnCall, policy: str) -> datetime | None:
-        """From when on; None: from now on. Of an hour that comes twice it is the first one."""
+        """Returns the start in UTC, or None for now. Takes the first of an hour that comes twice."""
         return command.since and command.since.replace(tzinfo=self._zones[policy]).astimezone(UTC)
 
     async def _until(self, command: OnCall, policy: str, since: datetime, deadline: float | None) -> datetime:
-        """As asked for; else the end of the present turn, or eight hours from now."""
+        """Returns the end: as typed, or the end of the current turn, or eight hours from now."""
         now = self.clock.now()
         if command.span is not None:
             return since + command.span
@@ -312,7 +311,7 @@ class OnCallTurns:
         return f"{_clean(policy, 60)}: {who or 'no one; pages go to the fallback channel'}{source}{until}"
 
     async def _meant(self, person: Person, place: Place) -> str | None:
-        """Which policy is meant: the only one; else this channel's; else the one that the person is on call by."""
+        """Returns the only policy, or else this channel's, or else the one by which the person is on call."""
         if len(self._names) == 1:
             return self._names[0]
         here = {route.on_call for route in self._routes if route.channel == place.channel} - {None}

@@ -1,8 +1,8 @@
-"""`digest`: figures over the questions that the person may see; on request also as a picture, drawn and sent after the text.
-And the digest that a channel gets once a week.
+"""`digest`: figures of the questions that the person may see, on request also as a picture, which follows the text; and
+the weekly digest of a channel.
 
-What a channel's digest counts is what everybody in it may see anyway (`AccessControl.seen_from`). It has no topics: those
-are agents' words, which `clarify forget` could not take out of it again. Nobody is mentioned, since that would call them.
+A channel's digest counts only questions that everyone in the channel may see (`AccessControl.seen_from`). It has no
+topics, since `clarify forget` could not remove those agents' words from it, and no mentions, which would notify people.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from core.records import parse
 
 _log = logging.getLogger("clarify.commands")
 _WEEK, _LATE = timedelta(days=7), timedelta(days=1)
-_LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; the clock of the wall may be set while one sleeps
-_AT_ONCE = 4  # more threads make it no faster, and hold up the event loop several times longer
+_LONGEST_SLEEP, _RETRY = 600.0, 60.0  # seconds; short, since the wall clock may be set meanwhile
+_AT_ONCE = 4  # more threads make it no faster, and block the event loop several times longer
 _ALT = 1000  # characters: Slack's limit
 _NAME, _DRAWN_NAME = 80, 60
 _COMES = "A picture of these figures will arrive in our DM."
@@ -50,7 +50,7 @@ _CANNOT = f"To get a picture, install the drawing library where the bot runs: `{
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture to draw: figures of the `span` up to `until`; `unread` ledgers are not counted in them."""
+    """A picture to draw: figures of the `span` up to `until`, without those of `unread` ledgers."""
 
     figures: Digest
     span: timedelta
@@ -74,13 +74,13 @@ class Digests:
     people: People
 
     def __post_init__(self) -> None:
-        self._turn = asyncio.Lock()  # what is drawn with has settings that all threads share
+        self._turn = asyncio.Lock()  # the drawing library's settings are global
 
     async def show(self, command: Statistics, person: Person, place: Place) -> Draft:
-        """The figures of what was asked within the span.
+        """Returns the figures of the questions asked within the span.
 
         Raises:
-            SlackError: Slack does not tell what the person may see.
+            SlackError: Slack could not tell what the person may see.
         """
         until = self.clock.now()
 
@@ -99,10 +99,10 @@ class Digests:
         return said("\n".join(lines), heading=recent(command.span))
 
     async def for_channel(self, channel: str, since: datetime, until: datetime) -> Draft:
-        """The figures of what was asked from `since` to before `until`, as everybody in `channel` may see them.
+        """Returns the figures of the questions asked from `since` to before `until` that everyone in `channel` may see.
 
         Raises:
-            SlackError: Slack does not tell what they may see.
+            SlackError: Slack could not tell what they may see.
             ClarifyError: no ledger can be read.
         """
         audiences, control = self.access.audiences, self.access.control
@@ -123,7 +123,7 @@ class Digests:
         return said("\n".join(lines), heading=f"The week to {until:%A, %d %B %Y}")
 
     async def _called(self, name: str) -> str:
-        """Somebody by their name, which calls nobody; somebody whom Slack does not tell of, by their id."""
+        """Returns a person's name without a mention, or their id if Slack has no name."""
         user = _user(name)
         if inert.is_user(user):
             try:
@@ -135,7 +135,7 @@ class Digests:
     async def _count(
         self, builder: DigestBuilder, sees: Callable[[Audience], Awaitable[bool]]
     ) -> tuple[Digest, int]:
-        """The figures over what is of audiences that one `sees`, and how many ledgers could not be read."""
+        """Returns the figures of the audiences for which `sees` is true, and how many ledgers could not be read."""
         known: dict[Audience, bool] = {}
         unread = 0
         issues = await self.ledger.live()
@@ -158,7 +158,7 @@ class Digests:
             return None
 
     async def _send(self, drawing: Drawing, person: Person, place: Place) -> None:
-        """Draw and send; errors are told to the person where they asked."""
+        """Draw and send a picture; tells the person about errors where they asked."""
         drawing = replace(drawing, figures=_named(drawing.figures, self.people.known_name))
         comment, alt = described(drawing)
         try:
@@ -173,7 +173,7 @@ class Digests:
             await self._tell(person, place, trouble)
 
     async def _tell(self, person: Person, place: Place, trouble: str) -> None:
-        """Where the bot is no member, in the direct messages."""
+        """Tell the person where they asked, or in a DM where the bot is no member."""
         text = (
             f"The picture could not be sent: {inert.escape(trouble)}. "
             "`clarify digest --png FILE` draws it in a shell."
@@ -184,10 +184,10 @@ class Digests:
 
 @dataclass(eq=False)
 class WeeklyDigest:
-    """Posts a digest to a channel once a week: `run` by the bot that leads.
+    """Posts a digest to a channel once a week; only the leader runs it.
 
-    It goes through the messages table, under a key of its week, so that a restart or another leader does not repeat it.
-    One that was due while no bot ran is posted for a day after that; older ones are left out.
+    The message's key names the week, so that a restart or a new leader does not repeat it. A digest that was due while no
+    bot ran is posted up to a day late, then skipped.
     """
 
     settings: DigestSettings
@@ -199,7 +199,6 @@ class WeeklyDigest:
     clock: Clock
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         while True:
             try:
                 await self._post_if_due()
@@ -211,7 +210,7 @@ class WeeklyDigest:
             await self.clock.sleep(wait)
 
     async def _post_if_due(self) -> None:
-        """Have the latest that is due posted, unless it was, or is too old."""
+        """Post the latest digest, unless it is posted already or too old."""
         now = self.clock.now()
         due = self.settings.last_due(now)
         year, week, _ = due.isocalendar()
@@ -232,7 +231,7 @@ class WeeklyDigest:
 
 
 def described(drawing: Drawing) -> tuple[str, str]:
-    """What comes with a picture: a comment in which nobody's words but ours are, and as plain text all that it shows."""
+    """Returns a picture's comment, which has no one else's words, and its alt text, with all that it shows."""
     figures = drawing.figures
     said = [f"{name}: {value}." for name, value in figures.words()]
     closing = [*_not_counted(drawing.unread), "Counts only what you may see."]
@@ -251,7 +250,7 @@ def _lines(
     unread: int,
     shown: Callable[[str], str],
 ) -> list[str]:
-    """The figures in mrkdwn. `counted`: topics and agents, as they name themselves; `shown`: a route or person's name."""
+    """Returns the figures in mrkdwn. `counted`: topics and agents by name; `shown` formats a route's or person's name."""
     lines = [f"*{name}*: {value}" for name, value in figures.words()]
     for title, counts in counted:
         names = [f"{inert.escaped_line(count.name, _NAME)} ({count.times})" for count in counts]
@@ -262,7 +261,7 @@ def _lines(
 
 
 def _shown(name: str) -> str:
-    """Somebody as Slack shows them to the one who asked, whom alone it is told."""
+    """Returns a person as a mention, for a reply that only the asker sees."""
     user = _user(name)
     return inert.mention(user) if inert.is_user(user) else inert.escaped_line(name, _NAME)
 
@@ -272,7 +271,7 @@ def _drawn(counts: Sequence[Count]) -> str:
 
 
 def _named(figures: Digest, name_of: Callable[[str], str | None]) -> Digest:
-    """People by their names: a picture knows no mentions."""
+    """Replaces people by their names, since a picture has no mentions."""
 
     def named(count: Count) -> Count:
         return replace(count, name=name_of(_user(count.name)) or count.name)
@@ -282,5 +281,5 @@ def _named(figures: Digest, name_of: Callable[[str], str | None]) -> Digest:
 
 
 def _user(name: str) -> str:
-    """The Slack user that a name of ours stands for; empty: another's name."""
+    """Returns the Slack user id in a ledger's name, or an empty string."""
     return name.rsplit("/", 1)[-1] if name.startswith("user:slack/") else ""

@@ -1,8 +1,8 @@
 """Parses the text of `/clarify`, of a mention and of a direct message into a command or a hint; holds the help texts.
 Pure.
 
-The text is as Slack sends it: names are marks such as `<@U123|ade>`. Words are read in any case and with or without
-quotes; what a person wants to say (`Change.words`) is left as typed, but for quotes around the whole of it.
+The text is as Slack sends it, with mentions such as `<@U123|ade>`. Case and quotes do not matter, except in a person's
+own text (`Change.words`), which only loses quotes around all of it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class List:
 
     @property
     def query(self) -> str:
-        """The text that asks for it again."""
+        """Returns the text that parses to this list."""
         return {"waiting": "", "issue": f"#{self.issue}"}.get(self.kind, self.kind)
 
 
@@ -134,7 +134,7 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change to a clarification: the one with `id`, or else the only open one of `issue`."""
+    """A change to the clarification with this `id`, or else to the only open one of `issue`."""
 
     verb: ChangeVerb
     id: str | None
@@ -144,7 +144,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class OnCall:
-    """`since`: from when on, on the wall clock of the policy; None: from now on. `number`: of the swap to cancel."""
+    """`since`: the start, on the policy's wall clock; None: now. `number`: of the override to cancel."""
 
     verb: DutyVerb
     user: str | None = None
@@ -161,7 +161,7 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Figures about the last `span`; `png`: also as a picture."""
+    """Figures of the last `span`; `png`: also as a picture."""
 
     span: timedelta = WEEK
     png: bool = False
@@ -177,13 +177,13 @@ Command = List | One | Change | OnCall | Board | Statistics | Help
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Help for a text that was not understood, with an example. Plain text; it repeats the person's words."""
+    """Help for an unknown command, with an example. Plain text, which repeats the person's words."""
 
     text: str
 
 
 def parse(text: str) -> Command | Hint:
-    """The command in a text, or a hint."""
+    """Returns the command in a text, or a hint."""
     text = _ITSELF.sub("", unquoted(text), count=1)
     first, rest = _split(unquoted(text))
     if not _bare(first):
@@ -210,7 +210,7 @@ def _by_verb(first: str, rest: str) -> Command | Hint:
 
 
 def help_text(topic: str | None) -> str:
-    """The grammar, or more on one word, as plain text."""
+    """Returns the help on all commands, or on one topic, as plain text."""
     if topic is not None:
         return _HELP[topic]
     lines = "\n".join(f"{form} – {meaning}" for form, meaning in _FORMS)
@@ -221,15 +221,15 @@ def help_text(topic: str | None) -> str:
 
 
 def is_change(command: Command | Hint) -> bool:
-    """Whether it changes something, so that nothing may be acknowledged before it is durable."""
+    """Whether it changes something, and so must be stored before the acknowledgement."""
     return isinstance(command, Change) or (
         isinstance(command, OnCall) and command.verb not in {"who", "swaps"}
     )
 
 
 def is_addressed(text: str) -> bool:
-    """Whether a text is meant as a command even where it is none: it names us, a clarification or an issue first, or
-    `show` or a change with nothing or such a name after it. As an answer to something else it would be taken wrongly.
+    """Whether a text is meant as a command even if it does not parse: it begins with us, a clarification or an issue, or
+    with `show` or a change that stands alone or before such a name. Then it must not count as an answer.
     """
     text = unquoted(text)
     first, rest = _split(unquoted(_ITSELF.sub("", text, count=1)))
@@ -243,7 +243,7 @@ def is_addressed(text: str) -> bool:
 
 
 def id_of(token: str) -> str | None:
-    """A clarification's id however it was typed (`clr-42-1`, “CLR-42-001”:), or None."""
+    """Returns a clarification's id, however it was typed (`clr-42-1`, “CLR-42-001”:), or None."""
     match = _ID.fullmatch(_DASHES.sub("-", _bare(token)))
     return f"CLR-{int(match[1])}-{int(match[2]):03d}" if match else None
 
@@ -254,7 +254,7 @@ def is_name(token: str) -> bool:
 
 
 def unquoted(text: str) -> str:
-    """`text` without the quotes around the whole of it; quotes inside are somebody's words."""
+    """Returns `text` without quotes around all of it; keeps quotes inside."""
     text = text.strip()
     closing = _PAIRS.get(text[:1])
     if closing is None or len(text) < 2 or not text.endswith(closing):
@@ -278,7 +278,7 @@ def _issue(token: str) -> int | None:
 
 
 def _named(token: str) -> int | None:
-    """The issue that is named after a verb: `42` will do there, as in the shell."""
+    """Returns the issue that follows a verb, where a plain `42` will do, as in the shell."""
     issue = _issue(token)
     return int(_bare(token)) if issue is None and _NUMBER.fullmatch(_bare(token)) else issue
 
@@ -306,7 +306,7 @@ def _show(rest: str) -> Command | Hint:
 
 
 def _option(token: str) -> str:
-    """`--since`, as the shell has it and Slack's keyboards change it, without its dashes; empty: it is no option."""
+    """Returns an option such as `--since` without its dashes, which keyboards may change; empty if it is none."""
     plain = _DASHES.sub("-", token)
     return plain.lstrip("-").casefold() if plain.startswith("-") else ""
 
@@ -377,7 +377,9 @@ def _cancel(tokens: list[str]) -> Command | Hint:
 
 
 def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
-    """The tokens without `from 2026-12-24T18:00` (or with the hour apart) and `for`, that moment, and what is wrong."""
+    """Returns the tokens without `for` and `from 2026-12-24T18:00` (or `from 2026-12-24 18:00`), that moment, and a hint
+    if it is wrong.
+    """
     at = next((index for index, token in enumerate(tokens) if token.casefold() == "from"), None)
     since: datetime | None = None
     if at is not None:
@@ -393,9 +395,9 @@ def _from(tokens: list[str]) -> tuple[list[str], datetime | None, Hint | None]:
 
 
 def _moment(day: str, hour: str) -> datetime | None:
-    """On the wall clock of the policy; None: there is no such moment."""
+    """Returns the moment on the policy's wall clock, or None if it does not exist."""
     try:
-        return datetime.strptime(f"{day} {hour}", "%Y-%m-%d %H:%M")  # noqa: DTZ007 - of whose zone is not known here
+        return datetime.strptime(f"{day} {hour}", "%Y-%m-%d %H:%M")  # noqa: DTZ007 - the policy's zone is not known here
     except ValueError:
         return None
 
@@ -445,7 +447,7 @@ def _plain_word(verb: str, rest: str) -> Command | Hint:
 
 
 def _only_shown(target: str, rest: str) -> Hint:
-    """An id with words after it: it is not guessed that they are the answer."""
+    """Asks whether words after an id are the answer, instead of guessing."""
     first, more = _split(rest)
     verb = _bare(first).casefold()
     meant = (
@@ -467,7 +469,7 @@ def _unknown(word: str, rest: str) -> Hint:
     if close := _near(word.casefold(), VERBS):
         meant = f"{close} {_short(rest)}".strip()
         if close not in get_args(ChangeVerb) and isinstance(parse(meant), Hint):
-            meant = close  # nothing is suggested that would be refused
+            meant = close  # suggest only what parses
         return Hint(f"Unknown command “{_short(word)}”. Did you mean “/clarify {meant}”?")
     return Hint(f"Unknown command “{_short(word)}”. Try “/clarify help”, or for example “/clarify stale”.")
 

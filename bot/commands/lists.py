@@ -1,7 +1,7 @@
-"""Lists of what is open, as far as a person may see it: clarifications, agents (`agents`) and sessions (`ready`).
+"""Lists the open clarifications, agents (`agents`) and sessions (`ready`) that a person may see.
 
-Somebody sees the questions that they may answer, those of channels that they are in, and what they hold: took, were
-handed, or are paged for.
+People see the questions that they may answer, those of their channels, and those that they claimed, were handed, or are
+paged for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from core.ledger import Ledger
 from core.lists import is_held_by, is_late, order, page_of
 from core.records import Outline, parse
 
-_BREATH = 1000  # records looked at before others get their turn
+_BREATH = 1000  # records handled before other tasks get a turn
 _HEADINGS = {"waiting": "Open questions", "mine": "Waiting for you", "stale": "Overdue questions"}
 _NOTHING = {
     "waiting": "No questions are waiting for you or open in this channel.",
@@ -53,19 +53,19 @@ _NOTHING = {
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """The audiences whose questions a person may answer, and those whose questions the person may see."""
+    """The audiences whose questions a person may answer, and those whose questions they may see, which include those."""
 
     user: str
     answers: frozenset[Audience]
-    sees: frozenset[Audience]  # those that they may answer among them
+    sees: frozenset[Audience]
 
 
 @dataclass(eq=False)
 class Access:
     """Decides who may see and change what through commands: the answerers, and the people on call for the agent.
 
-    Every coroutine raises SlackError where Slack does not tell who somebody is. `paged(clarification)` gives the users
-    that its open pages were sent to.
+    Every coroutine raises SlackError if Slack cannot tell who someone is. `paged(clarification)` returns the users that got
+    its open pages.
     """
 
     control: AccessControl
@@ -77,7 +77,7 @@ class Access:
         self.audiences = Audiences(self.settings)
 
     async def rights(self, person: Person, audiences: Iterable[Audience]) -> Rights:
-        """What `person` may do with questions of `audiences`. Asks Slack once per route, not once per audience."""
+        """Returns what `person` may do with questions of `audiences`. Asks Slack once per route, not per audience."""
         answers: set[Audience] = set()
         sees: set[Audience] = set()
         for route, named in self.audiences.by_route(audiences).items():
@@ -88,16 +88,16 @@ class Access:
         return Rights(person.user, frozenset(answers), frozenset(sees | answers))
 
     async def refusal(self, person: Person, record: Clarification) -> Refusal | None:
-        """Why `person` may not change this clarification; None if they may."""
+        """Returns why `person` may not change this clarification, or None if they may."""
         route = self.audiences.route(record)
         if record.status == "escalated" and await self.control.may_as_paged(person, record.id, route):
             return None
         return await self._refusal(person, route)
 
     async def duty_refusal(self, person: Person, policy: str) -> Refusal | None:
-        """Why `person` may not change who is on call by a policy; None if they may.
+        """Returns why `person` may not change who is on call by a policy, or None if they may.
 
-        Those may who take turns by it, whose turn it is, and who answer where it is used.
+        Allowed are the people of its rotation, the person on call, and the answerers of routes that use it.
         """
         named = self.settings.on_call_named(policy).named_users
         if person.user in named or await self._is_on_call(person, policy):
@@ -113,7 +113,7 @@ class Access:
         return refused or Refusal("you are not on call here", named)
 
     def is_held_by(self, user: str, record: Clarification) -> bool:
-        """Whether somebody claimed it, was handed it, or was paged for it while it is escalated."""
+        """Whether `user` claimed it, was handed it, or was paged for it while it is escalated."""
         return is_held_by(user, record, self.paged(record.id))
 
     async def _refusal(self, person: Person, route: RouteSettings) -> Refusal | None:
@@ -130,7 +130,8 @@ class Access:
 class Lists:
     """Lists what is open, a page at a time.
 
-    Every coroutine raises SlackError where Slack does not tell what the person may see. `sessions`: the agents' sessions; may raise StorageUnavailable.
+    Every coroutine raises SlackError if Slack cannot tell what the person may see. `sessions` returns the agents' sessions;
+    may raise StorageUnavailable.
     """
 
     index: Index
@@ -141,10 +142,10 @@ class Lists:
     clock: Clock
 
     async def show(self, command: List, person: Person, place: Place, page: int = 1) -> Draft:
-        """A page of a list.
+        """Returns a page of a list.
 
         Raises:
-            LedgerUnreadable, LockTimeout: of the one issue that was asked for.
+            LedgerUnreadable, LockTimeout: the issue's ledger cannot be read.
         """
         if command.kind == "issue":
             return await self._issue(command, person, page)
@@ -158,10 +159,10 @@ class Lists:
         return await self._page(wanted, rights, page, heading=heading, query=command.query, notes=notes)
 
     async def one(self, clarification_id: str, person: Person) -> Draft:
-        """One clarification.
+        """Returns one clarification.
 
         Raises:
-            NotFound: there is none, or none that this person could see.
+            NotFound: it does not exist, or this person may not see it.
         """
         record = await self.ledger.find(clarification_id, parse_id(clarification_id)[0])
         rights = await self.access.rights(person, [audience_of(record)])
@@ -170,7 +171,9 @@ class Lists:
         return await self._page([record], rights, 1, heading=record.id, query=record.id)
 
     async def of_issue(self, issue: int, person: Person) -> tuple[list[Clarification], int]:
-        """Those that a person could see, open ones first, then the latest; how many nobody sees: they cannot be read."""
+        """Returns the issue's records that the person may see, open ones first, then the latest; and how many records
+        cannot be read.
+        """
         items = await self.ledger.read(issue)
         records = [record for item in items if (record := parse(item)) is not None]
         rights = await self.access.rights(person, {audience_of(record) for record in records})
@@ -178,10 +181,10 @@ class Lists:
         return sorted(found, key=order), len(items) - len(records)
 
     async def board(self, command: Board, person: Person, page: int) -> Draft:
-        """A page of the agents, or of the sessions.
+        """Returns a page of the agents, or of the sessions.
 
         Raises:
-            StorageUnavailable: the sessions are not known now.
+            StorageUnavailable: the sessions cannot be read now.
         """
         records = [each for each in self.index if each.is_open]
         sessions = await self.sessions()
@@ -189,7 +192,7 @@ class Lists:
         rights = await self.access.rights(person, asked | {Audience(fact.agent_id) for fact in sessions})
         records = [each for each in records if audience_of(each) in rights.sees]
         sessions = [fact for fact in sessions if Audience(fact.agent_id) in rights.sees]
-        # Elsewhere: it takes long where thousands wait.
+        # In a thread: it takes long with thousands of records.
         query, empty = command.kind, _NOTHING[command.kind]
         if command.kind == "agents":
             agents = await asyncio.to_thread(tree, records, sessions)
@@ -210,8 +213,8 @@ class Lists:
     async def _wanted(
         self, command: List, person: Person, place: Place
     ) -> tuple[list[Clarification], int, Rights]:
-        """What is to be listed, most urgent first; how many of it wait for the person: those come first, of `mine` those
-        before them that the person took.
+        """Returns what to list, and how many of it wait for the person. Those come first, each part most urgent first; in
+        `mine`, what the person claimed comes before the rest.
         """
         records = [each for each in self.index if each.is_open]
         rights = await self.access.rights(person, {audience_of(each) for each in records})

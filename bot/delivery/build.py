@@ -1,4 +1,4 @@
-"""Builds what brings Slack in line with what was decided."""
+"""Builds the parts that keep Slack's messages up to date."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.escalation import Raise
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Shown:
-    """What posts, changes and deletes messages in Slack."""
+    """The parts that post, change and delete messages in Slack."""
 
     rollups: Rollups
     messenger: Messenger
@@ -43,7 +43,7 @@ def build(
     on_outcome: OnOutcome,
     active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
 ) -> Shown:
-    """`draw` draws a page, `on_outcome` is told what became of it; `active`: see `Nudges`."""
+    """Builds them. `draw` draws a page, `on_outcome` is told each message's outcome; `active`: see `Nudges`."""
     index, ledger, clock, audiences = base.index, base.ledger, base.clock, base.audiences
     rollups = Rollups(index, audiences)
     messenger = Messenger(
@@ -100,7 +100,7 @@ def build(
 
 
 async def resume_when_back(availability: Availability, lanes: Lanes) -> None:
-    """Whenever Slack answers again, wait no longer than it said; runs until cancelled."""
+    """Ends the lanes' backoff whenever Slack answers again; runs until cancelled."""
     while True:
         await availability.is_back()
         lanes.slack_is_back()

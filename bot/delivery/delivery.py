@@ -26,7 +26,7 @@ _STORAGE_RETRY = 0.5  # seconds
 _REPLY = 0.05  # seconds
 
 
-# A record; at the start, one with the digest that its card shows; or the id of one whose cards are to be shown again.
+# A record; at startup, one with the digest that its card shows; or the id of one whose cards need another update.
 _Change = Clarification | tuple[Clarification, str] | str
 
 
@@ -40,7 +40,7 @@ class InDoubt:
 
 @dataclass(kw_only=True, eq=False)
 class Delivery:
-    """Decides which messages have to be posted or updated. `restore` once the index is filled, then `run`;
+    """Decides which messages need to be posted or updated. Call `restore` once the index is filled, then `run`, and
     `record_changed` after each change of a record.
     """
 
@@ -55,12 +55,12 @@ class Delivery:
     _settling: dict[str, asyncio.TimerHandle] = field(default_factory=dict, init=False)
 
     def know(self, record: Clarification) -> None:
-        """A record was written whose messages are another bot's to bring in line, or ours later."""
+        """Registers a written record whose messages another bot updates, or this one later."""
         self.rollups.update(self.index.put(record))
 
     def record_changed(self, record: Clarification) -> None:
-        """A record was written: bring its messages in line with it. While its reply is on its way, that waits for up to
-        50 ms: most producers answer sooner, and the card changes once, to say that the answer is delivered.
+        """Updates the messages of a written record. While its reply is being sent, waits up to 50 ms for the outcome:
+        most producers answer sooner, so the card changes once, to say that the answer was delivered.
         """
         self.know(record)
         if (settling := self._settling.pop(record.id, None)) is not None:
@@ -76,11 +76,13 @@ class Delivery:
         self._changed.put_nowait(record)
 
     def refresh(self, clarification: str) -> None:
-        """Update the cards of a clarification again: somebody pressed a control that should be gone."""
+        """Updates the cards of a clarification again, after a click on a control that should be gone."""
         self._changed.put_nowait(clarification)
 
     def in_doubt(self, records: Iterable[Clarification]) -> list[InDoubt]:
-        """Cards that may already be in Slack, posted before the storage was lost; per agent at most the card limit."""
+        """Returns the cards that may already be in Slack, posted before the storage was lost; per agent at most the
+        card limit.
+        """
         found = []
         for record in sorted(records, key=lambda each: (each.created, each.id)):
             self.rollups.update(record)
@@ -89,7 +91,7 @@ class Delivery:
         return found
 
     async def restore(self) -> None:
-        """On start: find what was decided but not shown yet, from the index and the messages table."""
+        """On start: finds what was decided but not shown yet, from the index and the messages table."""
         rows = {row.key: row for row in await self.messages.unfinished()}
         for row in rows.values():
             if row.ts is not None:
@@ -110,13 +112,13 @@ class Delivery:
             self._send(row, row.target)
 
     async def run(self) -> None:
-        """Work through what changed, in batches; runs until cancelled."""
+        """Works through the changes in batches; runs until cancelled."""
         while True:
             came = [await self._changed.get()]
             while not self._changed.empty() and len(came) < _AT_A_TIME:
                 came.append(self._changed.get_nowait())
             if len(came) == _AT_A_TIME:
-                await asyncio.sleep(0)  # others have their turn
+                await asyncio.sleep(0)  # let others run
             changed = (self._unless_shown(*each) if isinstance(each, tuple) else each for each in came)
             batch = {_card_key(each): each for each in changed if isinstance(each, Clarification)}
             while True:
@@ -130,9 +132,9 @@ class Delivery:
                     await self.clock.sleep(_STORAGE_RETRY)
 
     def _unless_shown(self, record: Clarification, shown: str) -> Clarification | None:
-        """The record, if it is still as it was at the start and its card shows something else."""
+        """Returns the record if it has not changed since startup and its card shows something else."""
         if self.index.get(record.id) is not record:
-            return None  # it came again
+            return None  # the newer record is queued too
         if shown != digest_of(record):
             return record
         self.messages.inherited.discard(_card_key(record))
@@ -143,7 +145,7 @@ class Delivery:
         await self.show(clarification)
 
     async def show(self, clarification: str) -> None:
-        """Have the cards of a clarification updated that do not show it as it is.
+        """Updates the cards of a clarification that do not show its current state.
 
         Raises:
             StorageUnavailable: they cannot be read now.
@@ -153,7 +155,7 @@ class Delivery:
                 self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
 
     async def _enqueue(self, records: Iterable[Clarification]) -> None:
-        """Put each changed clarification's card, and its group's roll-up card, into their lanes."""
+        """Queues each changed clarification's card and its group's roll-up card in their lanes."""
         mine = [record for record in records if self._concerns(record)]
         wanted = (each for each in mine if self._known.get(each.id) != each.round)
         fresh = [self._card(record) for record in wanted if self.audiences.shows(record)]
@@ -182,11 +184,13 @@ class Delivery:
             self._known.pop(gone, None)
 
     def _concerns(self, record: Clarification) -> bool:
-        """Whether people see it, or saw it: what agents settle, or ask further, among themselves may have a card."""
+        """Returns whether people see the question, or saw it: even a question that agents settle themselves may have
+        a card.
+        """
         return record.id in self._known or self.audiences.shows(record)
 
     async def _roll_up(self, group: Group) -> None:
-        """Give free card slots to the next held questions; show or refresh the roll-up card of the others."""
+        """Gives free card slots to the next held questions. Shows or updates the roll-up card of the others."""
         while (record := self.rollups.next_card(group)) is not None:
             self.rollups.claim_card(record.id)
             self._changed.put_nowait(record)
@@ -196,7 +200,7 @@ class Delivery:
             await self.messages.want(
                 [Fresh(key=key, kind="rollup", target=group.channel, body=group._asdict(), wanted="rollup")]
             )
-            self.rollups.begin(group, key)  # stored: what the storage refused is begun again
+            self.rollups.begin(group, key)  # only once stored: if the storage refuses, it starts over
         if key is None:
             return
         row = await self.messages.get(key)
@@ -221,7 +225,7 @@ class Delivery:
         )
 
     def send(self, target: str, key: str, *, post: bool = True) -> None:
-        """Have a stored message delivered."""
+        """Queues a stored message."""
         self.lanes.put(target, key, post=post)
 
     def _send(self, row: Row, place: str | None = None) -> None:
@@ -229,7 +233,7 @@ class Delivery:
         self.lanes.put(place, row.key, post=row.ts is None, producer=row.producer or "")
 
     async def send_all(self) -> None:
-        """Have all stored messages delivered that may still have to change.
+        """Queues all stored messages that may still change.
 
         Raises:
             StorageUnavailable: they cannot be read now.
@@ -238,7 +242,7 @@ class Delivery:
             self._send(row)
 
     async def send_stored(self, key: str) -> None:
-        """Have a message delivered that another bot stored.
+        """Queues a message that another bot stored.
 
         Raises:
             StorageUnavailable: it cannot be read now.
@@ -248,7 +252,7 @@ class Delivery:
             self._send(row)
 
     async def notify(self, fresh: Fresh) -> None:
-        """Have a notice shown; durable when this returns.
+        """Shows a notice; durable on return.
 
         Raises:
             StorageUnavailable: it could not be stored.
@@ -259,7 +263,7 @@ class Delivery:
     async def say(
         self, place: Place, key: str, text: str, blocks: list[dict[str, object]] | None = None
     ) -> None:
-        """Say something to everybody in a thread, once per `key`, durable: survives a restart."""
+        """Posts a text for everyone in a thread, once per `key`; durable on return."""
         body = {"text": text, "blocks": blocks or live_blocks(text), "thread_ts": place.thread_ts}
         await self.notify(
             Fresh(key=f"word:{key}", kind="word", target=place.channel, body=body, wanted="word")

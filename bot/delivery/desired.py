@@ -34,10 +34,10 @@ _NO_TIME = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What a message should be. `matches`: the metadata by which it is found in a channel. `needed`: somebody has to see
-    it, so it is posted again if it was deleted. `unwanted`: not worth a post any more, but updated if it is there.
-    `about`: for a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`: it
-    goes into a thread whose first card is not posted yet.
+    """A message's desired state. `matches`: the metadata that identifies it in a channel. `needed`: people must see
+    it, so it is posted again if it was deleted. `unwanted`: no longer worth a post, but updated if it is there.
+    `about`: of a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`:
+    it goes into a thread whose first card is not posted yet.
     """
 
     message: Message
@@ -62,7 +62,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What a page's message should be now. `needed`: somebody still has to see it; `final`: it will not change.
+    """A page's desired message. `needed`: a person still has to see it; `final`: it will not change.
 
     `about` names the subject of `more`, and is the same for all pages with the same `more`: the key of a question's
     card if `more` is the whole question; None: no other page has this `more`.
@@ -91,7 +91,7 @@ class DesiredState:
     draw: Draw
 
     async def of(self, row: Row) -> Desired | Skip:
-        """What `row`'s message should be now.
+        """Returns what `row`'s message should be now.
 
         Raises:
             LedgerUnreadable, LockTimeout: the ledger cannot be read now.
@@ -131,7 +131,7 @@ class DesiredState:
             )
             return message, f"round {row.round}" if _is_earlier(record, row.round) else digest_of(record)
 
-        # Arguments can be large, and others have their turn meanwhile.
+        # Arguments can be large; a thread keeps the event loop free.
         message, shown = await asyncio.to_thread(drawn) if record.asked.arguments else drawn()
         about = {"clarification": record.id}
         return Desired(
@@ -151,16 +151,20 @@ class DesiredState:
         )
 
     async def _is_needless(self, record: Clarification) -> bool:
-        """Whether nobody misses the card of a question that is over, if it never had one: its asker took it back, or has its
-        answer. What expired unseen is shown, what a producer's event asked (promise P1), and what is reopened where
-        another program had ended it.
+        """Returns whether a finished question that never had a card needs none: its asker withdrew it, or has its
+        answer.
+
+        These do need a card: a question that expired unseen, one from a producer's event (promise P1), and one that
+        is reopened because another program had closed it.
         """
         if record.asked.direct is None or record.status not in DONE or record.is_adoptable:
             return False
         return record.asked.closed not in {"expired", CHANGED} and await self.ledger.verify_answer(record)
 
     async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
-        """Where a card is or goes: its session's thread; once closed without a card of its own, its roll-up's."""
+        """Returns where a card is or goes: its session's thread or, once closed without a card of its own, its
+        roll-up's.
+        """
         if row.ts is not None and row.channel is not None:
             return row.channel, row.thread_ts
         if row.session_id is not None:
@@ -184,7 +188,7 @@ class DesiredState:
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: Row) -> Desired | Skip:
-        if row.body is not None:  # of an earlier release, which stored its words
+        if row.body is not None:  # from an earlier release, which stored the text
             return await self._notice(row)
         if (drawn := await self.draw(row)) is None:
             return Skip("its page is not known")
@@ -209,7 +213,9 @@ class DesiredState:
         )
 
     async def _is_before_its_card(self, row: Row) -> bool:
-        """What agents ask each other may be shown to people and paged at the same moment: the thread comes first."""
+        """Returns whether the card that opens the page's thread is still to come. What agents ask each other may be
+        shown and paged at the same moment.
+        """
         return (
             row.producer == OWN_THREAD
             and row.session_id is not None
@@ -218,7 +224,7 @@ class DesiredState:
         )
 
     async def _handoff(self, row: Row) -> Desired | Skip:
-        """What an agent handed over, and who has it by now."""
+        """A handoff by an agent, and who has claimed it."""
         if (drawn := await self.draw(row)) is None:
             return Skip("nobody was paged for it")
         return await self._in_thread(
@@ -226,7 +232,7 @@ class DesiredState:
         )
 
     async def _nudge(self, row: Row) -> Desired | Skip:
-        """A reminder, until what it is about is over; then how that ended. One that nobody saw yet is dropped then."""
+        """A reminder or, once its subject is over, the outcome. A reminder that was not posted by then is dropped."""
         over, too_late = None, False
         if row.clarification is not None:
             record = await self._record(row)
@@ -248,11 +254,11 @@ class DesiredState:
         return replace(desired, unwanted=True) if isinstance(desired, Desired) and unwanted else desired
 
     async def _notice(self, row: Row) -> Desired | Skip:
-        """What happened, in words that do not change any more."""
+        """A notice, whose text does not change."""
         return await self._stored(row, final=True)
 
     async def _stored(self, row: Row, *, final: bool) -> Desired | Skip:
-        """A message whose words were stored when it was decided."""
+        """A message whose text was stored when it was decided."""
         body = row.body or {}
         message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
         needed = bool(body.get("needed"))
@@ -261,7 +267,7 @@ class DesiredState:
     async def _in_thread(
         self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
     ) -> Desired | Skip:
-        """In its session's thread, which it may have to open; or where it is already."""
+        """A message in its session's thread, which it may open, or wherever it already is."""
         body = row.body or {}
         channel, thread_ts, opens = row.channel or row.target, row.thread_ts, False
         if row.ts is None:
@@ -289,7 +295,7 @@ class DesiredState:
 
 
 def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
-    """A message that is found again by its key."""
+    """A message that is identified by its key."""
     metadata = {"event_type": event, "event_payload": {"key": row.key}}
     return Desired(message, shown, metadata=metadata, matches=metadata, **more)
 
@@ -301,7 +307,7 @@ def _is_final(record: Clarification, round: int | None) -> bool:  # noqa: A002 -
 
 
 def _is_earlier(record: Clarification, round: int | None) -> bool:  # noqa: A002 - the protocol's word
-    """Whether it is the card of an earlier round, which does not change any more."""
+    """Returns whether it is the card of an earlier round, which no longer changes."""
     return round is not None and round < record.round
 
 

@@ -1,10 +1,10 @@
-"""Removes what calls did in Slack that nobody waited for any more.
+"""Removes messages from calls to Slack that were given up and took effect anyway.
 
-Slack may handle a call long after whoever made it was killed, deposed, or gave it up; and a bot that stood still between
-asking whether it leads and sending goes on with the sending. By then the message was posted again, or changed further.
-So each such call is kept in the storage (`Messages.late_calls`), and watched for: what a post left is found by its
-metadata, as a message of ours that the messages table does not know there, and deleted; what a change may have
-overwritten is drawn again when the time is over.
+Slack may handle a call long after its caller was killed, deposed or gave it up. A bot that was frozen between
+checking its lease and sending still sends. By then the message was posted again, or changed further. So each such
+call is stored (`Messages.late_calls`) and watched. A late post is one of our messages, by its metadata, that the
+messages table does not know; it is deleted. A message that a late change may have overwritten is redrawn at the end
+of the watch.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ from bot.storage.store import until_stored
 from core.clock import Clock
 
 _log = structlog.get_logger("clarify.delivery")
-# Slack allows 50 reads of a kind a minute (tier 3), and others need them, too. Seconds.
+# Slack allows 50 reads of a kind a minute (tier 3), and other parts need some. Seconds.
 _EVERY, _BETWEEN = 5.0, 2.0
-_CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
+_CLOCKS = 300.0  # seconds by which Slack's clock may be behind ours
 _INSTEAD = "Posted twice. Please use the other message."
 
 
 @dataclass(kw_only=True, eq=False)
 class DuplicateCleanup:
-    """Finds and removes them; the leader alone."""
+    """Finds and removes duplicates. Runs on the leader only."""
 
     messages: Messages
     gateway: Gateway
     lanes: Lanes
     clock: Clock
-    _settled: set[tuple[str, str]] = field(default_factory=set, init=False)  # duplicates, as (channel, ts)
+    _settled: set[tuple[str, str]] = field(
+        default_factory=set, init=False
+    )  # removed duplicates, as (channel, ts)
 
     async def watch_again(self) -> None:
-        """Whoever led before may have gone on: watch for what it had begun.
+        """Watches the calls of the former leader, which may still take effect.
 
         Raises:
-            StorageUnavailable: that is not known now.
+            StorageUnavailable: they cannot be read now.
         """
         await self.messages.watch_again(self._now())
 
     async def run(self) -> None:
-        """Watch, at first for what whoever led before had begun, until cancelled."""
+        """Watches, starting with the former leader's calls, until cancelled."""
         await until_stored(self.watch_again, self.clock, _log, "watching for duplicate messages later")
         while True:
             await self.messages.late.wait()
             await self.clock.sleep(_EVERY)
             self.messages.late.clear()
             try:
-                await self._look()
+                await self._check_all()
             except StorageUnavailable as error:
                 _log.warning("looking for duplicate messages later", reason=str(error))
                 self.messages.late.set()
@@ -65,8 +67,8 @@ class DuplicateCleanup:
     def _now(self) -> float:
         return self.clock.now().timestamp()
 
-    async def _look(self) -> None:
-        """Look at every place once. Goes on later while there is something to watch for."""
+    async def _check_all(self) -> None:
+        """Checks every place once. Sets `late` again while there is something to watch."""
         for row in await self.messages.draw_late(self._now()):
             self.lanes.put(row.channel or row.target, row.key, post=False, priority=(DEAD_CONTROLS, 0.0))
         calls = await self.messages.late_calls()
@@ -76,10 +78,10 @@ class DuplicateCleanup:
         self.messages.late.set()
         for place, some in groupby(calls, lambda each: (each.channel, each.thread_ts)):
             if place[0]:
-                await self.clock.sleep(await self._look_at(place, list(some)) or _BETWEEN)
+                await self.clock.sleep(await self._check(place, list(some)) or _BETWEEN)
 
-    async def _look_at(self, place: tuple[str, str], calls: list[LateCall]) -> float | None:
-        """Remove what stands twice at a place; how long Slack wants us to wait."""
+    async def _check(self, place: tuple[str, str], calls: list[LateCall]) -> float | None:
+        """Removes duplicates from a place. Returns how long Slack wants us to wait."""
         channel, thread_ts = place
         began, keys = self._now(), {each.key for each in calls}
         since = min(each.begun_at for each in calls) - _CLOCKS
@@ -96,7 +98,7 @@ class DuplicateCleanup:
         return None
 
     async def _settle(self, keys: set[str], channel: str, ts: str, metadata: Mapping[str, Any]) -> bool:
-        """Remove a message of ours, if it is a duplicate of one of `keys`; False: that has to be tried again."""
+        """Removes a message of ours if it is a duplicate of one of `keys`. Returns False if that must be retried."""
         if (channel, ts) in self._settled:
             return True
         rows = await self._rows(metadata)
@@ -104,9 +106,9 @@ class DuplicateCleanup:
             return True
         unknown = [row for row in rows if row.ts is None and row.failed is None]
         if any(row.intent_at is not None for row in unknown):
-            return False  # it may be this one, which is being posted
+            return False  # it may be the one being posted now
         if any(row.key in keys for row in unknown):
-            return True  # none stands there twice; once it is posted it is watched for again
+            return True  # there is only one; once it is posted, the place is watched again
         outcome = await self.gateway.remove(channel, ts, _INSTEAD)
         _log.warning("removed a duplicate message", key=rows[0].key, channel=channel, removed=outcome.word)
         if not isinstance(outcome, Sent | Never):
@@ -115,7 +117,7 @@ class DuplicateCleanup:
         return True
 
     async def _rows(self, metadata: Mapping[str, Any]) -> list[Row]:
-        """The stored messages that one with such metadata may be."""
+        """Returns the stored messages that have such metadata."""
         payload = metadata["event_payload"]
         if metadata.get("event_type") == CARD_EVENT:
             return await self.messages.cards_of([str(payload.get("clarification"))])

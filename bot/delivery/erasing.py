@@ -42,7 +42,7 @@ class Erasing:
         self._wanted = asyncio.Event()
         self._outbox = Outbox("erasing", self._erase, _BACKOFF, clock=self.clock, rng=self.rng)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Checks the table again."""
         self._wanted.set()
 
@@ -108,7 +108,7 @@ SWEEP = Sweep(
 )
 
 
-def want(tx: Tx, places: Iterable[tuple[str, str]]) -> None:
+def queue(tx: Tx, places: Iterable[tuple[str, str]]) -> None:
     """Queues messages, as (channel, ts), for erasing; retries those that failed before."""
     tx.many(
         """insert into erasures (channel, ts) values (:channel, :ts)

@@ -1,13 +1,13 @@
-"""Sends messages channel by channel, in order of priority, at the pace that Slack allows a channel.
+"""Sends messages channel by channel, in order of priority, at the pace that Slack allows.
 
-Each channel has a lane with two queues: posts, which are paced, and updates, which are not, so that they never wait
-behind posts. A key waits at most once in a queue; what is sent is decided when its turn comes.
+Each channel has a lane with two queues: paced posts, and updates, which are not paced and so never wait behind posts.
+A key waits at most once in a queue. Its content is decided when its turn comes.
 
-Of what is equally important, the producer comes first that had the fewest posts in a channel of late: however much one
-asks, the others' questions have their turns.
+Within a priority, the producer with the fewest recent posts in the channel comes first, so that one busy producer
+does not delay the others' questions.
 
-At a pace of several posts a second, as many cards and updates are on their way side by side. Pages and notices are
-posted alone: what one of them says may follow from the one before.
+At several posts a second, as many cards and updates are sent concurrently. Pages and notices are posted one at a
+time: their content may depend on the previous one.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ _log = structlog.get_logger("clarify.delivery")
 Priority = tuple[int, float]
 # Order of sending (design): pages, removal of dead controls, cards by time left, notices.
 PAGE, DEAD_CONTROLS, CARD, NOTICE = range(4)
-_MOST_AT_ONCE = 16  # in each queue
-_LATELY = 60.0  # seconds in which turns count
+_MOST_AT_ONCE = 16  # per queue
+_LATELY = 60.0  # seconds for which a post counts as recent
 
 
 def card_priority(expires_at: float | None) -> Priority:
-    """Cards by time left; those that never expire last."""
+    """Orders cards by the time left; those that never expire come last."""
     return (CARD, expires_at if expires_at is not None else float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to do for this key now. `posted`: a post was tried, and a slot used."""
+    """Nothing more to do for this key now. `posted`: a post was tried, which used a slot."""
 
     posted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Try this key again: after `seconds`, or when the lane goes on.
+    """Try this key again after `seconds`, or when the lane continues.
 
-    `pause`: Slack refused, the whole lane waits; `seconds` None then means "as the backoff says".
+    `pause`: Slack refused, so the whole lane waits; then `seconds` None means "use the backoff".
     """
 
     seconds: float | None = None
@@ -66,8 +66,8 @@ Deliver = Callable[[str], Awaitable[Done | Again | NotYet]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a key waits. `producer`: whose message it is, or empty; `number`: places are given in this order."""
+class _Queued:
+    """A key's place in a queue. `producer`: whose message it is, or empty; `number`: the order of arrival."""
 
     key: str
     priority: Priority
@@ -79,22 +79,22 @@ class _Place:
 class _Queue:
     heaps: dict[tuple[int, str], list[tuple[Priority, int, str]]] = field(
         default_factory=dict
-    )  # by class of priority and producer
-    waiting: dict[str, _Place] = field(default_factory=dict)
-    turns: deque[tuple[float, str]] = field(default_factory=deque)  # of the producers that posted lately
+    )  # by priority class and producer
+    waiting: dict[str, _Queued] = field(default_factory=dict)
+    turns: deque[tuple[float, str]] = field(default_factory=deque)  # recent posts: when, and whose
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     worker: asyncio.Task[None] | None = None
     running: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def put(self, place: _Place) -> None:
-        """Have a key wait at this place, and no other."""
+    def put(self, place: _Queued) -> None:
+        """Queues a key here, replacing its earlier place."""
         self.waiting[place.key] = place
         heap = self.heaps.setdefault((place.priority[0], place.producer), [])
         heapq.heappush(heap, (place.priority, place.number, place.key))
         self.changed.set()
 
-    def pop(self, now: float) -> _Place | None:
-        """Who is next."""
+    def pop(self, now: float) -> _Queued | None:
+        """Returns the next place, or None."""
         while self.turns and self.turns[0][0] <= now - _LATELY:
             self.turns.popleft()
         had = Counter(producer for _, producer in self.turns)
@@ -102,7 +102,7 @@ class _Queue:
         for name in list(self.heaps):
             heap = self.heaps[name]
             while heap and not self._is_place(heap[0]):
-                heapq.heappop(heap)  # it waits elsewhere now
+                heapq.heappop(heap)  # it was replaced
             if heap:
                 heads.append((name[0], had[name[1]], heap[0], name))
             else:
@@ -133,20 +133,20 @@ class Lanes:
         self._at_once = max(1, int(min(posts_per_second, _MOST_AT_ONCE)))
         self._paces: dict[str, Pace] = {}
         self._queues: dict[tuple[str, bool], _Queue] = {}
-        self._not_yet: list[tuple[str, _Place]] = []
+        self._not_yet: list[tuple[str, _Queued]] = []
         self._went_on = 0
         self._later: set[asyncio.Task[None]] = set()
         self._count = 0
         self._closed = False
-        # Where this is not set, what has to be sent is for another bot, or for later: it is found in the storage.
+        # If False, another bot sends, or this one later: the storage knows what.
         self.active = True
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def put(
         self, channel: str, key: str, *, post: bool, priority: Priority | None = None, producer: str = ""
     ) -> None:
-        """Have `key` delivered in its turn, which a `priority` moves if it waits already. Without one it is a page, or a
-        notice. `producer`: whose message it is.
+        """Queues `key`; a `priority` also moves it if it is already queued. Without one it is a page or a notice, by
+        its key. `producer`: whose message it is.
         """
         if self._closed or not self.active:
             return
@@ -159,26 +159,26 @@ class Lanes:
         if waits is not None and waits.priority == priority:
             return
         self._count += 1
-        queue.put(_Place(key, priority, producer or (waits.producer if waits else ""), self._count))
+        queue.put(_Queued(key, priority, producer or (waits.producer if waits else ""), self._count))
         if queue.worker is None:
             queue.worker = asyncio.create_task(self._work(channel, post, queue), name=f"lane {channel}")
             queue.worker.add_done_callback(self._ended)
 
-    def _put_back(self, channel: str, place: _Place, *, post: bool) -> None:
-        """Have a key wait again, unless it got another place meanwhile."""
+    def _put_back(self, channel: str, place: _Queued, *, post: bool) -> None:
+        """Queues a key again, unless it got another place meanwhile."""
         queue = self._queues.get((channel, post))
         if queue is None or place.key not in queue.waiting:
             self.put(channel, place.key, post=post, priority=place.priority, producer=place.producer)
 
     def go_on(self) -> None:
-        """What could not be posted yet may be posted now."""
+        """Queues again what could not be posted while posting was paused."""
         self._went_on += 1
         held, self._not_yet = self._not_yet, []
         for channel, place in held:
             self._put_back(channel, place, post=True)
 
     def slack_is_back(self) -> None:
-        """Slack answers again: nobody waits for it any longer than Slack said."""
+        """Ends the backoff of all lanes, but not the waits that Slack asked for."""
         for pace in self._paces.values():
             pace.resume()
         for queue in self._queues.values():
@@ -186,11 +186,11 @@ class Lanes:
 
     @property
     def length(self) -> int:
-        """How many keys wait in all lanes."""
+        """The number of queued keys in all lanes."""
         return len(self._not_yet) + sum(len(queue.waiting) for queue in self._queues.values())
 
     async def close(self) -> None:
-        """Let running sends finish; drop the rest, which is found again on the next start."""
+        """Waits for running sends. Drops the rest: the next start finds it in the storage."""
         self._closed = True
         workers = [queue.worker for queue in self._queues.values() if queue.worker]
         for queue in self._queues.values():
@@ -214,7 +214,7 @@ class Lanes:
                 await _news(queue)
             began = self._clock.steady()
             if post:
-                pace.posted(began)  # the time that Slack takes to answer is part of the interval
+                pace.posted(began)  # Slack's response time counts towards the interval
                 queue.turns.append((began, place.producer))
             sending = asyncio.create_task(
                 self._send(pace, queue, began, channel, place, post=post), name=f"lane {channel}"
@@ -226,18 +226,18 @@ class Lanes:
         queue.worker = None
 
     async def _send(
-        self, pace: Pace, queue: _Queue, began: float, channel: str, place: _Place, *, post: bool
+        self, pace: Pace, queue: _Queue, began: float, channel: str, place: _Queued, *, post: bool
     ) -> None:
         times = self._went_on
         result = await self._deliver(place.key)
         if post and not (isinstance(result, Done | Again) and result.posted):
             pace.not_posted(began)
-            with suppress(ValueError):  # so long ago that it counts no more
+            with suppress(ValueError):  # it is no longer recent
                 queue.turns.remove((began, place.producer))
         if isinstance(result, NotYet):
             if times == self._went_on:
                 self._not_yet.append((channel, place))
-            else:  # while it was under way
+            else:  # posting continued in the meantime
                 self._put_back(channel, place, post=True)
         elif isinstance(result, Done):
             pace.went_well()
@@ -253,14 +253,14 @@ class Lanes:
         self._ended(sending)
 
     async def _turn(self, pace: Pace, queue: _Queue, *, post: bool) -> None:
-        """Wait for the slot."""
+        """Waits until the pace allows the next send."""
         while queue.waiting and (seconds := pace.wait(self._clock.steady(), post=post)) > 0:
             if self._closed:
                 return
             queue.changed.clear()
             await event_or_time(self._clock, queue.changed, seconds)
 
-    def _put_later(self, seconds: float, channel: str, place: _Place, *, post: bool) -> None:
+    def _put_later(self, seconds: float, channel: str, place: _Queued, *, post: bool) -> None:
         if self._closed:
             return
 
@@ -281,6 +281,6 @@ class Lanes:
 
 
 async def _news(queue: _Queue) -> None:
-    """Returns when something else waits in a queue, or what was on its way has ended."""
+    """Returns when something was queued or a send has ended."""
     queue.changed.clear()
     await queue.changed.wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.delivery.messages import move_channel
@@ -14,57 +15,57 @@ from core.records import Subject
 _TAKEN_BY = "taken_by"
 
 
+@dataclass(eq=False)
 class SlackMemory:
-    """Stores what was read and said in Slack. Each method is durable when it returns.
+    """Stores what was read and said in Slack. Each method is durable on return.
 
     Every method raises StorageUnavailable if nothing could be stored or read.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    store: Store
 
     async def take_slack_event(self, event_id: str, body: dict[str, object]) -> bool:
-        """Keep an event until it is done; False if it was taken before, by us or by another bot."""
-        changed = await self._store.run(
+        """Stores an event until it is done. Returns False if this or another bot already has it."""
+        changed = await self.store.run(
             "insert into slack_events (event_id, body) values (:id, :body) on conflict (event_id) do nothing",
             id=event_id,
-            body=json.dumps(body | {_TAKEN_BY: self._store.name}),
+            body=json.dumps(body | {_TAKEN_BY: self.store.name}),
         )
         return changed > 0
 
     async def pending_slack_events(self) -> list[tuple[str, dict[str, object]]]:
-        """The events that are not done, and that no other bot which is alive will do."""
-        rows = await self._store.read(
+        """Returns the unfinished events, without those of other live bots."""
+        rows = await self.store.read(
             "select event_id, body from slack_events where state = 'new' order by seq"
         )
         found = [(row["event_id"], json.loads(row["body"])) for row in rows]
-        others = await self._store.others() if found else frozenset()
+        others = await self.store.others() if found else frozenset()
         return [(name, body) for name, body in found if body.pop(_TAKEN_BY, "") not in others]
 
     async def tell_gap(self) -> None:
-        """Something from Slack may have been missed here: have the bot that leads look for it."""
-        await self._store.tell("gap", leader_only=True)
+        """Tells the leader that something from Slack may have been missed here."""
+        await self.store.tell("gap", leader_only=True)
 
     @property
     def is_ours_to_look(self) -> bool:
-        """Whether it is this bot that looks for what was missed."""
-        return self._store.leads
+        """Whether this bot looks for missed events."""
+        return self.store.leads
 
     async def slack_event_done(self, event_id: str) -> None:
-        await self._store.run(
+        await self.store.run(
             "update slack_events set state = 'done', body = null where event_id = :id", id=event_id
         )
 
     async def first_time(self, key: str) -> bool:
-        """True the first time that it is asked for `key`, ever."""
-        new = await self._store.run(
+        """Returns True on the first call ever for `key`."""
+        new = await self.store.run(
             "insert into onces (key) values (:key) on conflict (key) do nothing", key=key
         )
         return new > 0
 
     async def is_due(self, key: str, now: datetime, pause: timedelta) -> bool:
-        """Whether nobody asked for `key` within `pause` before now, of us or of another bot; if so, it is asked for now."""
-        due = await self._store.run(
+        """Returns whether no bot claimed `key` within `pause` before now; if so, claims it."""
+        due = await self.store.run(
             """insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body
                where not texts.body between :since and excluded.body""",
             id=key,
@@ -74,38 +75,36 @@ class SlackMemory:
         return due > 0
 
     async def keep_text(self, text_id: str, body: dict[str, object]) -> None:
-        await self._store.run(
+        await self.store.run(
             "insert into texts (id, body) values (:id, :body) on conflict (id) do update set body = excluded.body",
             id=text_id,
             body=json.dumps(body),
         )
 
     async def kept_text(self, text_id: str) -> dict[str, object] | None:
-        row = await self._store.read_one("select body from texts where id = :id", id=text_id)
+        row = await self.store.read_one("select body from texts where id = :id", id=text_id)
         if row is None:
             return None
         body: dict[str, object] = json.loads(row["body"])
         return body
 
     async def watermark(self, channel: str) -> str | None:
-        """The `ts` up to which the replies of a channel were read."""
-        row = await self._store.read_one(
-            "select ts from watermarks where channel = :channel", channel=channel
-        )
+        """Returns the `ts` up to which a channel's replies were read."""
+        row = await self.store.read_one("select ts from watermarks where channel = :channel", channel=channel)
         return row["ts"] if row else None
 
     async def set_watermark(self, channel: str, ts: str) -> None:
-        await self._store.write(lambda tx: mark(tx, channel, ts))
+        await self.store.write(lambda tx: mark(tx, channel, ts))
 
     async def channel_renamed(self, old: str, new: str) -> None:
-        """A channel got another id: its messages and threads are found under the new one."""
+        """Moves a channel's messages and threads to its new id."""
 
         def work(tx: Tx) -> None:
             move_channel(tx, old, new)
             for row in tx.rows("delete from watermarks where channel = :old returning ts", old=old):
                 mark(tx, new, row["ts"])
 
-        await self._store.write(work)
+        await self.store.write(work)
 
 
 def mark(tx: Tx, channel: str, ts: str) -> None:
@@ -118,7 +117,7 @@ def mark(tx: Tx, channel: str, ts: str) -> None:
     )
 
 
-_WHICH = "word:which:"  # asks which question a kept text is for
+_WHICH = "word:which:"  # the message that asks which question a stored text answers
 SWEEPS = (
     Sweep(
         "texts",
@@ -143,7 +142,7 @@ SWEEPS = (
 
 
 def forget(tx: Tx, subject: Subject, messages: Collection[str]) -> None:
-    """Forget kept texts and one-time keys about it. `messages`: the keys of those that are forgotten."""
+    """Forgets stored texts and one-time keys about `subject`. `messages`: the keys of the forgotten messages."""
     asked_which = {key.removeprefix(_WHICH) for key in messages if key.startswith(_WHICH)}
     texts = [
         {"id": row["id"]}

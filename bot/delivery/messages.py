@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 import structlog
@@ -23,20 +23,21 @@ from core.records import Subject
 
 _log = structlog.get_logger("clarify.delivery")
 _T = TypeVar("_T")
-# What a card shows that an earlier storage may have known, before that one's id: it is yet to be looked up.
+# Prefix of `shown` for a card that may have been posted before the storage was lost, followed by the former storage's
+# id. It is looked up before it is posted.
 TAKEN_UP = "taken up:"
 _RETRY = 0.5  # seconds
-_LOOK, _LOOKS = 0.05, 40  # seconds between looks for another bot's post
-# A call whose outcome is not known is watched for so long, in case that Slack does it late; and watched again for as long
-# when another bot comes, until its start is so long ago. Seconds.
+_LOOK, _LOOKS = 0.05, 40  # seconds between checks for another bot's post
+# Seconds for which a call of unknown outcome is watched, in case Slack carries it out late; and the age up to which a
+# new leader watches it once more.
 WATCHED, _REMEMBERED = 50.0, 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """A new message to be posted. `body` None: its words come from the ledger.
+    """A new message to post. `body` None: its text comes from the ledger.
 
-    `asker`: of a question with a thread of its own, the agent that asks: its session is there with the first message.
+    `asker`: the agent, for a question with a thread of its own; its session is stored with the message.
     """
 
     key: str
@@ -53,7 +54,7 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Row(Fresh):
-    """A stored message. `key` never changes; `ts` None: not posted, or not known to be posted (`intent_at`)."""
+    """A stored message. `key` never changes. `ts` None: not posted or, with `intent_at`, perhaps posted."""
 
     channel: str | None = None
     ts: str | None = None
@@ -66,8 +67,10 @@ class Row(Fresh):
 
 @dataclass(frozen=True, slots=True)
 class LateCall:
-    """A call that may take effect late: a post of message `key` in a channel or thread, or a change of it where it is
-    (`channel` empty). Times in seconds since 1970.
+    """A call that may take effect late: a post of message `key` to a channel or thread, or an update of it (`channel`
+    empty).
+
+    Times are seconds since 1970.
     """
 
     key: str
@@ -83,13 +86,13 @@ _LATE = tuple(each.name for each in fields(LateCall))
 
 
 class InFlight:
-    """Posts whose outcome is not known yet. In memory, filled again on start.
+    """Posts of unknown outcome. In memory, filled again on start.
 
-    `elsewhere` tells what another bot is posting in a channel: one that leads, where this one does not.
+    `elsewhere` returns what other bots are posting in a channel.
     """
 
     def __init__(self, elsewhere: Callable[[str], Awaitable[frozenset[str]]] | None = None) -> None:
-        self._channels: dict[str, str] = {}  # by the key of the message
+        self._channels: dict[str, str] = {}  # by the message's key
         self._changed = asyncio.Event()
         self._elsewhere = elsewhere
 
@@ -97,7 +100,7 @@ class InFlight:
         self._channels[key] = channel
 
     def end(self, key: str) -> None:
-        """Its outcome is known, and stored."""
+        """Removes a post whose outcome is stored."""
         if self._channels.pop(key, None) is not None:
             self._changed.set()
             self._changed = asyncio.Event()
@@ -105,14 +108,15 @@ class InFlight:
     def any_in(self, channel: str) -> bool:
         return channel in self._channels.values()
 
-    async def look(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
-        """The result of `read` in a channel; while it finds nothing, it reads again after each outcome of a post.
+    async def find(self, channel: str, read: Callable[[], Awaitable[_T]]) -> _T:
+        """Returns the result of `read`. While it finds nothing, repeats it after each outcome of a post in the
+        channel.
 
-        News of a post can be here before it is known that the post arrived. Another bot's posts that were begun before
-        are waited for about as long as Slack waits for an acknowledgement.
+        A click on a message can arrive before its post is known to have succeeded. For posts that another bot began
+        earlier, it waits about as long as Slack waits for an acknowledgement.
 
         Raises:
-            StorageUnavailable: what another bot posts may be what is looked for.
+            StorageUnavailable: another bot may be posting the message.
         """
         looks, begun = 0, None
         while True:
@@ -132,7 +136,7 @@ class InFlight:
                 raise StorageUnavailable("Another bot is posting there and has not stored the place yet.")
 
     async def ended(self, keys: AbstractSet[str]) -> AbstractSet[str]:
-        """Those of these messages whose outcome is known, as soon as there are any."""
+        """Waits until some of these messages have an outcome, and returns those."""
         while not (known := keys - self._channels.keys()):
             await self._changed.wait()
         return known
@@ -147,8 +151,8 @@ _CARDS_OF = "select * from messages where kind = 'card' and clarification in :so
 
 
 class Messages:
-    """`inherited`: the keys of messages that whoever led before may have been changing when it ended, until they are looked
-    at. `late`: is set while there are calls that may take effect late.
+    """Stores messages. `inherited`: keys of messages that a former leader may have been changing when it stopped,
+    until they are checked. `late`: set while some calls may take effect late.
     """
 
     def __init__(self, store: Store) -> None:
@@ -156,22 +160,22 @@ class Messages:
         self.in_flight = InFlight(self._posted_elsewhere)
         self.inherited: set[str] = set()
         self.late = asyncio.Event()
-        self._expected: dict[str, Row] = {}  # the cards that are just being stored
+        self._expected: dict[str, Row] = {}  # cards being stored
         self._storing: set[asyncio.Task[None]] = set()
 
     async def _posted_elsewhere(self, channel: str) -> frozenset[str]:
-        """Also by the bot that led before, as long as this one that leads now has not taken that up."""
+        """Returns what other bots are posting, including posts of a former leader that are not checked yet."""
         begun = await self.begun_in(channel) if self._store.is_shared else []
         return frozenset(row.key for row in begun)
 
     async def want(self, fresh: Iterable[Fresh]) -> None:
-        """Have messages shown; one that is there already gets the new body, if it has one."""
+        """Stores messages to show. An existing one gets the new body, if there is one."""
         wanted = list(fresh)
         await self._store.write(lambda tx: put(tx, wanted))
 
     def expect(self, cards: Iterable[Fresh]) -> None:
-        """Have cards of open questions shown. They are stored within 50 ms, or with what is stored of them first; until
-        then the ledger knows of them.
+        """Stores cards of open questions, within 50 ms or together with other writes. Until then the ledger knows of
+        them.
         """
         fresh = {card.key: card for card in cards}
         self._expected |= {key: Row(**asdict(card)) for key, card in fresh.items()}
@@ -195,18 +199,18 @@ class Messages:
         return _row(row) if row else self._expected.get(key)
 
     async def at(self, channel: str, ts: str) -> Row | None:
-        """The message that we know to be at a place."""
+        """Returns the message known to be at a place."""
         row = await self._store.read_one(
             "select * from messages where channel = :channel and ts = :ts", channel=channel, ts=ts
         )
         return _row(row) if row else None
 
     async def landed_at(self, channel: str, ts: str) -> Row | None:
-        """The message at a place, also if it is just being posted there."""
-        return await self.in_flight.look(channel, lambda: self.at(channel, ts))
+        """Returns the message at a place, even if it is being posted right now."""
+        return await self.in_flight.find(channel, lambda: self.at(channel, ts))
 
     async def shown_at(self, clarification: str, round: int, channel: str) -> str | None:  # noqa: A002 - the protocol's word
-        """The `ts` of a round's card, if it is in `channel`."""
+        """Returns the `ts` of a round's card, if it is in `channel`."""
         found = await self._find(
             """select * from messages where kind = 'card' and clarification = :clarification and round = :round
                and channel = :channel""",
@@ -217,7 +221,7 @@ class Messages:
         return found[0].ts if found else None
 
     async def begun_in(self, channel: str) -> list[Row]:
-        """The messages that may be in a channel: their post was begun, and its outcome is not known."""
+        """Returns the messages that may be in a channel: their posts began, with unknown outcome."""
         return await self._find(
             """select * from messages
                where channel = :channel and ts is null and intent_at is not null and failed is null""",
@@ -225,30 +229,30 @@ class Messages:
         )
 
     async def begun_threads(self) -> list[Row]:
-        """The posts whose outcome is not known, and that begin a thread if they are in Slack."""
+        """Returns the posts of unknown outcome that open a thread."""
         return await self._rows(
             """select * from messages
                where ts is null and intent_at is not null and failed is null and thread_ts is null"""
         )
 
     async def unfinished(self) -> list[Row]:
-        """All messages that may still have to change."""
+        """Returns all messages that may still change."""
         return await self._rows("select * from messages where final = 0 and failed is null")
 
     async def rollups(self) -> list[Row]:
-        """The roll-up cards that may still change."""
+        """Returns the roll-up cards that may still change."""
         return await self._rows(
             """select * from messages
                where kind = 'rollup' and final = 0 and failed is null and ts is not null"""
         )
 
     async def know_clarifications(self) -> bool:
-        """Whether a clarification was ever to be shown, as far as it is still known."""
+        """Returns whether any message of a clarification is stored."""
         row = await self._store.read_one("select 1 from messages where clarification is not null limit 1")
         return row is not None
 
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
-        """The cards of clarifications, the earlier rounds first."""
+        """Returns the cards of clarifications, earlier rounds first."""
         ids = set(clarifications)
         found = [_row(row) for some in batches(ids) for row in await self._store.find(_CARDS_OF, some=some)]
         stored = {row.key for row in found}
@@ -258,7 +262,7 @@ class Messages:
         return sorted(found, key=lambda card: card.round or 0)
 
     async def asked_of(self, issue: int | None = None) -> set[str]:
-        """The clarifications of an issue, or of all, that have a card."""
+        """Returns the clarifications of an issue, or of all, that have a card."""
         rows = await self._store.read(
             """select distinct clarification from messages
                where clarification >= :first and clarification < :beyond and kind = 'card'""",
@@ -268,13 +272,13 @@ class Messages:
         return {row["clarification"] for row in rows}
 
     async def nudges_of(self, clarifications: Iterable[str]) -> list[Row]:
-        """The reminders of clarifications that may still have to change."""
+        """Returns the reminders of clarifications that may still change."""
         sql = """select * from messages
                  where kind = 'nudge' and final = 0 and failed is null and clarification in :some"""
         return [row for some in batches(clarifications) for row in await self._find(sql, some=some)]
 
     async def nudges_for(self, rollup: str) -> list[Row]:
-        """The reminders of a roll-up card that may still have to change."""
+        """Returns the reminders of a roll-up card that may still change."""
         return await self._rows(
             """select * from messages
                where key >= :first and key < :end and kind = 'nudge' and final = 0 and failed is null""",
@@ -285,9 +289,8 @@ class Messages:
     async def intend(
         self, row: Row, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
     ) -> bool:
-        """Record where a post is about to go, to look for it there if its outcome stays unknown.
-
-        False: it is there by now, or another message of its session may be opening the thread that it would open.
+        """Records where a post is about to go, so that it can be looked up if its outcome stays unknown. Returns
+        False if the message was posted meanwhile, or if another message may be opening the same thread.
         """
         self.in_flight.begin(row.key, channel)
 
@@ -319,7 +322,7 @@ class Messages:
         return changed > 0
 
     async def put_off(self, row: Row, at: float) -> None:
-        """A post that was begun was not found, and is not tried again for now."""
+        """Records that a post was not found, and will not be retried for now."""
 
         def work(tx: Tx) -> None:
             _may_arrive(tx, row, at)
@@ -330,7 +333,7 @@ class Messages:
         self.late.set()
 
     async def not_sent(self, key: str) -> None:
-        """The post that was begun did not arrive, and will not."""
+        """Records that a post did not arrive, and will not."""
         await self._store.run("update messages set intent_at = null where key = :key", key=key)
         self.in_flight.end(key)
 
@@ -346,8 +349,8 @@ class Messages:
         thread_ts: str | None = None,
         rest: Sequence[Fresh] = (),
     ) -> None:
-        """It is there. `opens_thread`: the session's thread starts with it, or is the one of `thread_ts`, in which it
-        was found. `rest`: what follows it.
+        """Records that the message is in Slack. `opens_thread`: it opened its session's thread, or was found in the
+        thread `thread_ts`. `rest`: its overflow.
         """
 
         def work(tx: Tx) -> None:
@@ -369,7 +372,9 @@ class Messages:
         self.in_flight.end(row.key)
 
     async def adopt(self, row: Row, ts: str, shown: str) -> None:
-        """A post whose outcome was not known is at `ts`, unless it was found meanwhile, or another message is there."""
+        """Records that a post of unknown outcome is at `ts`, unless it was found meanwhile or another message is
+        there.
+        """
         opens_thread = row.kind != "page" and row.session_id is not None and row.thread_ts is None
 
         def work(tx: Tx) -> int:
@@ -399,7 +404,7 @@ class Messages:
         )
 
     async def forget_shown(self, clarification: str) -> None:
-        """Mark the cards of a clarification as possibly outdated, so that they are updated again."""
+        """Marks the cards of a clarification as possibly outdated, so that they are updated again."""
 
         def work(tx: Tx) -> None:
             tx.run(
@@ -412,7 +417,7 @@ class Messages:
         await self._store.write(work)
 
     async def move(self, key: str, target: str) -> None:
-        """It has to be posted (again), in `target`."""
+        """Has the message posted (again), in `target`."""
         await self._store.run(
             """update messages set target = :target, channel = null, ts = null, intent_at = null, shown = null
                where key = :key""",
@@ -435,16 +440,16 @@ class Messages:
         self.late.set()
 
     async def set_aside(self, key: str) -> None:
-        """It is not posted, unless what it is about changes once more."""
+        """Drops an unposted message, unless its subject changes once more."""
         await self._store.run("update messages set final = 1 where key = :key and ts is null", key=key)
 
     async def may_change(self, key: str, at: float) -> None:
-        """A change of a message was begun, by us or by whoever led before, and its outcome is not known."""
+        """Records an update of unknown outcome, by this bot or a former leader."""
         await self._store.write(lambda tx: _note_late(tx, LateCall(key, "", "", at, at + WATCHED)))
         self.late.set()
 
     async def watch_again(self, at: float) -> None:
-        """Whoever made calls that may take effect late may have gone on."""
+        """Watches the recent late calls again: a former leader's may still take effect."""
         await self._store.run(
             "update late_calls set until_at = :until where begun_at > :then",
             until=at + WATCHED,
@@ -453,7 +458,7 @@ class Messages:
         self.late.set()
 
     async def late_calls(self) -> list[LateCall]:
-        """The calls that are to be watched for."""
+        """Returns the calls to watch."""
         rows = await self._store.read(
             """select key, channel, thread_ts, begun_at, until_at from late_calls where until_at is not null
                order by channel, thread_ts, key"""
@@ -461,7 +466,7 @@ class Messages:
         return [LateCall(**{name: row[name] for name in _LATE}) for row in rows]
 
     async def watched(self, channel: str, thread_ts: str, at: float) -> None:
-        """Posts that might arrive at a place were looked for there, at that time."""
+        """Records that a place was checked for late posts at that time."""
         await self._store.run(
             """update late_calls set until_at = null
                where channel = :channel and thread_ts = :thread_ts and until_at <= :at""",
@@ -471,7 +476,7 @@ class Messages:
         )
 
     async def draw_late(self, at: float) -> list[Row]:
-        """The messages that have to be drawn again, as a change that came late may have overwritten what they show."""
+        """Marks messages that a late update may have overwritten for redrawing. Returns them."""
 
         def work(tx: Tx) -> list[Row]:
             found = tx.rows(
@@ -486,7 +491,7 @@ class Messages:
         return await self._store.write(work)
 
     async def leave_thread(self, producer: str, session_id: str) -> None:
-        """The session's thread cannot be used any more; its next message opens a new one."""
+        """Abandons the session's thread; its next message opens a new one."""
         await self._store.write(lambda tx: set_thread(tx, producer, session_id, None, None))
 
     async def thread_of(self, producer: str, session_id: str) -> Thread | None:
@@ -499,8 +504,8 @@ class Messages:
         return thread(row) if row else None
 
     async def thread_at(self, channel: str, ts: str) -> Thread | None:
-        """The thread of a session at a place, also if its first message is just being posted there."""
-        row = await self.in_flight.look(
+        """Returns the session thread at a place, even if its first message is being posted right now."""
+        row = await self.in_flight.find(
             channel,
             lambda: self._store.read_one(
                 "select * from sessions where channel = :channel and thread_ts = :ts", channel=channel, ts=ts
@@ -509,7 +514,7 @@ class Messages:
         return thread(row) if row else None
 
     async def open_threads(self) -> list[Thread]:
-        """The threads of sessions that may still have open questions."""
+        """Returns the threads of sessions that may still have open questions."""
         rows = await self._store.read(
             """select * from sessions where thread_ts is not null and (producer, session_id) in (
                  select producer, session_id from messages where kind = 'card' and final = 0)
@@ -518,7 +523,7 @@ class Messages:
         return [thread(row) for row in rows]
 
     async def card_to_come(self, session_id: str) -> bool:
-        """Whether the card that begins a question's own thread is yet to be posted."""
+        """Returns whether the card that opens a question's own thread is still to be posted."""
         found = await self._store.read_one(
             """select 1 from messages where producer = :producer and session_id = :session_id and kind = 'card'
                and ts is null and failed is null""",
@@ -531,7 +536,7 @@ class Messages:
         return found is not None or expected
 
     async def taken_places(self, channel: str, clarification: str | None, besides: str) -> set[str]:
-        """The ts of messages of a clarification that are accounted for, `besides` the message of that key."""
+        """Returns the ts of a clarification's known messages, without the message with key `besides`."""
         rows = await self._store.find(
             """select ts from messages where channel = :channel and coalesce(clarification, '') = :clarification
                and ts is not null and key <> :besides""",
@@ -549,7 +554,7 @@ class Messages:
 
 
 def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
-    """`Messages.want` within a transaction of somebody else's."""
+    """`Messages.want` within a transaction."""
     fresh = list(fresh)
     know_sessions(
         tx,
@@ -576,7 +581,7 @@ def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
 
 
 def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:
-    """A message may be in a channel since then: it is looked up before it is posted."""
+    """Records that a message may be in a channel since `at`: it is looked up before it is posted."""
     tx.run(
         "update messages set intent_at = :at, channel = :channel, shown = :shown where key = :key",
         key=key,
@@ -587,7 +592,7 @@ def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:
 
 
 def _may_arrive(tx: Tx, row: Row, at: float) -> None:
-    """What was begun to be posted (if it was, as far as `row` tells) was not found, and may arrive yet."""
+    """Records a late call if the post began (by `row`) and was not found."""
     if row.intent_at is not None and row.ts is None and row.channel is not None and row.shown is None:
         _note_late(tx, LateCall(row.key, row.channel, row.thread_ts or "", row.intent_at, at + WATCHED))
 
@@ -606,7 +611,7 @@ def _note_late(tx: Tx, call: LateCall) -> None:
 
 
 def move_channel(tx: Tx, old: str, new: str) -> None:
-    """A channel got another id."""
+    """Moves messages to a channel's new id."""
     move_threads(tx, old, new)
     tx.run("update messages set channel = :new where channel = :old", old=old, new=new)
     tx.run("update messages set target = :new where target = :old", old=old, new=new)
@@ -631,7 +636,7 @@ def _row(row: Found) -> Row:
     return Row(**values)
 
 
-# Pages go with their incidents (`bot.oncall.pages`).
+# Pages are deleted with their incidents (`bot.oncall.pages`).
 SWEEP_SHOWN = Sweep(
     "messages",
     """select key as name, clarification from messages where key > :after and kind <> 'page'
@@ -653,7 +658,9 @@ SWEEP_NEVER_SHOWN = Sweep(
 
 
 def find_about(tx: Tx, subject: Subject) -> set[str]:
-    """The keys of the messages about what is to be forgotten; not pages and roll-up cards, which are about more."""
+    """Returns the keys of the messages about `subject`, without pages and roll-up cards, which have other subjects
+    too.
+    """
     threads = {
         (row["channel"], row["thread_ts"])
         for producer, name in subject.sessions
@@ -681,7 +688,7 @@ def find_about(tx: Tx, subject: Subject) -> set[str]:
 
 
 def in_flight_of(tx: Tx, keys: Iterable[str]) -> int:
-    """How many of these messages are being posted just now."""
+    """Returns how many of these messages are being posted right now."""
     found = 0
     for some in batches(keys):
         sql = "select key from messages where key in :keys and ts is null and intent_at is not null"
@@ -690,8 +697,8 @@ def in_flight_of(tx: Tx, keys: Iterable[str]) -> int:
 
 
 def forget(tx: Tx, keys: Iterable[str]) -> list[tuple[str, str]]:
-    """Forget what messages said and where they are; their keys stay, so that nothing is posted again. Returns where they
-    stand, as (channel, ts).
+    """Forgets the text and place of messages; keeps their keys, so that nothing is posted again. Returns their places
+    as (channel, ts).
     """
     places: list[tuple[str, str]] = []
     for some in batches(keys):
@@ -709,34 +716,34 @@ def forget(tx: Tx, keys: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def draw_again(tx: Tx, keys: Iterable[str]) -> None:
-    """Have messages drawn again, from what is left."""
+    """Marks messages for redrawing from the remaining data."""
     for some in batches(keys):
         tx.run("update messages set shown = null, final = 0 where key in :keys and failed is null", keys=some)
 
 
-_PATIENCE = 1.0  # seconds: a list is shown without links rather than late
+_PATIENCE = 1.0  # seconds: a list without links is better than a late one
 _MOST_KEPT = 20_000
 
 
+@dataclass(eq=False)
 class Permalinks:
     """Looks up the web addresses of messages and of clarifications' cards, and caches them by place. Never raises.
 
     `fetch` asks Slack for the address of the message at a channel and ts; may raise SlackError.
     """
 
-    def __init__(self, messages: Messages, fetch: Callable[[str, str], Awaitable[str]]) -> None:
-        self._messages = messages
-        self._fetch = fetch
-        self._kept: dict[tuple[str, str], str] = {}
+    messages: Messages
+    fetch: Callable[[str, str], Awaitable[str]]
+    _cached: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def link(self, clarification: str) -> str | None:
-        """The address of a clarification's newest card."""
+        """Returns the address of a clarification's newest card, or None."""
         return (await self.links([clarification])).get(clarification)
 
     async def links(self, clarifications: Sequence[str]) -> dict[str, str]:
-        """The addresses of the newest cards of clarifications, as far as they are known in time."""
+        """Returns the addresses of clarifications' newest cards, as far as Slack answers in time."""
         try:
-            cards = await self._messages.cards_of(clarifications)
+            cards = await self.messages.cards_of(clarifications)
         except StorageError as error:
             _log.warning("showing lists without links", reason=str(error))
             return {}
@@ -749,16 +756,16 @@ class Permalinks:
         return {name: link for name, link in zip(places, found, strict=True) if link}
 
     async def permalink(self, channel: str, ts: str) -> str | None:
-        """The address of a message; None if Slack does not answer in time."""
-        if (known := self._kept.get((channel, ts))) is not None:
+        """Returns the address of a message, or None if Slack does not answer in time."""
+        if (known := self._cached.get((channel, ts))) is not None:
             return known
         try:
             async with asyncio.timeout(_PATIENCE):
-                link = await self._fetch(channel, ts)
+                link = await self.fetch(channel, ts)
         except (SlackError, TimeoutError) as error:
             _log.info("sending a message without its link", reason=str(error) or type(error).__name__)
             return None
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
-        self._kept[channel, ts] = link
+        if len(self._cached) >= _MOST_KEPT:
+            self._cached.clear()
+        self._cached[channel, ts] = link
         return link

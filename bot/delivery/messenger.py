@@ -1,10 +1,10 @@
 """Reconciles one Slack message with its desired state: posts it once, updates it, moves it or gives it up.
 
-What comes next is decided in `bot.delivery.steps`. A post is stored as an intent first, and then sent. If its outcome
-is unknown (a timeout, a crash), the message is looked up by its metadata for 5 seconds, and only then posted again. Text that does not fit continues in the thread
-(overflow); what its channel refuses goes to the fallback channel.
+`bot.delivery.steps` decides the next step. A post is stored as an intent before it is sent. If its outcome is unknown
+(a timeout, a crash), the message is looked up by its metadata for 5 seconds, and only then posted again. Text that
+does not fit continues in the thread (overflow). If a channel refuses a message, it goes to the fallback channel.
 
-Pictures are sent here too: they are files for one person, not stored messages.
+Also sends pictures, which are files for one person, not stored messages.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.delivery")
 _STORAGE_RETRY = 1.0
-_AWAY_RETRY = 3.0  # with as many cards as there are
+_AWAY_RETRY = 3.0  # longer, because it affects every card
 _SECTION = 2900
-_CLOCKS = 300.0  # seconds that Slack's clock may be behind ours
-_ADOPTED = "adopted"  # `shown` of a message found by a press: its overflow is still to be posted
+_CLOCKS = 300.0  # seconds by which Slack's clock may be behind ours
+_ADOPTED = "adopted"  # `shown` of a message found by a click: its overflow is still to be posted
 _NOT_BUILT = "could_not_be_built"
 _UPLOAD_TIMEOUT = 30.0  # seconds, for the bytes of a picture
 
 MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
-"""The outcome of a message: it is in Slack; refused for good; not posted, as nobody needs it any more; tried, and will
+"""The outcome of a message: it is in Slack; refused for good; not posted, because it is no longer needed; or it will
 be tried again.
 """
 OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
-"""Called with each outcome and its reason. Raises StorageUnavailable: it could not be stored, so call it again."""
+"""Called with each outcome and its reason. If it raises StorageUnavailable, call it again."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Messenger:
-    """Carries out the steps of single messages; `lanes` call `deliver`. `raise_incident` pages somebody for what cannot
-    be shown; `on_outcome` is called with the outcome of each message. `acts`: those of people, who come first where
-    they are many.
+    """Carries out the steps of single messages; `lanes` call `deliver`. `raise_incident` pages on-call about a
+    message that cannot be shown. `on_outcome` is called with each message's outcome. `acts`: people's clicks, which
+    go first under load.
     """
 
     settings: Settings
@@ -81,20 +81,20 @@ class Messenger:
         self._adopting: set[asyncio.Task[None]] = set()
 
     def pause_posting(self, *, pages: bool) -> None:
-        """Post nothing new until `resume_posting`, except pages unless `pages`. Posts of unknown outcome are still
+        """Stops new posts until `resume_posting`, except pages unless `pages`. Posts of unknown outcome are still
         looked up.
         """
         self._paused, self._pages_paused = True, pages
         self.lanes.go_on()
 
     def resume_posting(self) -> None:
-        """Post what was paused, and everything from now on."""
+        """Posts what was paused, and everything from now on."""
         self._paused = self._pages_paused = False
         self.lanes.go_on()
 
     def adopt(self, row: Row, ts: str) -> None:
-        """Record that a post of unknown outcome is at `ts`, as somebody pressed it there. Runs in the background, so
-        that the press does not wait for the storage; if this fails, the post is looked up like any other.
+        """Records that a post of unknown outcome is at `ts`, because a person clicked it there. Runs in the
+        background, so that the click does not wait for the storage. If it fails, the post is looked up as usual.
         """
         task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
         self._adopting.add(task)
@@ -109,10 +109,11 @@ class Messenger:
             self.lanes.put(row.channel or row.target, row.key, post=False)
 
     async def deliver(self, key: str) -> Done | Again | NotYet:
-        """Take the message `key` one step towards its desired state. Never raises for failures outside this program.
+        """Takes the message `key` one step towards its desired state. Never raises for failures outside this program.
 
-        A lane sends several messages at the same time, so a lock lets only one call work on a message, and another one
-        on what is to be posted in a session's thread: its first message opens it, the others keep their order.
+        A lane sends several messages concurrently. One lock lets only one call work on a message. Another lets only
+        one post into a session's thread at a time, so that its first message opens it and the others keep their
+        order.
         """
         if not key.startswith("page:"):
             await self.acts.uncrowded()
@@ -142,7 +143,7 @@ class Messenger:
             _log.error("cannot build a card", key=key, reason=str(error))
             return Done()
         except Exception:  # noqa: BLE001 - logged with its key, and paged
-            # A fault of ours with this one message: it must not stop the others, and somebody has to know.
+            # A bug with one message must not stop the others, and on-call has to know.
             _log.exception("cannot build a message", key=key)
             return await self._not_built(row) if row is not None else Done()
 
@@ -156,7 +157,7 @@ class Messenger:
         return Done()
 
     async def _bring(self, row: Row) -> Done | Again | NotYet:
-        """Call Slack, and store what comes of it, until there is no next step for now."""
+        """Calls Slack and stores the outcome, until there is no next step for now."""
         desired = await self.desired.of(row)
         if isinstance(desired, Skip):
             return Done()
@@ -188,7 +189,7 @@ class Messenger:
         return await (self._post(row, desired) if step.act == "post" else self._update(row, desired))
 
     async def _do_without(self, row: Row, step: Step) -> None:
-        """Store what follows from the fact that the message does not show what it should."""
+        """Stores the outcome of a step that did not show the message as desired."""
         match step.act:
             case "may change":
                 await self.messages.may_change(row.key, self._now())
@@ -243,14 +244,14 @@ class Messenger:
             await self.on_outcome(row, "tried", _reason(outcome))
 
     async def _look_up(self, row: Row, desired: Desired) -> Outcome | None:
-        """Look for a post of unknown outcome. None: it is not in Slack."""
+        """Looks for a post of unknown outcome. Returns None if it is not in Slack."""
         if row.shown is not None and row.shown.startswith(TAKEN_UP):
             return await self._look_up_old(row, desired)
         taken = await self.messages.taken_places(row.channel or "", row.clarification, row.key)
         return await self.gateway.find(row.channel or "", row.thread_ts, desired.matches, taken)
 
     async def _look_up_old(self, row: Row, desired: Desired) -> Outcome | None:
-        """Look for a card posted before the storage was lost, in its channel and in the fallback channel."""
+        """Looks for a card posted before the storage was lost, in its channel and in the fallback channel."""
         former, since = (row.shown or "").removeprefix(TAKEN_UP), (row.intent_at or 0.0) - _CLOCKS
         found: Outcome | None = None
         for place in dict.fromkeys(each for each in (row.target, self._fallback) if each is not None):
@@ -260,7 +261,7 @@ class Messenger:
         return found
 
     async def _landed(self, row: Row, desired: Desired, sent: Sent, *, certain: bool) -> None:
-        """Records that the message is in Slack. Not `certain`: found by a look-up, it may be outdated."""
+        """Records that the message is in Slack. Not `certain`: found by a look-up, so it may be outdated."""
         thread_ts = desired.thread_ts if certain else sent.thread_ts or row.thread_ts
         if not certain:
             _log.info("found a post of unknown outcome", key=row.key)
@@ -291,8 +292,8 @@ class Messenger:
         return Post(desired.message.text, blocks, desired.metadata, desired.thread_ts, desired.broadcast)
 
     async def _unplaceable(self, row: Row, code: str) -> bool:
-        """A message cannot be shown where it belongs, for the reason `code`: somebody is paged, so that a human sees it.
-        Whether it got another place.
+        """Pages on-call because Slack refuses a message in its place, for the reason `code`. Returns whether it gets
+        another place.
 
         Raises:
             StorageUnavailable: nothing was decided.
@@ -300,7 +301,7 @@ class Messenger:
         if row.kind == "page":
             await self.on_outcome(row, "failed", code)
             return False
-        if row.kind in {"word", "more", "digest"}:  # of a digest others may not see what its channel may
+        if row.kind in {"word", "more", "digest"}:  # a digest is only for those who may see its channel
             _log.error("cannot show a question", key=row.key, reason=code)
             return False
         place, elsewhere = row.channel or row.target, self._fallback
@@ -343,8 +344,8 @@ class Messenger:
     async def _overflow(
         self, row: Row, desired: Desired, channel: str, thread_ts: str | None, ts: str
     ) -> list[Fresh]:
-        """What the text of a message at a place could not hold follows, of a page in its own thread, of all else in the
-        session's. Each text once in each thread.
+        """Returns the overflow of a message: for a page in its own thread, for others in the session's. Each text
+        goes into a thread once.
         """
         if not desired.message.more:
             return []
@@ -352,7 +353,9 @@ class Messenger:
         if row.kind == "page":
             if await self._is_in_thread(channel, thread_ts, desired.about):
                 return []
-            if desired.about:  # every repeat has the same text: a thread holds it once, a direct message too
+            if (
+                desired.about
+            ):  # repeats of a page have the same text: post it once per thread or direct message
                 name = f"{desired.about}:{row.target}:{thread_ts or ''}"
             producer, session_id, where = None, None, thread_ts or ts
         return [
@@ -369,7 +372,7 @@ class Messenger:
         ]
 
     async def _is_in_thread(self, channel: str, thread_ts: str | None, card: str | None) -> bool:
-        """Whether the card that a page is about is in the same thread, with its own overflow."""
+        """Returns whether the card that a page is about is in the same thread, with its own overflow."""
         if card is None or thread_ts is None:
             return False
         first = await self.messages.get(f"more:{card}:0")
@@ -386,7 +389,7 @@ def _reason(outcome: Failure) -> str:
 
 
 def plain_blocks(words: str) -> list[dict[str, object]]:
-    """Sections of plain text, unescaped: nothing in it formats, links or mentions."""
+    """Returns sections of plain text, unescaped: it cannot format, link or mention."""
     return [
         {"type": "section", "text": {"type": "plain_text", "text": piece, "emoji": False}}
         for piece in inert.split(words, _SECTION)
@@ -395,7 +398,7 @@ def plain_blocks(words: str) -> list[dict[str, object]]:
 
 
 def live_blocks(text: str) -> list[dict[str, object]]:
-    """Sections of the bot's own words, in which others' are escaped already."""
+    """Returns sections of the bot's own mrkdwn, in which other people's text is escaped already."""
     return [
         {"type": "section", "text": {"type": "mrkdwn", "text": piece, "verbatim": True}}
         for piece in inert.split_live(text, _SECTION)
@@ -415,28 +418,28 @@ class Picture:
 
 
 class _NotTakenError(Exception):
-    """The address that Slack gave for the bytes did not take them."""
+    """Slack's upload address did not accept the file."""
 
 
+@dataclass(eq=False)
 class Pictures:
-    """Pictures for one person: to their direct messages with the bot, in three steps as Slack wants it.
+    """Sends pictures to a person's direct messages with the bot, in Slack's three steps.
 
-    `client` has no retry handlers: what was shared is not shared again. Source: docs.slack.dev, "Working with files",
+    `client` has no retry handlers, so that nothing is shared twice. Source: docs.slack.dev, "Working with files",
     `files.getUploadURLExternal`, `files.completeUploadExternal`. The SDK's own `files_upload_v2` would put the
-    description into the address of a request, which is too long where it is Chinese.
+    description into the request's address, where Chinese text makes it too long.
     """
 
-    def __init__(self, client: AsyncWebClient) -> None:
-        self._client = client
+    client: AsyncWebClient
 
     async def send(self, user: str, picture: Picture) -> str | None:
-        """Share a picture with one person alone, once. None: it is there; else why not, in words for that person."""
+        """Shares a picture with one person, once. Returns None, or the reason it failed, in words for that person."""
         try:
-            opened = await self._client.conversations_open(users=user)
+            opened = await self.client.conversations_open(users=user)
             await self._share(str(opened["channel"]["id"]), picture)
         except _NotTakenError as error:
             trouble = str(error)
-        except Exception as error:  # noqa: BLE001 - failure() raises what it does not know
+        except Exception as error:  # noqa: BLE001 - failure() raises unknown ones
             trouble = _words(error, failure(error))
         else:
             return None
@@ -445,20 +448,20 @@ class Pictures:
 
     async def _share(self, channel: str, picture: Picture) -> None:
         about = {"filename": picture.name, "length": len(picture.content), "alt_txt": picture.alt}
-        ticket = await self._client.api_call("files.getUploadURLExternal", data=about)
+        ticket = await self.client.api_call("files.getUploadURLExternal", data=about)
         await self._upload(str(ticket["upload_url"]), picture.content)
         files = json.dumps([{"id": ticket["file_id"], "title": picture.title}])
         share = {"files": files, "channel_id": channel, "initial_comment": picture.comment}
-        await self._client.api_call("files.completeUploadExternal", data=share)
+        await self.client.api_call("files.completeUploadExternal", data=share)
 
     async def _upload(self, url: str, content: bytes) -> None:
-        """Nothing is shared yet: whatever goes wrong here, there is no picture."""
+        """Uploads the file. It is shared only afterwards, so after any failure there is no picture."""
         timeout = aiohttp.ClientTimeout(total=_UPLOAD_TIMEOUT)
         try:
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.post(
-                    url, data=BytesIO(content), proxy=self._client.proxy, ssl=self._client.ssl or True
+                    url, data=BytesIO(content), proxy=self.client.proxy, ssl=self.client.ssl or True
                 ) as response,
             ):
                 if response.status != 200:

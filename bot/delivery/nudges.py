@@ -1,7 +1,7 @@
-"""Posts nudges in Slack: once per nudge in the ledger, even if the bot is killed in between; and tells whoever had a
-question in hand that somebody took it over.
+"""Posts nudges in Slack, once per nudge in the ledger, even if the bot is killed in between. Also tells the former
+holder of a question that another person took it over.
 
-The router decides them (`nudges` of the record). Questions that share a roll-up card share a nudge too.
+The router decides on nudges (`nudges` of the record). Questions that share a roll-up card share a nudge too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _log = structlog.get_logger("clarify.nudges")
 _RETRY = 0.5  # seconds
 
 
-class _Owed(NamedTuple):
-    """What is to be said: the nudge of that number; 0: that the agent never fetched the answer."""
+class _Reminder(NamedTuple):
+    """A nudge to post, by its number; 0: the agent never fetched the answer."""
 
     clarification: str
     round: int
     nudges: int
 
 
-class _Lost(NamedTuple):
-    """`by` took it over from `user` at `at`."""
+class _Takeover(NamedTuple):
+    """A takeover to report: `by` took it over from `user` at `at`."""
 
     clarification: str
     user: str
@@ -50,8 +50,8 @@ class _Lost(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Nudges:
-    """Turns nudged records into messages. `notify` stores a message for delivery before it returns, as
-    `Delivery.notify`; `active` gives those of some users who were not deactivated.
+    """Turns nudged records into messages. `notify` stores a message for delivery before it returns, like
+    `Delivery.notify`; `active` returns those of some users who were not deactivated.
     """
 
     index: Index
@@ -66,48 +66,48 @@ class Nudges:
     clock: Clock
 
     def __post_init__(self) -> None:
-        self._queue: asyncio.Queue[_Owed | _Lost] = asyncio.Queue()
-        self._known: dict[tuple[type, str], _Owed | _Lost] = {}
+        self._queue: asyncio.Queue[_Reminder | _Takeover] = asyncio.Queue()
+        self._known: dict[tuple[type, str], _Reminder | _Takeover] = {}
 
     def record_changed(self, seen: Clarification) -> None:
-        """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
-        for what, owed in ((_Owed, self._owed(seen)), (_Lost, _lost(seen))):
-            if owed is None:
+        """Takes in a clarification after each change, and at startup. Cheap; `run` does the rest."""
+        for what, due in ((_Reminder, self._reminder_of(seen)), (_Takeover, _takeover_of(seen))):
+            if due is None:
                 self._known.pop((what, seen.id), None)
-            elif self._known.get((what, seen.id)) != owed:
-                self._known[what, seen.id] = owed
-                self._queue.put_nowait(owed)
+            elif self._known.get((what, seen.id)) != due:
+                self._known[what, seen.id] = due
+                self._queue.put_nowait(due)
 
     async def run(self) -> None:
-        """Say what is owed, one after the other; runs until cancelled. One that has to wait lets the others pass."""
+        """Posts the nudges one after the other; runs until cancelled. One that fails is retried after the others."""
         while True:
-            owed = await self._queue.get()
-            if not await self._tried(owed):
-                self._queue.put_nowait(owed)
+            due = await self._queue.get()
+            if not await self._settle(due):
+                self._queue.put_nowait(due)
                 await self.clock.sleep(_RETRY)
 
-    async def _tried(self, owed: _Owed | _Lost) -> bool:
-        """Whether it is settled; if not, it is to be tried again."""
+    async def _settle(self, due: _Reminder | _Takeover) -> bool:
+        """Returns whether it is settled; otherwise, try again."""
         try:
-            if isinstance(owed, _Lost):
-                await self._tell(owed)
+            if isinstance(due, _Takeover):
+                await self._report_takeover(due)
             else:
-                await self._say(owed)
+                await self._remind(due)
         except (StorageUnavailable, LockTimeout) as error:
-            _log.warning("reminder delayed", id=owed.clarification, reason=str(error))
+            _log.warning("reminder delayed", id=due.clarification, reason=str(error))
             return False
         except ClarifyError as error:
-            _log.error("reminder failed", id=owed.clarification, reason=str(error))
+            _log.error("reminder failed", id=due.clarification, reason=str(error))
         except Exception:  # noqa: BLE001 - logged with its traceback
-            # A fault of ours with this one must not stop the others; unanswered, it is escalated all the same.
-            _log.exception("reminder failed", id=owed.clarification)
+            # A bug with one must not stop the others; an unanswered question is escalated anyway.
+            _log.exception("reminder failed", id=due.clarification)
         return True
 
-    async def _say(self, owed: _Owed) -> None:
-        record = await self.index.find(owed.clarification, self.ledger)
-        if self._owed(record) != owed:
+    async def _remind(self, due: _Reminder) -> None:
+        record = await self.index.find(due.clarification, self.ledger)
+        if self._reminder_of(record) != due:
             return
-        if not owed.nudges:
+        if not due.nudges:
             key, draft = f"unclaimed:{record.id}:{record.round}", unclaimed_notice(record)
             fresh = self._own(record, key, self.renderer.message(draft), "notice")
         elif await self._is_held(record):
@@ -115,21 +115,23 @@ class Nudges:
         else:
             key, owner = f"nudge:{record.id}:{record.round}:{record.nudges}", await self._owner(record)
             draft = nudge(record, self.audiences.route(record).mentioned, owner)
-            # Somebody is on it: who else reads the channel is not called.
+            # With an owner, don't call the rest of the channel.
             fresh = self._own(record, key, self.renderer.message(draft), "nudge", broadcast=not owner)
         await self._once(fresh)
 
-    async def _tell(self, lost: _Lost) -> None:
-        """Privately. Also where somebody else has taken it since: each of them hears who took it from them."""
-        record = await self.index.find(lost.clarification, self.ledger)
+    async def _report_takeover(self, takeover: _Takeover) -> None:
+        """Tells the former holder privately, even if a third person has it by now: everyone hears who took it from
+        them.
+        """
+        record = await self.index.find(takeover.clarification, self.ledger)
         if record.is_open and await self.ledger.is_held(record):
             link = await self.permalinks.link(record.id)
-            message = self.renderer.message(taken_over(record, lost.by, link))
+            message = self.renderer.message(taken_over(record, takeover.by, link))
             await self._once(
                 Fresh(
-                    key=f"lost:{record.id}:{lost.user}:{iso(lost.at)}",
+                    key=f"lost:{record.id}:{takeover.user}:{iso(takeover.at)}",
                     kind="notice",
-                    target=lost.user,
+                    target=takeover.user,
                     clarification=record.id,
                     round=record.round,
                     body={"text": message.text, "blocks": message.blocks, "more": list(message.more)},
@@ -142,12 +144,14 @@ class Nudges:
             await self.notify(fresh)
 
     async def _owner(self, record: Clarification) -> str:
-        """Who alone is reminded; empty if nobody is, if they have left, or if only another program names them."""
+        """Returns the only person to remind: the owner, if still active and named by us rather than another program.
+        Else empty.
+        """
         owner = owner_of(record) if await self.ledger.is_held(record) else ""
         return owner if owner and await self.active([owner]) else ""
 
     async def _is_held(self, record: Clarification) -> bool:
-        """Whether it has no card of its own but a place in its agent's roll-up card."""
+        """Returns whether it has no card of its own but a place in its agent's roll-up card."""
         if self.rollups.key_of(self.rollups.group(record)) is None:
             return False
         cards = await self.messages.cards_of([record.id])
@@ -157,7 +161,7 @@ class Nudges:
         self, record: Clarification, key: str, message: Message, kind: str, *, broadcast: bool = False
     ) -> Fresh:
         route, (producer, session_id) = self.audiences.route(record), self.audiences.thread(record)
-        # Where the card waits for Slack's recovery too, the nudge may be the first to open the thread.
+        # If the card also waits for Slack to recover, the nudge may be the first to open the thread.
         body = _body(message) | {"opens_thread": True, "broadcast": broadcast}
         return Fresh(
             key=key,
@@ -173,7 +177,7 @@ class Nudges:
         )
 
     async def _shared(self, record: Clarification) -> Fresh:
-        """One nudge for all questions of a roll-up card that the same people answer, in that card's thread."""
+        """Returns one nudge, in the roll-up card's thread, for all of its questions that the same people answer."""
         group = self.rollups.group(record)
         rollup = self.rollups.key_of(group) or ""
         row = await self.messages.get(rollup)
@@ -198,21 +202,21 @@ class Nudges:
             wanted="nudge",
         )
 
-    def _owed(self, seen: Clarification) -> _Owed | None:
-        """Nudged, and nothing has come of it yet; or answered in vain. What people are not shown they are not reminded
-        of: whatever is asked instead is asked again.
+    def _reminder_of(self, seen: Clarification) -> _Reminder | None:
+        """Returns the nudge to post, if any: the question is unanswered after a reminder, or its answer was never
+        fetched. People are only reminded of what they are shown; commands and endpoints are asked again instead.
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
-        owed = _Owed(seen.id, seen.round, seen.nudges if waits else 0)
-        return owed if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
+        due = _Reminder(seen.id, seen.round, seen.nudges if waits else 0)
+        return due if (waits or seen.asked.reply == "unclaimed") and self.audiences.shows(seen) else None
 
 
-def _lost(seen: Clarification) -> _Lost | None:
-    """Who had an open question in hand before whoever has it now."""
+def _takeover_of(seen: Clarification) -> _Takeover | None:
+    """Returns the takeover to report, if the open question had another holder before."""
     before, holder = seen.asked.taken_from, seen.asked.taken_by
     if not (seen.is_open and holder and inert.is_user(before) and inert.is_user(holder.user)):
         return None
-    return _Lost(seen.id, before, holder.user, holder.at)
+    return _Takeover(seen.id, before, holder.user, holder.at)
 
 
 def _body(message: Message) -> dict[str, object]:

@@ -1,12 +1,12 @@
 """Limits an agent's cards per channel: its further open questions share one roll-up card.
 
-In memory: derived from the index and from which cards are posted. A question to people of another channel counts in
-that channel.
+In memory: derived from the index and from which cards are posted. A question to people in another channel counts
+there.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bot.delivery.messages import Messages, Row
 from bot.routing import Audiences, Group
@@ -16,27 +16,26 @@ from core.index import Index
 LIMIT = 20
 
 
+@dataclass(eq=False)
 class Rollups:
     """Decides which open questions get a card of their own: the first twenty per agent and channel."""
 
-    def __init__(self, index: Index, audiences: Audiences) -> None:
-        self._index = index
-        self._audiences = audiences
-        self._group: dict[str, Group] = {}  # of what is open
-        self._open: dict[Group, dict[str, Clarification]] = {}
-        self._cards: dict[Group, set[str]] = {}
-        self._keys: dict[Group, str] = {}
+    index: Index
+    audiences: Audiences
+    _group: dict[str, Group] = field(default_factory=dict)  # of open questions
+    _open: dict[Group, dict[str, Clarification]] = field(default_factory=dict)
+    _cards: dict[Group, set[str]] = field(default_factory=dict)
+    _keys: dict[Group, str] = field(default_factory=dict)
 
     def group(self, seen: Clarification) -> Group:
-        """The group of questions that share the card slots with this one."""
-        return self._audiences.group(seen)
+        return self.audiences.group(seen)
 
     def update(self, record: Clarification) -> None:
-        """Take in a clarification as it is now."""
+        """Takes in a clarification's current state."""
         group = self.group(record)
-        shown = record.is_open and self._audiences.shows(record)
+        shown = record.is_open and self.audiences.shows(record)
         before = self._group.pop(record.id, group)
-        if not shown or before != group:  # another round may be put to others
+        if not shown or before != group:  # another round may have other answerers
             self._leave(before, record)
         if shown:
             self._group[record.id] = group
@@ -51,13 +50,13 @@ class Rollups:
             self._cards.pop(group, None)
 
     def note_card(self, record: Clarification) -> None:
-        """Count a card that is posted, or may be."""
+        """Counts a card that is posted, or may be."""
         if record.is_open:
             self._cards.setdefault(self.group(record), set()).add(record.id)
 
     def claim_card(self, clarification: str) -> bool:
-        """Reserves one of the 20 card slots; False if none is left. What is closed or unknown needs none."""
-        record = self._index.get(clarification)
+        """Reserves one of the 20 card slots. Returns False if none is left. A closed or unknown question needs none."""
+        record = self.index.get(clarification)
         if record is None or not record.is_open:
             return True
         cards = self._cards.setdefault(self.group(record), set())
@@ -67,34 +66,34 @@ class Rollups:
         return True
 
     def has_place(self, clarification: str) -> bool:
-        """Whether it has one of the card slots, posted or not."""
+        """Returns whether it has a card slot, posted or not."""
         group = self._group.get(clarification)
         return group is not None and clarification in self._cards.get(group, ())
 
     def may_hold(self, record: Clarification) -> bool:
-        """Whether an open question may have no card of its own. A bot that delivers none knows of no card slots, so to it
-        each of many may be held.
+        """Returns whether an open question may have no card of its own. A bot that does not deliver knows no card
+        slots, so there any of more than 20 questions may be held.
         """
         return len(self._open.get(self.group(record), ())) > LIMIT and not self.has_place(record.id)
 
     def open_in(self, group: Group) -> list[Clarification]:
-        """The open questions, the oldest first."""
+        """Returns the open questions, oldest first."""
         return sorted(self._open.get(group, {}).values(), key=lambda s: (s.created, s.id))
 
     def held(self, group: Group) -> list[Clarification]:
-        """The open questions without a card of their own, the oldest first."""
+        """Returns the open questions without a card of their own, oldest first."""
         cards = self._cards.get(group, set())
         return [s for s in self.open_in(group) if s.id not in cards] if len(cards) >= LIMIT else []
 
     def next_card(self, group: Group) -> Clarification | None:
-        """The next question to get a card of its own, if a slot is free."""
+        """Returns the next question to get a card of its own, if a slot is free."""
         cards = self._cards.get(group, set())
         if len(cards) >= LIMIT:
             return None
         return next((s for s in self.open_in(group) if s.id not in cards), None)
 
     def key_of(self, group: Group) -> str | None:
-        """The message key of the group's roll-up card, while it has one."""
+        """Returns the message key of the group's roll-up card, if it has one."""
         return self._keys.get(group)
 
     def begin(self, group: Group, key: str) -> None:
@@ -105,50 +104,50 @@ class Rollups:
 
 
 def rolled_up(row: Row) -> Group:
-    """Whose questions a roll-up card holds."""
+    """Returns the group whose questions a roll-up card holds."""
     body = row.body or {}
     return Group(body.get("agent", ""), body.get("channel") or row.target)
 
 
 @dataclass(frozen=True, slots=True)
 class RollupPlace:
-    """Where a roll-up card is in Slack, and the clarifications that it holds."""
+    """A roll-up card's place in Slack, and the clarifications that it holds."""
 
     channel: str
     ts: str
     holds: tuple[str, ...]
 
 
+@dataclass(eq=False)
 class RollupThreads:
-    """Finds the questions that a roll-up card holds, by its place in Slack: a reply in its thread is about them.
+    """Finds the questions that a roll-up card holds by its place in Slack: a reply in its thread is about them.
 
-    From what is stored of cards: a bot that delivers none knows of no claims.
+    Uses only stored cards, because a bot that does not deliver knows no claims.
 
-    Raises StorageUnavailable: they cannot be looked up now.
+    Raises StorageUnavailable if they cannot be looked up now.
     """
 
-    def __init__(self, messages: Messages, rollups: Rollups) -> None:
-        self._messages = messages
-        self._rollups = rollups
+    messages: Messages
+    rollups: Rollups
 
     async def held_at(self, channel: str, ts: str) -> tuple[str, ...] | None:
-        """The clarifications that the roll-up card at a place holds now; None if there is no roll-up card."""
-        row = await self._messages.landed_at(channel, ts)
+        """Returns the clarifications that the roll-up card at a place holds now, or None if there is no roll-up card."""
+        row = await self.messages.landed_at(channel, ts)
         return await self.held_by(row) if row is not None and row.kind == "rollup" else None
 
     async def open_rollups(self) -> list[RollupPlace]:
-        """The roll-up cards that may still change."""
+        """Returns the roll-up cards that may still change."""
         return [
             RollupPlace(row.channel, row.ts, await self.held_by(row))
-            for row in await self._messages.rollups()
+            for row in await self.messages.rollups()
             if row.channel is not None and row.ts is not None
         ]
 
     async def held_by(self, row: Row) -> tuple[str, ...]:
-        """The clarifications that a roll-up card holds now."""
-        rounds = {each.id: each.round for each in self._rollups.open_in(rolled_up(row))}
-        cards = await self._messages.cards_of(rounds)
+        """Returns the clarifications that a roll-up card holds now."""
+        rounds = {each.id: each.round for each in self.rollups.open_in(rolled_up(row))}
+        cards = await self.messages.cards_of(rounds)
         begun = {(card.clarification, card.round) for card in cards if card.ts or card.intent_at}
         others = [each for each, number in rounds.items() if (each, number) not in begun]
-        # The oldest of them are about to get the slots that are free.
+        # The oldest of them are about to get the free slots.
         return tuple(others[max(0, LIMIT - len(rounds) + len(others)) :])

@@ -1,4 +1,4 @@
-"""Decides the next step of one message towards its desired state, from what is stored of it and what Slack said last.
+"""Decides the next step of one message towards its desired state, from what is stored of it and Slack's last answer.
 
 Pure: `bot.delivery.messenger` carries the steps out.
 """
@@ -13,20 +13,20 @@ from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Row
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 
-# A post that timed out may still arrive: it is looked up for this long before it is posted again. Seconds.
+# Seconds for which a post that timed out is looked up before it is posted again: it may still arrive.
 LANDING = 5.0
-_LOOKS = (0.5, 1.0, 2.0, LANDING)  # most that arrive have done so within the first
+_LOOKS = (0.5, 1.0, 2.0, LANDING)  # most late posts arrive within the first
 _LOOK_AGAIN = 1.0
 _APP_RETRY = 30.0
 NOT_NEEDED = "not needed any more"
 
 Call = Literal["look up", "open", "post", "update"]
-"""What Slack is asked: where a post of unknown outcome is; for a person's direct messages; to post, or to change."""
+"""The calls to Slack: find a post of unknown outcome, open a person's direct messages, post, update."""
 Act = Literal[
     "look up", "post", "update", "landed", "found", "shown", "may change",
     "postpone", "set aside", "give up", "plain", "move", "unplaceable",
 ]  # fmt: skip
-"""One of `CALLS`, or what is stored of an outcome."""
+"""One of `CALLS`, or how to store an outcome."""
 
 
 CALLS = frozenset({"look up", "post", "update"})
@@ -35,8 +35,8 @@ _DONE = Done()
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A call that ended at `at` (seconds since 1970). `outcome` None: a look-up found nothing, or nothing was posted, as
-    the message is there by now, or another one may be opening its thread.
+    """A call that ended at `at` (seconds since 1970). `outcome` None: a look-up found nothing; or nothing was posted,
+    because the message is already there or another one may be opening its thread.
     """
 
     call: Call
@@ -46,8 +46,8 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`act`, and then `result` for the lane; after a call of Slack another step follows. `reason`: why it is given up,
-    or cannot be shown in its place.
+    """`act` first, then return `result` to the lane; after a call to Slack comes another step. `reason`: why the
+    message is given up, or cannot be shown in its place.
     """
 
     act: Act | None = None
@@ -56,8 +56,8 @@ class Step:
 
 
 def next_step(row: Row, desired: Desired, tried: Tried | None, *, paused: bool, plain: bool) -> Step:
-    """What to do with the message of `row`. `tried`: the call that was made of it just now; `paused`: nothing is posted
-    that was not begun; `plain`: it is sent as plain text already, as Slack refused its layout.
+    """Returns what to do with the message of `row`. `tried`: the call just made; `paused`: begin no new posts;
+    `plain`: it is already sent as plain text, because Slack refused its layout.
     """
     if tried is None:
         return _first_step(row, desired, paused=paused)
@@ -96,7 +96,7 @@ def _first_step(row: Row, desired: Desired, *, paused: bool) -> Step:
 
 
 def _post(row: Row, desired: Desired, *, paused: bool) -> Step:
-    """For one that is not in Slack, as far as anybody knows."""
+    """For a message that is not in Slack, as far as we know."""
     if desired.unwanted:
         if row.kind == "card" and row.intent_at is None:
             return Step("set aside")
@@ -123,7 +123,7 @@ def _after_look_up(row: Row, desired: Desired, tried: Tried, *, paused: bool) ->
 
 
 def _refused(row: Row, desired: Desired, call: Call, outcome: Never, *, plain: bool) -> Step:
-    """Slack refused it for good: change what is wrong, or give it up."""
+    """After Slack refused for good: changes what is wrong, or gives the message up."""
     if call == "update" and outcome.what in {"place", "message"} and not desired.needed:
         return Step("give up", reason=outcome.code)
     if outcome.what == "app":

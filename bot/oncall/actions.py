@@ -1,7 +1,7 @@
 """What people can do with a page: Take, Hand to…, Snooze, Not mine, Show. Knows nothing of Slack's formats.
 
-What was done is durable when a call returns; where nothing was, the reaction says so. Who has an escalated question in
-hand is written into its ledger first: the log of pages follows it.
+Changes are durable when a call returns. The holder of an escalated question is written into its ledger first; the
+incident log follows.
 """
 
 from __future__ import annotations
@@ -44,16 +44,14 @@ PASSED_ON = "Passed on. The next person is being paged."
 IN_HAND = "Someone else has claimed this, so there is nothing to snooze."
 NO_TIME = "This expires too soon to be snoozed."
 _WHY = "you are neither on call here nor an answerer"
-_WRITING = 1.5  # seconds: what Slack's three leave for the ledgers of a page about many
+_WRITING = 1.5  # seconds of Slack's three that remain for the ledgers of a page about many
 _AT_ONCE = 16
 Change = Callable[[str, Holder], Awaitable[Clarification]]
 
 
 @dataclass(eq=False)
 class Admission:
-    """Decides who may change what a page is about: the people of its policy, everybody who was paged, the answerers of the
-    route.
-    """
+    """Decides who may act on a page: the people of its policy, everyone who was paged, the answerers of the route."""
 
     settings: Settings
     audiences: Audiences
@@ -65,10 +63,10 @@ class Admission:
     async def filter(
         self, incidents: Sequence[Incident], person: Person
     ) -> tuple[list[Incident], Refusal | None]:
-        """Those that `person` may change; or why none.
+        """The incidents that `person` may change; if there are none, the reason.
 
         Raises:
-            SlackError: Slack does not tell now.
+            SlackError: Slack does not say who `person` is.
         """
         may: list[Incident] = []
         refusal: Refusal | None = None
@@ -106,7 +104,7 @@ class Admission:
         return None if refused is None else Refusal(_WHY, [*named, *refused.answerers])
 
     def _audience(self, incident: Incident) -> Audience:
-        """The audience of the question if one is open, else the agent's own people."""
+        """The audience of the open question, else of the agent."""
         about = incident.clarification
         known = None if about is None else self.index.get(about)
         return Audience(incident.agent_id or "") if known is None else audience_of(known)
@@ -114,7 +112,7 @@ class Admission:
 
 @dataclass(eq=False)
 class Announcer:
-    """Tells a session's thread who took its question or its handoff."""
+    """Posts in a session's thread who claimed its question or handoff."""
 
     audiences: Audiences
     index: Index
@@ -124,7 +122,7 @@ class Announcer:
     async def tell(
         self, incidents: Sequence[Incident], verb: str, words: Callable[[str], str], at: datetime
     ) -> None:
-        """Say it once per thread. A word that cannot be stored is left out: the cards say it, too."""
+        """Post once per thread. Only logs if the post cannot be stored: the cards show it too."""
         threads: dict[Place, list[Incident]] = {}
         try:
             for each in incidents:
@@ -137,7 +135,7 @@ class Announcer:
             _log.warning("cannot post about a page in its thread", what=verb, reason=str(error))
 
     async def _thread(self, incident: Incident) -> Place | None:
-        """The session's thread: of a question by its session, of a handoff by where its card stands."""
+        """The session's thread: a question names its session, a handoff's card is in the thread."""
         if incident.clarification is None:
             card = await self.messages.get(incident.notice_key)
             if card is None or card.channel is None or card.ts is None:
@@ -152,7 +150,7 @@ class Announcer:
 
 @dataclass(kw_only=True, eq=False)
 class PageActions:
-    """Does what people ask for with a page's controls, if `admission` allows it; `announcer` tells the session's thread."""
+    """Handles clicks on a page's controls, if `admission` allows them; `announcer` posts in the session's thread."""
 
     incidents: Incidents
     policies: Policies
@@ -166,14 +164,14 @@ class PageActions:
     _later: set[asyncio.Task[Clarification]] = field(default_factory=set, init=False)
 
     async def press(self, press: PagePress, person: Person) -> Reaction:
-        """Do what a pressed control stands for, if this person may; everybody may look."""
+        """Handle a click, if this person may do what it asks; everyone may open Show."""
         try:
             return await self._pressed(press, person)
         except (ClarifyError, SlackError, StorageUnavailable) as error:
             return explained(error, "this page")
 
     async def submit_hand(self, press: PagePress, user: str, person: Person) -> Reaction:
-        """Hand to… was sent with `user` chosen (empty: nobody)."""
+        """Handle the modal of Hand to…, sent with `user` chosen (empty: nobody)."""
         if not inert.is_user(user):
             return FieldErrors({HAND_BLOCK: NOBODY_CHOSEN})
         if user == person.user:
@@ -224,14 +222,14 @@ class PageActions:
         return mine, None
 
     async def _chosen(self, press: PagePress) -> list[Incident]:
-        if not press.page:  # on no page: the card of what is handed over
+        if not press.page:  # a click on a handoff's card
             one = await self.incidents.get(press.incident)
             return [one] if one is not None else []
         incidents = await self.incidents.of_page(press.page)
         return [each for each in incidents if press.incident in {0, each.id}]
 
     async def _closed_words(self, chosen: Sequence[Incident], user: str) -> str:
-        """Why it is closed: of a question who answered, of a handoff who has it."""
+        """Why it is closed: who answered the question, or who claimed the handoff."""
         if len(chosen) != 1:
             return GONE
         if (clarification := chosen[0].clarification) is not None:
@@ -246,10 +244,10 @@ class PageActions:
         now = self.clock.now()
         holder = Holder(user=person.user, team=person.team or None, at=now)
         held, rest = split(incidents)
-        # Whoever had one is told so; of many that would be as many messages, and the page that they have says it, too.
+        # Tell the previous holder, but not once for each of many: their page shows it too.
         take = self.router.take_over if len(held) == 1 else self.router.take
         taken, failed, later = await self._in_ledgers(held, take, holder)
-        # One that is in no ledger any more is taken here alone: otherwise nobody could end its pages.
+        # If its ledger is gone, claim the incident alone: otherwise its pages could never be ended.
         rest += [each for each, error in failed if isinstance(error, NotFound)]
         failed = [(each, error) for each, error in failed if not isinstance(error, NotFound)]
         await self.incidents.follow([(each.id, Taken(now, person.user)) for each in taken])
@@ -296,23 +294,22 @@ class PageActions:
             )
             return OpenModal(self.renderer.view(message_modal("Full text", text)))
         record = await self.ledger.find(incident.clarification, parse_id(incident.clarification)[0])
-        # It can be large, and others' clicks are not to wait for it.
+        # In a thread: a large record must not delay other clicks.
         if record.is_open:
             return OpenModal(await asyncio.to_thread(self.renderer.answer_modal, record))
         return OpenModal(await asyncio.to_thread(lambda: self.renderer.view(full_view(record))))
 
     def _is_others(self, incident: Incident, user: str) -> bool:
-        """Whether somebody else holds it: an older page may still offer to snooze it."""
+        """Whether someone else claimed it: an older page may still offer to snooze it."""
         each = self.incidents.open(incident.id)
-        want = self.policies.wants_of(each) if each is not None else None
+        want = self.policies.wants(incident, each.history) if each is not None else None
         return want is not None and want.state == "taken" and want.holder != user
 
     async def _in_ledgers(
         self, incidents: Sequence[Incident], change: Change, holder: Holder
     ) -> tuple[list[Incident], list[tuple[Incident, Exception]], list[Incident]]:
-        """Write who has it: done, failed, and still being written when Slack has to be answered.
-
-        What comes later is taken in from the ledgers.
+        """Write the holder into the ledgers. Returns what is done, what failed, and what is still being written when Slack
+        needs its answer: `Escalations` picks that up from the ledgers.
         """
         tasks = {asyncio.create_task(self._change(change, each, holder)): each for each in incidents}
         if not tasks:
@@ -346,7 +343,7 @@ class PageActions:
 
 
 def split(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]]:
-    """Those whose holder the ledger records, and the others (pure)."""
+    """The incidents whose holder the ledger records, and the others (pure)."""
     held = [each for each in incidents if each.kind == "escalated" and each.clarification is not None]
     return held, [each for each in incidents if each not in held]
 
@@ -354,7 +351,7 @@ def split(incidents: Sequence[Incident]) -> tuple[list[Incident], list[Incident]
 def reaction(
     done: Sequence[Incident], failed: Sequence[tuple[Incident, Exception]], verb: str, later: int = 0
 ) -> Reaction:
-    """Words for the person; `later` are still being written (pure)."""
+    """What to tell the person; `later` counts the changes still being written (pure)."""
     if not done and not later and failed:
         incident, error = failed[0]
         if isinstance(error, (ClarifyError, SlackError, StorageUnavailable)):
@@ -374,7 +371,7 @@ def reaction(
 
 
 def many(incidents: Sequence[Incident]) -> str:
-    """What incidents are called, plain: few by name, many by their number."""
+    """Names up to three incidents in plain text; of more, the count and the first three."""
     names = [each.clarification or f"“{inert.clip(inert.line(each.title), 80)}”" for each in incidents]
     if len(names) > 3:
         return f"{len(names)} items, including {', '.join(names[:3])}"
@@ -390,7 +387,7 @@ def said_handed(by: str, user: str) -> Callable[[str], str]:
 
 
 def taken_words(history: Sequence[Happening], user: str) -> str:
-    """Who has what is closed, for `user` who wanted to change it; empty where nobody took it."""
+    """Tells `user`, who clicked too late, who claimed it; empty if no one did."""
     last = next((each for each in reversed(history) if isinstance(each, Taken)), None)
     if last is None or not inert.is_user(last.user):
         return ""

@@ -1,4 +1,4 @@
-"""Builds what keeps incidents and pages (`Board`), and what sends and takes them (`OnCall`)."""
+"""Builds the stores of incidents and pages (`Board`), and what sends and handles them (`OnCall`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bot.slackapi import Place, permalink
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Board:
-    """What every part raises incidents with, how their pages look, and whom they let answer; and the messages in Slack."""
+    """Raising incidents, drawing their pages, deciding who may answer; and the messages in Slack."""
 
     messages: Messages
     permalinks: Permalinks
@@ -39,7 +39,7 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class OnCall:
-    """What pages people, and what they do about pages."""
+    """Pages people, and handles what they do about it."""
 
     outside: Outside
     escalations: Escalations
@@ -50,7 +50,7 @@ class OnCall:
 
 
 def build_board(base: Base, on_change: Callable[[], None]) -> Board:
-    """`on_change` is called when a page was sent or taken, or when a turn began."""
+    """`on_change` is called after a page was sent or claimed, and after someone's turn on call began."""
     settings, store, clock = base.settings, base.store, base.clock
     messages = Messages(store)
     permalinks = Permalinks(messages, partial(permalink, base.web))
@@ -60,9 +60,8 @@ def build_board(base: Base, on_change: Callable[[], None]) -> Board:
     policies = Policies(settings, base.audiences, roster, base.index.get, clock)
 
     def paged(clarification: str) -> frozenset[str]:
-        """Whom the open pages of an open clarification were sent to: they may answer it.
-
-        It is escalated, or its card could not be posted: then nobody else sees the question.
+        """The users to whom the open pages of an open clarification were sent: they may answer it, since they may be the only
+        ones who see it.
         """
         known = base.index.get(clarification)
         return incidents.paged(clarification) if known is not None and known.is_open else frozenset()

@@ -1,9 +1,9 @@
-"""What iCalendar feeds (RFC 5545) and PagerDuty say about who is on call when. Pure but for `main`, which works on a feed in
-a process of its own: somebody else's words may keep a parser busy for ever, where no thread is got out of.
+"""Reads shifts from iCalendar feeds (RFC 5545) and PagerDuty. Pure but for `main`, which runs in a process of its own: a feed
+can keep the parser busy forever, and a thread cannot be killed.
 
-A shift is one person's. Who it is, is told by an attendee's e-mail address, by one in the event's title, or by a name in
-it, as PagerDuty (`On Call - NAME - SCHEDULE`), GoAlert (`NAME On-Call (GoAlert: SCHEDULE)`), Grafana OnCall (`[L1] NAME`)
-and people in calendars of their own write it. Whom in Slack that means is for `bot.oncall.feeds` to find out.
+A shift belongs to one person: an attendee's e-mail address, an address in the event's title, or a name in it, as PagerDuty
+(`On Call - NAME - SCHEDULE`), GoAlert (`NAME On-Call (GoAlert: SCHEDULE)`), Grafana OnCall (`[L1] NAME`) and hand-kept
+calendars write it. `bot.oncall.feeds` finds the Slack user.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 from zoneinfo import ZoneInfo
 
 _DAY = timedelta(days=1)
-# Of what ended before, no change is needed to know what holds now: no shift is longer.
-_LONGEST = timedelta(days=400)
+_LONGEST = timedelta(days=400)  # no shift is longer: older events and changes to them don't matter
 _MOST = 2000
 _LOOKED_AT = 200
 _ORDER = "X-CLARIFY-ORDER"
@@ -55,19 +54,19 @@ _NO_PERSONS = ("@group.calendar.google.com", "@resource.calendar.google.com")
 
 
 class NoFeed(Exception):
-    """What came does not say who is on call."""
+    """The source cannot be read, or does not say who is on call."""
 
 
-class _TooLong(BaseException):  # no parser that goes on after errors goes on after this
-    """There is no more time."""
+class _TooLong(BaseException):  # a parser that catches Exception does not catch this
+    """The computing time is used up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Somebody is on call from `begins` to before `ends`. Of shifts that overlap those of the highest `level` count.
+    """One person is on call from `begins` to before `ends`. Of overlapping shifts, those of the highest `level` count.
 
-    email: empty where there is none. names: what else the person may be called, the likeliest first.
-    user: who that is in Slack; None: nobody was found, `why` says for what reason.
+    email: empty if the source gives none. names: the person's possible names, the likeliest first.
+    user: the Slack user; None if none was found, for the reason `why`.
     """
 
     begins: datetime
@@ -80,7 +79,7 @@ class Shift:
 
     @property
     def person(self) -> tuple[str, tuple[str, ...]]:
-        """The same for all shifts of one person."""
+        """The key of a person: the same in all of their shifts."""
         return self.email, self.names
 
     @property
@@ -108,28 +107,28 @@ class Shift:
 
 
 def at(shifts: Sequence[Shift], moment: datetime) -> list[Shift]:
-    """The shifts that somebody known has at a moment: those of the highest level, in the feed's order."""
+    """The current shifts of known Slack users: those of the highest level, in the feed's order."""
     now = [each for each in shifts if each.begins <= moment < each.ends and each.user is not None]
     highest = max((each.level for each in now), default=0)
     return [each for each in now if each.level == highest]
 
 
 def users_at(shifts: Sequence[Shift], moment: datetime) -> tuple[str, ...]:
-    """Who in Slack is on call at a moment."""
+    """The Slack users on call at a moment."""
     return tuple(dict.fromkeys(each.user for each in at(shifts, moment) if each.user is not None))
 
 
 def next_change(shifts: Sequence[Shift], moment: datetime) -> datetime | None:
-    """When others than at `moment` are on call, or nobody any more; None: not as far as is known."""
+    """When someone else, or no one, is on call; None if no change is known."""
     users, left = users_at(shifts, moment), [each for each in shifts if each.ends > moment]
     moments = sorted({at for each in left for at in (each.begins, each.ends) if at > moment})
     return next((at for at in moments[:_LOOKED_AT] if users_at(left, at) != users), None)
 
 
 def main() -> None:
-    """Read a feed on the standard input, and say as JSON who is on call by it.
+    """Read a feed from standard input and print its shifts as JSON.
 
-    Of the arguments the last is how many seconds of computing this may take; those before are `in_calendar`'s.
+    Arguments: those of `in_calendar`, then the seconds of computing allowed.
     """
     zone, since, until, seconds = sys.argv[1:]
     _limit(int(seconds))
@@ -151,7 +150,7 @@ def main() -> None:
 
 
 def _limit(seconds: int) -> None:
-    """Give up, with words, after so many seconds of computing; end soon after where what runs cannot be interrupted."""
+    """Raise _TooLong after so many seconds of computing, and end the process a second later if that did not help."""
 
     def give_up(*_: object) -> NoReturn:
         raise _TooLong
@@ -159,18 +158,18 @@ def _limit(seconds: int) -> None:
     signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds + 1, seconds + 1))
-    with suppress(ValueError, OSError):  # where the system has no such limit
+    with suppress(ValueError, OSError):  # the system has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 
 def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -> tuple[list[Shift], int]:
-    """The shifts of an iCalendar feed that overlap the time from `since` to `until`, in the feed's order, and how many of
-    its events have no time that can be read. Blocking, and slow: some ten milliseconds for a hundred events.
+    """The shifts of an iCalendar feed between `since` and `until`, in the feed's order, and how many events have no readable
+    time. Blocking, and slow: about ten milliseconds for a hundred events.
 
-    `zone`: of times without one, and of whole days.
+    `zone` applies to times without one, and to all-day events.
 
     Raises:
-        NoFeed: it is no iCalendar.
+        NoFeed: it is not iCalendar, or takes too much to read.
     """
     text = feed.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if not text.lstrip().upper().startswith(b"BEGIN:VCALENDAR"):
@@ -191,7 +190,7 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
     except (_TooLong, MemoryError) as error:
         raise NoFeed(TOO_MUCH) from error
     except Exception as error:
-        # Whatever a parser stumbles over in somebody else's words: the copy of what was said before goes on to count.
+        # Any parser error: the last good copy stays in use.
         raise NoFeed(f"it is malformed ({type(error).__name__})") from error
     if len(found) > _MOST:
         raise NoFeed(f"it has more than {_MOST} shifts a month")
@@ -200,17 +199,17 @@ def in_calendar(feed: bytes, zone: ZoneInfo, since: datetime, until: datetime) -
 
 
 def _calendars(text: bytes) -> Sequence[Any]:
-    from icalendar import Calendar  # noqa: PLC0415 - only where there are feeds: a start is to be fast
+    from icalendar import Calendar  # noqa: PLC0415 - slow to import, and only needed for feeds
 
     found: Sequence[Any] = Calendar.from_ical(text, multiple=True)
     return found
 
 
 def _parsed(calendar: Any, zone: ZoneInfo, since: datetime, until: datetime) -> Iterator[tuple[int, Shift]]:
-    """Each shift, with its event's place in the calendar.
+    """Each shift, with its event's position in the calendar.
 
     Raises:
-        NoFeed: the words name the event.
+        NoFeed: an event cannot be expanded; the message names it.
     """
     from recurring_ical_events import of  # noqa: PLC0415 - as above
 
@@ -238,7 +237,7 @@ def _parsed(calendar: Any, zone: ZoneInfo, since: datetime, until: datetime) -> 
 
 
 def _without_history(text: bytes, since: datetime) -> bytes:
-    """Without events that ended before: to parse years of them would take seconds. What is in doubt stays."""
+    """Drops events that certainly ended before `since`: parsing years of them takes seconds."""
     recent, ancient = ((since - by).strftime("%Y%m%d").encode() for by in (2 * _DAY, _LONGEST))
 
     def is_over(event: bytes) -> bool:
@@ -272,7 +271,7 @@ def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
     invited = event.get("ATTENDEE", [])
     invited = [each for each in (invited if isinstance(invited, list) else [invited]) if _is_somebody(each)]
     if invited:
-        # Somebody who declined is not on call, nor by the title.
+        # A person who declined is not on call, even if the title names them.
         coming = [each for each in invited if _parameter(each, "PARTSTAT") != "DECLINED"]
         by_title = names_in(title) if len(coming) == 1 else ()
         for each in coming:
@@ -319,7 +318,7 @@ def _parameter(attendee: Any, name: str) -> str:
 
 
 def _address(attendee: Any) -> str:
-    """With or without `mailto:`, as products write it; empty: it is no e-mail address."""
+    """The e-mail address, written with or without `mailto:`; empty if it is none."""
     found = _EMAIL.search(re.sub(r"(?i)^mailto:", "", str(attendee).strip()))
     return found[0].lower() if found else ""
 
@@ -331,11 +330,11 @@ def _common_name(attendee: Any) -> Iterator[str]:
 
 
 def names_in(title: str) -> tuple[str, ...]:
-    """What the person may be called whom an event's title names, the likeliest first; without a name: nothing."""
+    """The possible names of the person in an event's title, the likeliest first."""
     if told := _GOALERT.fullmatch(title):
         return (told[1],) if told[1] else ()
     if told := _PAGERDUTY.fullmatch(title):
-        # Both a name and a schedule may have such a dash.
+        # A name may contain " - ", and so may a schedule.
         parts = told[1].split(" - ")
         names = [" - ".join(parts[:count]) for count in range(max(1, len(parts) - 1), 0, -1)]
         return tuple(dict.fromkeys(name.strip() for name in [*names, told[1]]))
@@ -353,10 +352,10 @@ def names_in(title: str) -> tuple[str, ...]:
 
 
 def in_pagerduty(pages: Collection[Mapping[str, Any]], since: datetime, until: datetime) -> list[Shift]:
-    """The shifts that PagerDuty's answers to `GET /oncalls` tell: each once, though a schedule may be in many policies.
+    """The shifts in PagerDuty's responses to `GET /oncalls`, each once, even if the schedule is in several policies.
 
     Raises:
-        NoFeed: they are no such answers.
+        NoFeed: a response has another format.
     """
     found: dict[Shift, None] = {}
     try:

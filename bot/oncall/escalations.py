@@ -1,7 +1,7 @@
-"""Keeps the incidents in line with the ledgers: opens one for each escalation, and records who took it there.
+"""Keeps the incidents in line with the ledgers: opens one for each escalation, and copies its holder from there.
 
-Ledgers are written by others, too (`/clarify`, the shell, other implementations). Records as they were written are kept,
-the newest of each clarification, and worked off in the pager's rounds.
+Other writers (`/clarify`, the shell, other implementations) change ledgers too. The newest record of each clarification is
+queued and handled in the pager's rounds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
 _AT_A_TIME = 100
-# Kinds that are about a clarification only as long as it is open.
+# Incidents of these kinds end with their clarification.
 _WHILE_OPEN = frozenset({"escalated", "unplaceable"})
 
 
@@ -43,7 +43,7 @@ class Escalations:
             self.incidents.awake.set()
 
     def restore(self) -> None:
-        """On start: everything that is escalated, and everything that was."""
+        """On start: queue every open question, and those that open incidents are about."""
         for record in self.index:
             self.record_changed(record)
         for each in self.incidents:
@@ -53,10 +53,10 @@ class Escalations:
         self.incidents.awake.set()
 
     async def work(self) -> None:
-        """Bring the incidents in line with the changed clarifications, as many as fit into a round.
+        """Handle the queued clarifications, up to 100 a round.
 
         Raises:
-            StorageUnavailable: not all of it was done; the rest is left for the next call.
+            StorageUnavailable: the rest stays queued for the next call.
         """
         for clarification in list(islice(self._gone, _AT_A_TIME)):
             await self._find(clarification)
@@ -74,9 +74,8 @@ class Escalations:
             self.incidents.awake.set()
 
     async def _find(self, clarification: str) -> None:
-        """One that needs nothing any more, or that was not there to be read.
-
-        Another reader may have moved a broken ledger away: only people can tell what to do.
+        """Queue a clarification that is no longer in the index. If its ledger cannot be read, its incident stays open: people
+        must look at it.
         """
         try:
             record = await self.ledger.find(clarification, parse_id(clarification)[0])
@@ -101,7 +100,9 @@ class Escalations:
         await self._follow_holder(record, each)
 
     async def _begin(self, key: str, record: Clarification) -> None:
-        """Its ledger was gone for a while, so it was closed; now that the ledger is back, somebody has to take it."""
+        """Open an incident; again if it was closed because its ledger was gone for a while, and the question is still
+        escalated.
+        """
         new = _incident(key, record)
         if await self.incidents.raise_(new) is not None:
             return
@@ -114,7 +115,7 @@ class Escalations:
             await self.incidents.raise_(new, anew=True)
 
     async def _follow_holder(self, record: Clarification, each: OpenIncident) -> None:
-        """Take in who has the question by its record, if we wrote that."""
+        """Copy the holder from the record, if we wrote it there."""
         held = held_in(record)
         if held is None or not is_news(held, each.history, self.clock.now()):
             return
@@ -137,7 +138,7 @@ def _incident(key: str, record: Clarification) -> NewIncident:
 
 
 def _is_over(incident: Incident, record: Clarification, key: str | None) -> bool:
-    """Whether nobody has to take an incident any more; `key` names the escalation of its clarification."""
+    """Whether an incident can be closed; `key` names the clarification's current escalation."""
     if incident.kind == "undelivered":
         return record.asked.reply in {"delivered", "confirmed"}
     stale = incident.kind == "escalated" and incident.key != key
@@ -145,7 +146,7 @@ def _is_over(incident: Incident, record: Clarification, key: str | None) -> bool
 
 
 def key_of(record: Clarification) -> str | None:
-    """The name of a clarification's escalation; None: it is not escalated (pure)."""
+    """The key of a clarification's current escalation; None if it is not escalated (pure)."""
     if record.status != "escalated":
         return None
     since = iso(record.asked.escalated_at) if record.asked.escalated_at is not None else "foreign"
@@ -153,7 +154,7 @@ def key_of(record: Clarification) -> str | None:
 
 
 def held_in(record: Clarification) -> Taken | Handed | None:
-    """Who has it by its record, or was handed it (pure)."""
+    """Who claimed it or was handed it, according to its record (pure)."""
     asked = record.asked
     if asked.taken_by is not None:
         return Taken(asked.taken_by.at, asked.taken_by.user)

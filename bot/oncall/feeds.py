@@ -1,8 +1,7 @@
-"""Keeps what calendars and PagerDuty say about who is on call, and finds out who in Slack that is.
+"""Reads who is on call from calendars and PagerDuty, and finds these people in Slack.
 
-The bot that leads asks each source every few minutes, and keeps what it said in the storage, with the users that it means:
-whoever pages somebody reads that, and waits for nobody. A source that is away, or says what cannot be read, changes
-nothing for a day; then its copy is too old to go by.
+The leader asks each source every few minutes and stores the shifts with their Slack users. Paging reads only that copy, so
+it never waits for a source. The copy serves for a day while its source cannot be read.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ EVERY = 180.0  # seconds
 _AGAIN = 60.0
 _STORAGE_RETRY = 5.0
 TRIES = 3
-"""After so many in a row that failed people are told; at once where no copy holds meanwhile."""
+"""After this many failures in a row people are told; at once if there is no usable copy."""
 TOO_OLD = timedelta(days=1)
 _NEVER = datetime.fromtimestamp(0, UTC)
 _BEHIND, AHEAD = timedelta(days=1), timedelta(days=31)
 _ANEW = timedelta(days=1)
 _PATIENCE = 30.0  # seconds
 COMPUTING = 10
-"""Seconds of computing that reading a calendar may take, and no more than so many times as long by the clock."""
+"""Seconds of computing that reading a calendar may take, or `_SLOWEST` times as long by the clock."""
 _SLOWEST = 6
-# What Python may need of the environment to start: no secret.
+# The environment that Python needs to start: no secrets.
 _PYTHONS = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONTZPATH", "SYSTEMROOT"}
 )
@@ -74,12 +73,12 @@ _BARRED: Mapping[OutsiderReason, str] = {
     "guest": "a guest {who}; add them to `people` to page them",
 }
 Tell = Callable[[str, str], Awaitable[None]]
-"""Says something (a key that makes it unique, the words) in the fallback channel; durable when it returns."""
+"""Posts words, once per key, in the fallback channel; durable when it returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a source said last, at `read_at`."""
+    """The last good response of a source, read at `read_at`."""
 
     origin: str
     etag: str | None
@@ -92,7 +91,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a source says now; `shifts` None: the same as before."""
+    """The current response of a source; `shifts` None: unchanged."""
 
     shifts: tuple[Shift, ...] | None
     etag: str | None
@@ -100,7 +99,7 @@ class Reading:
 
 
 def origin(policy: OnCallSettings, settings: Settings) -> str:
-    """The same as long as a policy's source is. What it is made of may be a secret."""
+    """Identifies a policy's source. Hashed, as an address may be secret."""
     if policy.pagerduty is not None:
         parts = [policy.pagerduty.api_url, policy.pagerduty.schedule]
     else:
@@ -109,13 +108,13 @@ def origin(policy: OnCallSettings, settings: Settings) -> str:
 
 
 def _secret(policy: OnCallSettings, settings: Settings) -> str:
-    """The address of a calendar, or the token for PagerDuty."""
+    """The calendar's address, or the PagerDuty token."""
     return settings.secrets.by_variable[policy.feed_env or ""].get_secret_value()
 
 
 @dataclass(eq=False)
 class Copies:
-    """Reads what is kept of each policy's source; as last read while the storage is away."""
+    """Reads the stored copy of each policy's source; while the storage is away, returns the last one read."""
 
     settings: Settings
     store: Store
@@ -151,8 +150,8 @@ class Copies:
 class Matching:
     """Finds the Slack users of a policy's shifts: by `people` of the policy, by e-mail address, by name.
 
-    A name has to be one person's alone, accents included, as anybody can give themselves a name. Whoever is paged may
-    answer: whomever the policy does not list by hand has to be an active, full member.
+    A name must be unique, accents included, since people choose their own. People who are paged may answer, so only active,
+    full members match, and others whom the policy lists by hand.
     """
 
     def __init__(self, policy: OnCallSettings, people: People) -> None:
@@ -163,8 +162,8 @@ class Matching:
         self._found = _Found({}, {})
 
     async def all(self, shifts: Iterable[Shift], known: Mapping[Any, Shift]) -> tuple[list[Shift], bool]:
-        """The shifts with their users, and whether Slack told of all of them; of whom it does not tell now, it is as in
-        `known` (by person).
+        """The shifts with their users, and whether Slack answered for all of them. Where it did not, `known` (by person)
+        stands in.
         """
         found: dict[Any, tuple[str | None, str]] = {}
         told = True
@@ -187,7 +186,7 @@ class Matching:
         return matched, told
 
     async def _find(self, shift: Shift) -> tuple[str | None, str]:
-        """The user; or None, and why."""
+        """The user id; or None and the reason."""
         if not (shift.email or shift.names):
             return None, "it has neither an email address nor a name"
         for name in (shift.email, *shift.names):
@@ -232,7 +231,7 @@ class Matching:
             everybody = await self._people.everybody()
         except SlackRefusedError as error:
             raise SlackUnreachableError(f"users.list: {error.code}") from error
-        if everybody is not self._everybody:  # it is that of the last hour
+        if everybody is not self._everybody:  # `People` returns the same tuple for an hour
             self._found = await asyncio.to_thread(_by_names, everybody)
             self._everybody = everybody
         return self._found
@@ -264,11 +263,11 @@ async def read(
     """Ask a policy's source.
 
     Raises:
-        NoFeed: it is away, or what it says cannot be read. The words do not repeat its address.
+        NoFeed: it cannot be reached or read. The message does not contain its address.
     """
     since, until = now - _BEHIND, now + AHEAD
     if kept is not None and now - kept.worked_out_at >= _ANEW:
-        kept = None  # what it said reaches less far each day
+        kept = None  # expand it anew: its shifts end a month after that was done
     try:
         async with asyncio.timeout(_PATIENCE) as patience:
             if policy.pagerduty is not None:
@@ -289,7 +288,7 @@ async def read(
 
 
 async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -> tuple[Shift, ...]:
-    """What a calendar's feed says, as `calendars.main` reads it: a process can be ended, whatever is fed to it.
+    """Runs `calendars.main` on a feed, in a process that can be killed.
 
     Raises:
         NoFeed: it cannot be read, or takes too long.
@@ -324,7 +323,7 @@ async def _shifts_of(feed: bytes, zone: str, since: datetime, until: datetime) -
 
 
 async def _get(client: HttpClient, url: str, etag: str | None) -> tuple[int, str | None, bytes]:
-    """A calendar's feed. Redirects lead to https alone; on loopback, where no feed of the world comes from, elsewhere too."""
+    """Fetches a calendar's feed. Follows redirects to https only; from loopback also to loopback."""
     headers = {"Accept": "text/calendar, */*;q=0.1"} | ({"If-None-Match": etag} if etag else {})
     for _ in range(_MOST_REDIRECTS + 1):
         async with client.stream("GET", url, headers=headers) as response:
@@ -340,14 +339,14 @@ async def _get(client: HttpClient, url: str, etag: str | None) -> tuple[int, str
             tag = response.headers.get("etag")
             return (
                 response.status,
-                tag if tag is None or tag.isprintable() else None,  # it has to go back as a header
+                tag if tag is None or tag.isprintable() else None,  # it goes back as a header
                 await _whole(response, "the address may be out of date"),
             )
     raise NoFeed("it redirects too many times")
 
 
 async def _whole(response: HttpStream, fix: str) -> bytes:
-    """The body of an answer that is one."""
+    """The body of a successful response; NoFeed otherwise."""
     status = response.status
     if status != HTTPStatus.OK:
         hint = f": {fix}" if status in {401, 403, 404, 410} else ""
@@ -367,9 +366,9 @@ async def _read_pagerduty(
     span: tuple[datetime, datetime],
     client: HttpClient,
 ) -> Reading:
-    """`GET /oncalls` of its REST API. The token does not follow redirects."""
+    """Calls `GET /oncalls` of its REST API. Follows no redirects: they would get the token."""
     plan = policy.pagerduty
-    assert plan is not None  # noqa: S101 - by whoever called
+    assert plan is not None  # noqa: S101 - as `read` checked
     headers = {
         "Authorization": f"Token token={_secret(policy, settings)}",
         "Accept": "application/vnd.pagerduty+json;version=2",
@@ -396,8 +395,8 @@ async def _read_pagerduty(
             raise NoFeed("its response is not JSON") from None
         if not isinstance(pages[-1], dict) or not pages[-1].get("more"):
             break
-        held = pages[-1].get("limit")  # may be less than was asked for
-        offset += held if isinstance(held, int) and held > 0 else _PAGE
+        limit = pages[-1].get("limit")  # may be less than we asked for
+        offset += limit if isinstance(limit, int) and limit > 0 else _PAGE
     shifts = tuple(in_pagerduty(pages, *span))
     said = json.dumps([each.as_json() for each in shifts])
     digest = hashlib.sha256(said.encode()).hexdigest()
@@ -406,9 +405,10 @@ async def _read_pagerduty(
 
 @dataclass(eq=False)
 class Feeds:
-    """Asks the sources of all policies that have one, again and again: `run` on the bot that leads.
+    """Keeps asking the sources of all policies that have one: `run` on the leader.
 
-    `tell` says in the fallback channel that a source is broken, and that it works again, once each; `on_change` is called when others are on call.
+    `tell` reports in the fallback channel that a source broke, and that it works again, once each; `on_change` is called
+    when the shifts changed.
     """
 
     settings: Settings
@@ -441,10 +441,10 @@ class Feeds:
                 await self.clock.sleep(seconds)
 
     async def look(self, policy: OnCallSettings, matching: Matching, client: HttpClient) -> bool:
-        """Ask a source once, and keep what it says; whether all is known now.
+        """Ask a source once and store its shifts; returns whether it was read, and Slack answered for everyone in it.
 
         Raises:
-            StorageUnavailable: nothing was kept.
+            StorageUnavailable: nothing was stored.
         """
         kept = await self._copies.of(policy.name)
         now = self.clock.now()
@@ -517,7 +517,7 @@ def _put(tx: Tx, policy: str, copy: Copy) -> None:
 
 
 def the_feed(policy: OnCallSettings) -> str:
-    """A policy's source, within a sentence."""
+    """What to call a policy's source within a sentence."""
     return "PagerDuty" if policy.pagerduty is not None else "the calendar"
 
 
@@ -543,7 +543,7 @@ def _works_again(policy: OnCallSettings, copy: Copy, now: datetime) -> str:
 
 
 def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str | None, str]:
-    """What is wrong with what a source says, in a word that is the same while it is, and in words for people."""
+    """What is wrong with a source's shifts: a stable code, and words for people; None if nothing is."""
     if not any(each.ends > now for each in copy.shifts):
         return "empty", f"{_subject(policy)} lists no one for the next month; {_stand_in(policy)}."
     unknown = [each for each in copy.shifts if each.begins <= now < each.ends and each.user is None]
@@ -557,12 +557,12 @@ def _trouble_of(policy: OnCallSettings, copy: Copy, now: datetime) -> tuple[str 
 
 
 def _inert(theirs: str) -> str:
-    """Somebody else's words, as part of a message."""
+    """Makes foreign text safe for a message."""
     return inert.escape(clean(theirs))
 
 
 def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
-    """Why a source tells nobody who is on call now, in words for people."""
+    """Why a source names no one who is on call now, in words for people."""
     feed = the_feed(policy)
     if copy is None:
         return f"{feed} has not been read yet"
@@ -581,7 +581,7 @@ def why_nobody(policy: OnCallSettings, copy: Copy | None, now: datetime) -> str:
 
 
 async def check_feeds(settings: Settings, people: People) -> AsyncIterator[CheckResult]:
-    """Ask each calendar, and PagerDuty, who is on call now and next, and look for these people in Slack."""
+    """Check who is on call now and next by each calendar or PagerDuty schedule, and that Slack knows them."""
     for index, policy in enumerate(settings.on_call):
         if policy.feed is None:
             continue
@@ -607,7 +607,7 @@ async def check_feeds(settings: Settings, people: People) -> AsyncIterator[Check
 async def _patiently_matched(
     policy: OnCallSettings, people: People, shifts: Sequence[Shift]
 ) -> tuple[list[Shift], bool]:
-    """The shifts with their users, and whether Slack told of all; where it is too busy, it is waited for."""
+    """As `Matching.all`, retried while Slack is too busy."""
     matching = Matching(policy, people)
     for _ in range(TRIES):
         matched, told = await matching.all(shifts, {})
@@ -620,7 +620,7 @@ async def _patiently_matched(
 def _on_call(
     policy: OnCallSettings, shifts: Sequence[Shift], subject: str, now: datetime
 ) -> Iterator[CheckResult]:
-    """Who is on call by what a calendar or PagerDuty says, and whom it names in vain."""
+    """Who is on call according to a calendar or PagerDuty, and the people whom Slack does not know."""
     feed, stand_in = the_feed(policy), ", ".join(policy.users or ()) or "no one"
     hint = "check that it is the right one"
     if policy.pagerduty is not None:
@@ -651,7 +651,7 @@ def _on_call(
     yield right(subject, text)
     if not unknown:
         return
-    # A meeting in the calendar is nobody's shift: it matters where nobody else is on call, or an address names a person.
+    # It may only be a meeting: wrong if no one else is on call then, or if an address names a person.
     alone = any(each.email or not at(shifts, max(now, each.begins)) for each in unknown.values())
     fix = f"map them in `people`; when no one else is on call, {stand_in} is"
     tell = wrong if alone else right

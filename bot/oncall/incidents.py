@@ -1,7 +1,7 @@
-"""Incidents (what somebody has to take), the log of each, and the open ones in memory.
+"""Incidents (what on-call has to claim), the log of each, and the open ones in memory.
 
-Everybody raises incidents here and the pager drains them. An incident is kept before it is acted upon, and what
-happened to it (`core.escalation.Happening`) is written into its log, so that a kill loses nothing. Times are on our clock.
+Every part raises incidents here, and the pager handles them. Incidents and their log (`core.escalation.Happening`) are stored
+before anything is sent, so that a kill loses nothing. Times are on our clock.
 """
 
 from __future__ import annotations
@@ -48,17 +48,14 @@ Kind = Literal[
 ]
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
 _SOON = timedelta(seconds=1)
-_NOTED = 16  # entries: more do not come while one is stored
+_NOTED = 16  # entries: fewer arrive while one is stored
 Group = tuple[str, str | None]
-"""A kind and a policy: alike incidents go into one page where they come in numbers."""
+"""A kind and a policy: many incidents of a group share one page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """One thing that somebody has to take, as it is kept; see `core.escalation.NewIncident`.
-
-    `policy` names the on-call policy; None: one post where everybody looks.
-    """
+    """A stored incident; see `core.escalation.NewIncident`. `policy` names the on-call policy; None: only the last resort."""
 
     id: int
     key: str
@@ -84,14 +81,14 @@ class Incident:
 
     @property
     def notice_key(self) -> str:
-        """The name of the notice, or card, about what this is about: both are named after the event."""
+        """The key of the notice or card about the same event: both are named after the event."""
         return f"notice:{self.key.partition(':')[2]}"
 
 
 @dataclass(slots=True)
 class OpenIncident:
-    """An incident that nobody closed yet. `paged`: the Slack users that it was sent to. `due`: when to ask the policy
-    about it again; None: not before something happens.
+    """An open incident. `paged`: the Slack users it was sent to. `due`: when to ask the policy again; None: only after
+    something happens.
     """
 
     incident: Incident
@@ -100,7 +97,7 @@ class OpenIncident:
     due: datetime | None = None
 
     def note(self, happening: Happening) -> None:
-        """Take in what happened to it, unless it was heard of before, through the storage."""
+        """Append to the history, unless `reload` did already."""
         if happening not in self.history[-_NOTED:]:
             self.history.append(happening)
 
@@ -109,10 +106,9 @@ class OpenIncident:
 class Incidents:
     """The incidents in the storage, and the open ones in memory.
 
-    `policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called when something happened to
-    incidents. Methods that store or read raise StorageUnavailable if that could not be done.
-
-    `awake` is set when the pager has something to do.
+    `policy_of(agent)` names the on-call policy of an agent's route. `on_change` is called after something happened to
+    incidents. `awake` is set when the pager has something to do. Methods that read or store raise StorageUnavailable, and
+    what they store is durable when they return.
     """
 
     store: Store
@@ -120,7 +116,7 @@ class Incidents:
     policy_of: Callable[[str], str | None]
     on_change: Callable[[], None] = lambda: None
     awake: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    touched: set[int] = field(default_factory=set, init=False)  # their messages are to be brought up to date
+    touched: set[int] = field(default_factory=set, init=False)  # their messages need an update
     _open: dict[int, OpenIncident] = field(default_factory=dict, init=False)
     _by_key: dict[str, int] = field(default_factory=dict, init=False)
     _by_clarification: dict[str, set[int]] = field(default_factory=dict, init=False)
@@ -136,7 +132,7 @@ class Incidents:
             self._keep_open(OpenIncident(incident, histories.get(incident.id, [])))
 
     async def reload(self, incidents: Collection[int]) -> None:
-        """Another bot raised these, or wrote into their logs, or another process forgot their words."""
+        """Reads incidents again that another bot raised or changed, or whose words another process erased."""
         histories = await self.histories(incidents)
         for some in batches(incidents):
             for row in await self.store.read("select * from incidents where id in :ids", ids=some):
@@ -151,13 +147,11 @@ class Incidents:
                         known.note(each)
 
     async def raise_(self, new: NewIncident, *, anew: bool = False) -> Incident | None:
-        """Have somebody take this, once per key; durable when this returns. None: it was raised before, and is open or
-        (unless `anew`) closed.
-        """
+        """Open an incident, once per key. Returns None if it was raised before; with `anew`, only if it is still open."""
         began = Began(self.clock.now())
 
         def work(tx: Tx) -> Incident | None:
-            if anew:  # the one before keeps its log and its pages, under another name
+            if anew:  # the earlier one keeps its log and its pages, under another key
                 tx.run(
                     "update incidents set key = key || '#' || id where key = :key and closed_at is not null",
                     key=new.key,
@@ -191,9 +185,7 @@ class Incidents:
         return incident
 
     async def happened(self, entries: Sequence[tuple[int, Happening]]) -> None:
-        """Keep what happened to incidents, and have the pager act on it; `IncidentClosed` closes them. Durable when this
-        returns.
-        """
+        """Log what happened to incidents and wake the pager; `IncidentClosed` closes them."""
 
         def work(tx: Tx) -> None:
             for incident, happening in entries:
@@ -210,15 +202,15 @@ class Incidents:
         self.changed([incident for incident, _ in entries])
 
     async def follow(self, holders: Sequence[tuple[int, Taken | Handed]]) -> None:
-        """Keep who took incidents, or was handed them, as the records say, unless their logs have that already, or have
-        something newer. Durable when this returns.
+        """Log who claimed incidents or was handed them according to the records, unless their logs have that or something
+        newer.
         """
         now = self.clock.now()
 
         def work(tx: Tx) -> list[tuple[int, Happening]]:
             news: list[tuple[int, Happening]] = []
             for incident, held in holders:
-                # Locks the row: of two bots that follow the same record one writes.
+                # Locks the row: if two bots follow the same record, only one writes.
                 if not tx.run(
                     "update incidents set kind = kind where id = :id and closed_at is null", id=incident
                 ):
@@ -240,10 +232,7 @@ class Incidents:
         self.changed([incident for incident, _ in news])
 
     async def take(self, incidents: Sequence[int], user: str) -> set[int]:
-        """Close incidents that `user` took, and return those that were open until now. Durable when this returns.
-
-        Of two who press at the same moment only one has it.
-        """
+        """Close incidents that `user` claimed, and return those that were still open: the first click wins."""
         now = self.clock.now()
 
         def work(tx: Tx) -> set[int]:
@@ -262,17 +251,17 @@ class Incidents:
         return mine
 
     async def close(self, incidents: Iterable[OpenIncident]) -> None:
-        """Close incidents that nobody has to take any more. Durable when this returns."""
+        """Close incidents that need no one any more."""
         now = self.clock.now()
         if entries := [(each.incident.id, IncidentClosed(now)) for each in incidents]:
             await self.happened(entries)
 
     async def close_all(self, beginning: str) -> None:
-        """Close the incidents whose keys begin so."""
+        """Close the incidents whose keys begin with `beginning`."""
         await self.close([each for each in self if each.incident.key.startswith(beginning)])
 
     def changed(self, incidents: Iterable[int]) -> None:
-        """Something happened to incidents: have the policy asked again, and their messages brought up to date."""
+        """Have the pager ask the policies about incidents again, and update their messages."""
         now = self.clock.now()
         for incident in incidents:
             self.touched.add(incident)
@@ -282,12 +271,12 @@ class Incidents:
         self.awake.set()
 
     def touch(self, incidents: Iterable[Incident]) -> None:
-        """Have the messages about incidents brought up to date."""
+        """Have the pager update the messages about incidents."""
         self.touched.update(each.id for each in incidents)
         self.awake.set()
 
     def show_again(self, clarification: str) -> None:
-        """Somebody saw controls that should be gone: have the pages about a clarification brought up to date."""
+        """Have the pager update the pages about a clarification: someone saw controls that should be gone."""
         self.touch(each.incident for each in self.about(clarification))
 
     def paged(self, clarification: str) -> frozenset[str]:
@@ -295,7 +284,7 @@ class Incidents:
         return frozenset(user for each in self.about(clarification) for user in each.paged)
 
     def about(self, clarification: str) -> list[OpenIncident]:
-        """The open incidents about a clarification, the earliest first."""
+        """The open incidents about a clarification, oldest first."""
         return [self._open[each] for each in sorted(self._by_clarification.get(clarification, ()))]
 
     def open(self, incident: int) -> OpenIncident | None:
@@ -303,7 +292,7 @@ class Incidents:
         return self._open.get(incident)
 
     def open_of(self, key: str) -> OpenIncident | None:
-        """The incident of a key, if it is open."""
+        """The incident with this key, if it is open."""
         return self._open.get(self._by_key.get(key, -1))
 
     def __iter__(self) -> Iterator[OpenIncident]:
@@ -314,7 +303,7 @@ class Incidents:
         return _incident(row) if row else None
 
     async def named(self, key: str) -> Incident | None:
-        """The incident of a key, open or closed."""
+        """The incident with this key, open or closed."""
         row = await self.store.read_one("select * from incidents where key = :key", key=key)
         return _incident(row) if row else None
 
@@ -328,7 +317,7 @@ class Incidents:
         return [_incident(row) for row in rows]
 
     async def histories(self, incidents: Iterable[int]) -> dict[int, list[Happening]]:
-        """What happened to incidents, in its order."""
+        """The logs of incidents, oldest entry first."""
         rows: list[Row] = []
         for some in batches(incidents):
             rows += await self.store.read(
@@ -344,8 +333,8 @@ class Incidents:
         return found
 
     def take_due(self, now: datetime) -> list[OpenIncident]:
-        """Those to look at now, the earliest first; all, if the clock was set back since. Unless they are scheduled anew, they
-        are due again in a second.
+        """The incidents due now, the earliest first; all of them if the clock was set back. They are due again in a second
+        unless rescheduled.
         """
         is_set_back, self._latest = self._latest is not None and now < self._latest, now
         due = [(each.due, each) for each in self if each.due is not None and (is_set_back or each.due <= now)]
@@ -378,13 +367,13 @@ class Incidents:
 
 
 def kind_of(key: str) -> Kind:
-    """The kind of an incident by the beginning of its key; what has none of ours is trouble with a producer."""
+    """The kind that begins an incident's key; "trouble" (with a producer) if it is none of ours."""
     head = key.partition(":")[0]
     return cast("Kind", head) if head in _KINDS else "trouble"
 
 
 def append(tx: Tx, incident: int, happening: Happening, page: int | None = None) -> None:
-    """Write what happened to an incident into its log, within somebody else's transaction."""
+    """Write an entry into an incident's log, within the caller's transaction."""
     until = happening.until.timestamp() if isinstance(happening, Snoozed) else None
     tx.run(
         """insert into incident_log (incident, at, what, step, user_id, done_by, until, page)
@@ -427,7 +416,7 @@ def _happening(row: Row) -> Happening:
     """The happening that `append` wrote.
 
     Raises:
-        ValueError: the row is of another release.
+        ValueError: another release wrote the row.
     """
     if (kind := _LOGGED.get(row["what"])) is None:
         raise ValueError(f"the page log has an entry of kind {row['what']!r} from another release")
@@ -476,7 +465,7 @@ SWEEP = Sweep(
 
 
 def find_about(tx: Tx, subject: Subject, messages: Collection[str]) -> set[int]:
-    """The incidents about what is to be forgotten, `messages` being the keys of the messages about it."""
+    """The incidents to forget with `subject`; `messages` are the keys of the messages about it."""
     return {
         row["id"]
         for row in tx.rows("select id, key, clarification from incidents")
@@ -487,7 +476,7 @@ def find_about(tx: Tx, subject: Subject, messages: Collection[str]) -> set[int]:
 
 
 def forget(tx: Tx, incidents: Iterable[int]) -> None:
-    """Forget the words of incidents and, of those that are closed, the people: an open one is still to be taken."""
+    """Erase the words of incidents, and the people in the logs of closed ones: paging still needs those of open ones."""
     for some in batches(incidents):
         tx.run(
             "update incidents set title = :gone, reason = :gone, body = '', link = null where id in :ids",
@@ -502,7 +491,7 @@ def forget(tx: Tx, incidents: Iterable[int]) -> None:
 
 
 def open_among(tx: Tx, incidents: Iterable[int]) -> int:
-    """How many of them nobody took yet."""
+    """How many of `incidents` are open."""
     found = 0
     for some in batches(incidents):
         found += len(tx.rows("select id from incidents where id in :ids and closed_at is null", ids=some))
@@ -510,7 +499,7 @@ def open_among(tx: Tx, incidents: Iterable[int]) -> int:
 
 
 def leave_out(tx: Tx, count: int, key: str, now: datetime) -> None:
-    """Give out the next number so many later: a row that is over already takes the one before."""
+    """Skip `count` ids: a closed row takes the last of them."""
     tx.run(
         """insert into incidents (id, key, kind, title, reason, body, began_at, closed_at)
            select coalesce(max(id), 0) + :count, :key, 'restored', '', '', '', :now, :now from incidents""",

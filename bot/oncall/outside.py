@@ -1,8 +1,7 @@
-"""What the bot sends past Slack: pages to outside services, the alert that Slack is away, the heartbeat.
+"""What the bot sends outside Slack: pages, the alert that Slack is down, the heartbeat.
 
-Pagers outside (PagerDuty, Opsgenie, e-mail, SMS …) are reached through apprise, which blocks for as long as the other
-side lets it. Each sending therefore has a thread of its own, which is left behind when its time is over: a daemon, so
-that one that hangs never holds up the end of the process.
+Outside pagers (PagerDuty, Opsgenie, e-mail, SMS …) are reached through apprise, which can block for long. Each sending
+therefore has a daemon thread of its own, abandoned after a timeout, so that one that hangs never delays shutdown.
 
 To add a pager: name an environment variable with its apprise address in a step, as `apprise:VARIABLE`. To add a kind of
 pager: see `PAGERS` in `bot.settings.model`; how it sends is a row of `_SENDERS` here.
@@ -34,8 +33,8 @@ _log = structlog.get_logger("clarify.pages")
 _heartbeat_log = structlog.get_logger("clarify.heartbeat")
 _LIMIT = 15.0
 _MOST_HANGING = 32
-_TITLE, _BODY = 200, 3000  # characters; services cut on their own below that
-_OUTAGE = 180.0  # seconds that Slack may be away before the pagers outside are told
+_TITLE, _BODY = 200, 3000  # characters; services with lower limits truncate themselves
+_OUTAGE = 180.0  # seconds that Slack may be down before the outside pagers are alerted
 _EVERY = 15.0
 SendOutside = Callable[[str, str, str], Awaitable[None]]
 """Sends a title and a text to the address in an environment variable; see `Outside.send`."""
@@ -43,8 +42,8 @@ SendOutside = Callable[[str, str, str], Awaitable[None]]
 
 @dataclass(eq=False)
 class Outside:
-    """Sends to pagers. `kinds`: of which kind each is, by the environment variable with its address; `secrets`: the
-    addresses (`Secrets.by_variable`).
+    """Sends to outside pagers. `kinds` and `secrets` (`Secrets.by_variable`): the kind and the address of each, by the
+    environment variable that holds the address.
 
     acting: see `Store.acting`.
     limit: seconds that one sending may take.
@@ -58,14 +57,14 @@ class Outside:
     _hanging: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        # Its log lines quote addresses, which hold keys; PagerError tells what went wrong.
+        # Its log lines quote addresses, which hold keys; PagerError says what went wrong.
         logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
 
     async def send(self, variable: str, title: str, body: str) -> None:
-        """Send plain text to the address in `variable`; returns once it was accepted.
+        """Send plain text to the address in `variable`; returns once the service accepted it.
 
         Raises:
-            PagerError: it was not, or nobody knows. Its message names the variable, never the address.
+            PagerError: it was not accepted, or the outcome is unknown. Names the variable, never the address.
         """
         try:
             await self._send(variable, title, body)
@@ -103,7 +102,7 @@ class Outside:
 
         def work() -> None:
             problem = _SENDERS[self.kinds[variable]](variable, secret, title, body)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits for it
                 loop.call_soon_threadsafe(tell, problem)
 
         self._hanging += 1
@@ -112,8 +111,8 @@ class Outside:
 
 
 def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) -> PagerError | None:
-    """Blocks until the service took it, or did not."""
-    import apprise  # noqa: PLC0415 - takes a second: not on the event loop, and only where a pager is configured
+    """Blocks until the service accepted it, or did not."""
+    import apprise  # noqa: PLC0415 - takes a second: not on the event loop, and only if a pager is configured
 
     asset = apprise.AppriseAsset(app_id="clarify-bot", app_desc="clarify-bot", async_mode=False)
     try:
@@ -126,7 +125,7 @@ def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) ->
             notify_type=apprise.NotifyType.WARNING,
             body_format=apprise.NotifyFormat.TEXT,
         )
-    except Exception as error:  # noqa: BLE001 - each service is a plugin of its own; its words may hold the address
+    except Exception as error:  # noqa: BLE001 - any plugin error; its message may hold the address
         return PagerError(f"{variable}: {type(error).__name__} in apprise")
     return None if accepted else PagerError(f"{variable}: the service rejected it or cannot be reached")
 
@@ -134,20 +133,21 @@ def _through_apprise(variable: str, secret: SecretStr, title: str, body: str) ->
 _SENDERS: Mapping[str, Callable[[str, SecretStr, str, str], PagerError | None]] = {
     "apprise": _through_apprise
 }
-"""By the kind of a pager: sends a title and a text to the address in a variable; what went wrong, if anything."""
+"""How each kind of pager sends (variable, address, title, body); returns the error, or None."""
 
 
 @dataclass(kw_only=True, eq=False)
 class SlackOutageAlert:
-    """Tells the pagers outside that Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
+    """Alerts the outside pagers when Slack cannot be reached, since no page in Slack arrives then; `run` until cancelled.
 
-    Once an outage, after minutes of it, and once more when it is over. A pager that could not be reached is tried again
-    for as long as the outage lasts. Time is counted on a monotonic clock: a clock that is set must not make an outage.
+    Once per outage, after minutes of it, and once more when it is over. A pager that cannot be reached is retried while the
+    outage lasts.
 
-    targets: the environment variables with the addresses to tell, see `outside_pagers`.
+    targets: the environment variables with the addresses, see `outside_pagers`.
     connected: whether clicks can arrive (Socket Mode).
     probe: a cheap call to Slack; raises SlackError.
-    seconds: a monotonic clock; patience and every are in its seconds.
+    seconds: a monotonic clock, so that setting the clock makes no outage; patience and every are in its seconds.
+    is_raised: whether the pagers were alerted, and the outage is not over.
     """
 
     targets: Collection[str]
@@ -160,12 +160,7 @@ class SlackOutageAlert:
     every: float = _EVERY
     _since: float | None = field(default=None, init=False)
     _told: set[str] = field(default_factory=set, init=False)
-    _raised: bool = field(default=False, init=False)
-
-    @property
-    def is_raised(self) -> bool:
-        """Whether Slack was out of reach for so long that the pagers outside were told."""
-        return self._raised
+    is_raised: bool = field(default=False, init=False)
 
     async def run(self) -> None:
         while True:
@@ -177,7 +172,7 @@ class SlackOutageAlert:
         trouble = await self._trouble()
         if trouble is None:
             self._since = None
-            if self._raised:
+            if self.is_raised:
                 await self._recovered()
             return
         if self._since is None:
@@ -197,8 +192,8 @@ class SlackOutageAlert:
         return None if self.connected() else "Slack's connection for clicks and replies is down"
 
     async def _raise(self, trouble: str) -> None:
-        if not self._raised:
-            self._raised = True
+        if not self.is_raised:
+            self.is_raised = True
             _log.error("Slack outage alert", reason=trouble, targets=list(self.targets))
         body = (
             f"{trouble}, for {int(self.patience // 60)} minutes or more. Agents' questions and pages to on-call "
@@ -209,8 +204,8 @@ class SlackOutageAlert:
                 self._told.add(target)
 
     async def _recovered(self) -> None:
-        """Send the all-clear to those who got the alert; once, since an alarm that stays on is looked into anyway."""
-        told, self._told, self._raised = sorted(self._told), set(), False
+        """Send the all-clear to those who got the alert; once, since people look into an alarm that stays on."""
+        told, self._told, self.is_raised = sorted(self._told), set(), False
         _log.info("Slack is reachable again", targets=told)
         for target in told:
             await self._send(target, "clarify-bot reaches Slack again", "The backlog is being delivered.")
@@ -226,12 +221,12 @@ class SlackOutageAlert:
 
 
 def outside_pagers(settings: Settings) -> dict[str, str]:
-    """The environment variables with pagers' addresses that any policy names, and of which kind each is."""
+    """The environment variables with pagers' addresses in any policy, with the kind of each."""
     return {variable: kind for policy in settings.on_call for variable, kind in policy.pagers.items()}
 
 
 def check_pagers(settings: Settings) -> Iterator[CheckResult]:
-    """Show what each notification URL is for, and a step's hours; nothing is sent, and the URL is not shown."""
+    """Show the service behind each notification URL, and each step's hours. Sends nothing and never shows the URL."""
     for index, on_call in enumerate(settings.on_call):
         for number, step in enumerate(on_call.steps):
             if step.hours is not None:
@@ -249,11 +244,9 @@ def check_pagers(settings: Settings) -> Iterator[CheckResult]:
 
 @dataclass(eq=False)
 class Heartbeat:
-    """Sends a sign of life to a monitoring service: a GET of a configured address while all is well.
+    """Sends a GET to a monitoring service while `is_well()`; without it, the service raises the alarm.
 
-    `is_well` says whether all is well; while it is not, nothing is sent, so that the other side raises alarm.
-
-    The address is a secret: monitoring services put their key into it.
+    `url` is a secret: monitoring services put their key into it.
     """
 
     url: SecretStr
@@ -270,7 +263,7 @@ class Heartbeat:
                 await self.clock.sleep(self.every.total_seconds())
 
     async def _beat(self, http: HttpClient) -> str | None:
-        """One sign of life; what went wrong, in words that do not hold the address."""
+        """Send one heartbeat; returns the error, without the address, or None."""
         try:
             async with http.stream("GET", self.url.get_secret_value()) as response:
                 return None if 200 <= response.status < 300 else f"HTTP {response.status}"
@@ -278,7 +271,7 @@ class Heartbeat:
             return words(error)
 
     def _note(self, trouble: str | None) -> None:
-        """Logged when it changes, not every minute."""
+        """Log changes only, not every minute."""
         if trouble == self._trouble:
             return
         self._trouble = trouble

@@ -1,8 +1,8 @@
 """The pager: wakes when something happened or is due, asks the policies what to send, and sends it.
 
-One round takes in what the ledgers say, goes on without messages that did not arrive, asks about what is due, delays
-and groups floods of similar incidents, and sends the pages. What was sent is written down before it is on its way, so that a
-kill neither loses nor doubles anything.
+Each round follows the ledgers, moves on from messages that did not arrive, asks the policies what is due, delays and groups
+floods of similar incidents, and sends the pages. Sendings are stored first, so that a kill neither loses nor doubles
+anything.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Paged, Wanted
 
 _log = structlog.get_logger("clarify.paging")
-_LOOK_AGAIN = 60.0  # seconds: the machine's clock may be changed while the pager sleeps
+_LOOK_AGAIN = 60.0  # seconds: the clock may be set while the pager sleeps
 _STORAGE_RETRY = 1.0
 _POSTPONED = timedelta(seconds=60)
 _SOON = timedelta(seconds=1)
-_AT_ONCE = 8  # senders outside
+_AT_ONCE = 8  # outside sendings
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
-_SHARE = 4  # of the time that is left, at most a quarter is waited
+_SHARE = 4  # wait at most a quarter of the time left
 PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
 
 
@@ -45,9 +45,9 @@ class _Window:
 
 
 class Windows:
-    """When alike incidents go out: the first at once, what follows soon after together. Times come in.
+    """Decides when similar incidents go out: the first at once, those that follow soon after together.
 
-    One window per group: shut for 5 s after the first pages, twice as long each time while the storm lasts.
+    One window per group: closed for 5 s after the first pages, twice as long each time while the storm lasts.
     """
 
     def __init__(self) -> None:
@@ -66,12 +66,12 @@ class Windows:
         window.last = at if news else window.last
 
     def opens(self, group: Group, incidents: Iterable[int], ends: datetime | None, now: datetime) -> datetime:
-        """From when a page about `incidents` may go out; `ends`: the first moment from which it helps nobody.
+        """When a page about `incidents` may go out; `ends`: when it comes too late to help.
 
-        What was paged in the window goes out again when the policy says so: repeats are no storm.
+        Incidents paged in this window are not delayed: repeats are no storm.
         """
         window = self._windows.get(group)
-        if window is None or now < window.last:  # the clock was set back: nobody waits for what was not yet
+        if window is None or now < window.last:  # the clock was set back
             return now
         if len(window.paged) < _alone(group) or window.paged.issuperset(incidents):
             return now
@@ -82,8 +82,8 @@ class Windows:
 
 
 def _alone(group: Group) -> int:
-    """How many of a group have pages of their own before they go out together. What has to be decided, escalated
-    clarifications, has its controls on a page of its own, so the first few of them go out alone.
+    """How many of a group get pages of their own before the rest is grouped: a few escalated clarifications, since only a
+    page of its own carries the controls to answer.
     """
     return 3 if group[0] == "escalated" else 1
 
@@ -95,7 +95,7 @@ class _Due:
 
     @property
     def is_urgent(self) -> bool:
-        """Somebody passed it on, or what was sent did not arrive: it does not wait for others."""
+        """Whether it skips the window: someone passed it on, or its page did not arrive."""
         return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
 
 
@@ -103,8 +103,8 @@ class _Due:
 class Pager:
     """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
 
-    `words(page)` gives a page's title and text for senders outside; None: nobody needs it any more. `on_sent` is called
-    when pages were sent.
+    `words(page)` returns a page's title and text for outside pagers, None if it is not needed any more. `on_sent` is called
+    after pages were sent.
     """
 
     incidents: Incidents
@@ -121,7 +121,7 @@ class Pager:
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
 
     async def restore(self) -> None:
-        """On start: take up what is open and what is owed.
+        """On start: load the open incidents, and send again what was not known to have arrived.
 
         Raises:
             StorageUnavailable: it could not be read.
@@ -134,8 +134,8 @@ class Pager:
         for sending in owed:
             for number in () if sending.failed else sending.incidents:
                 if (each := self.incidents.open(number)) is not None:
-                    # It goes out now: the next repeat counts from here, not from before the restart. Of one that was
-                    # given up it does not: no step would take the place of that again.
+                    # It goes out now, so the next repeat counts from here. Not for a failed one: the next step has
+                    # already replaced it.
                     each.history.append(Paged(now, sending.step))
                     each.due = now
             self._go(sending)
@@ -152,10 +152,10 @@ class Pager:
                     _log.warning("pages delayed", reason=str(error))
                     self.incidents.awake.clear()
                     seconds = _STORAGE_RETRY
-                if seconds:  # none are left: what is due is worked off first
+                if seconds:
                     await event_or_time(self.clock, self.incidents.awake, seconds)
         finally:
-            # Without an outcome, what is under way outside is sent again after the next start.
+            # Without an outcome, outside sendings in flight are repeated after the next start.
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -173,22 +173,21 @@ class Pager:
             self.pages.landed.discard(key)
 
     def _bring(self, lanes: Iterable[Lane]) -> None:
-        """Have messages brought up to date."""
         for lane in lanes:
             self.delivery.send(lane.target, lane.key, post=lane.post)
 
     def _seconds_left(self) -> float:
-        """Until something is due; infinite: not before something happens."""
+        """Seconds until something is due; infinite if only an event can make something due."""
         moments = [at for at in (self.incidents.next_due(), self.pages.next_look()) if at is not None]
         if not moments:
             return inf
         return min(_LOOK_AGAIN, max(0.0, (min(moments) - self.clock.now()).total_seconds()))
 
     async def _page(self) -> bool:
-        """Send what is due; returns whether anything was sent. Each incident that was due is scheduled anew.
+        """Send what is due and reschedule it; returns whether anything was sent.
 
         Raises:
-            StorageUnavailable: not all of it was sent; the rest is due again in a second.
+            StorageUnavailable: what was not sent is due again in a second.
         """
         any_sent = False
         groups: dict[Group, list[_Due]] = {}
@@ -207,14 +206,14 @@ class Pager:
             if calm and any(sent):
                 self._windows.passed(group, (due.each.incident.id for due in ready), self.clock.now())
             for due in ready:
-                if due.each.due == before[due.each.incident.id]:  # neither set apart nor changed meanwhile
+                if due.each.due == before[due.each.incident.id]:  # neither postponed nor changed meanwhile
                     self._reschedule(due.each)
         return any_sent
 
     def _ask(self, each: OpenIncident) -> Wanted | None:
-        """None: it cannot be asked about, and is set apart."""
+        """What the policy wants; None if asking failed, which is logged."""
         try:
-            return self.policies.wants_of(each)
+            return self.policies.wants(each.incident, each.history)
         except Exception:  # noqa: BLE001 - one broken incident must not stop the others
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
@@ -223,7 +222,7 @@ class Pager:
         return self.clock.now() + _POSTPONED if want is None else want.next_at
 
     def _reschedule(self, each: OpenIncident) -> None:
-        """After a sending. What failed at once wants its next step at once; nothing else may want so again."""
+        """Schedule after a sending: the next step at once if this one failed, anything else in a second at the earliest."""
         want, now = self._ask(each), self.clock.now()
         if want is None or not want.send:
             each.due = self._asked_again(want)
@@ -231,7 +230,7 @@ class Pager:
             each.due = now if isinstance(each.history[-1], Failed) else now + _SOON
 
     def _through_the_window(self, group: Group, members: Sequence[_Due]) -> list[_Due]:
-        """Those that may go now; the others are due again when the window opens."""
+        """Returns those that may go now; schedules the others for when the window opens."""
         now = self.clock.now()
         ends = min(
             (due.each.incident.expires_at for due in members if due.each.incident.expires_at), default=None
@@ -246,7 +245,7 @@ class Pager:
         return ready
 
     async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
-        """Whether anything was sent."""
+        """Send one step about `members`; returns whether anything was sent."""
         turn = await self.policies.turn(members[0].incident)  # all of them are of one policy
         to: list[Destination] = []
         reached: list[OpenIncident] = []
@@ -259,7 +258,7 @@ class Pager:
             except Exception:  # noqa: BLE001 - as above
                 self._postpone(each)
         shortfall = self.policies.shortfall(members[0].incident, step, holder, turn)
-        # Looking up took its time: what was taken meanwhile is not sent any more.
+        # Drop what was claimed during the look-ups.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
         return bool(still) and await self._send_or_split(still, step, to, shortfall)
 
@@ -295,7 +294,7 @@ class Pager:
         each.due = self.clock.now() + _POSTPONED
 
     def _go(self, sending: Sending) -> None:
-        """Put a sending that is written down on its way."""
+        """Send what was stored."""
         if sending.message is not None:
             self.pages.watch(sending)
             self.delivery.send(sending.destination.target, sending.message)
@@ -313,7 +312,7 @@ class Pager:
                 if words is not None:
                     await self.send_outside(variable, *words)
             state, note = ("sent" if words else "dropped"), None
-        except Exception as error:  # noqa: BLE001 - whatever a sender does: the next step is due
+        except Exception as error:  # noqa: BLE001 - after any failure the next step is due
             _log.warning("page not sent", page=sending.page, through=variable, error=type(error).__name__)
             state, note = "failed", type(error).__name__
         while True:
@@ -325,7 +324,7 @@ class Pager:
 
 
 def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[OpenIncident]]]:
-    """What goes out together: the same step to the same people, where it comes in numbers."""
+    """Groups many incidents with the same step and holder into one batch; a few get a batch each."""
     found: dict[tuple[int, str | None], list[OpenIncident]] = {}
     for due in ready:
         for step in due.want.send:
@@ -337,7 +336,7 @@ def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[Open
 
 
 def merged(destinations: Iterable[Destination]) -> tuple[Destination, ...]:
-    """Each place once, everybody who is to be called there named; several threads of a channel: the channel."""
+    """Each target once, with all its mentions; if threads differ, the channel itself."""
     found: dict[tuple[str, str], Destination] = {}
     for each in destinations:
         known = found.get((each.via, each.target))

@@ -1,8 +1,7 @@
 """The pages that were sent: about what, to where, with what outcome, and where their messages are in Slack.
 
-A page is one sending about one or more alike incidents, with a message per destination. It is written down before it is
-on its way. A message that fails, or that is not there after 15 s, is written down once per page: the policy then goes on
-with its next step at once.
+A page is about one or more similar incidents, with a message per destination. It is stored before it is sent. If a message
+fails, or is not posted after 15 s, that is logged once per page, and the policy's next step is due at once.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _log = structlog.get_logger("clarify.paging")
 _DEADLINE = timedelta(seconds=15)
 _AFTER_FAILURE = timedelta(seconds=2)
 SendingState = Literal["sent", "late", "failed", "dropped"]
-"""How a sending ended. Late: not there in time, and still on its way; dropped: not needed any more."""
-# What a sending can have been before.
+"""The outcome of a sending. late: not posted in time, still being retried; dropped: not needed any more."""
+# The earlier states from which a sending can get there.
 _BEFORE: dict[SendingState, tuple[str, ...]] = {
     "sent": ("wanted", "late"),
     "late": ("wanted",),
@@ -44,7 +43,7 @@ class Destination:
     environment variable with the pager's address.
 
     thread: the session (producer, id) in whose thread of the channel it is posted.
-    mentions: users whom the post has to mention to reach them.
+    mentions: users that the post mentions.
     """
 
     via: str
@@ -54,15 +53,15 @@ class Destination:
 
     @property
     def users(self) -> set[str]:
-        """The users that a message there reaches by name."""
+        """The users that a message there notifies."""
         return {*self.mentions, *([self.target] if self.target.startswith(("U", "W")) else [])}
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Alike incidents that go out together, and where to; no destinations: nobody could be found.
+    """Similar incidents that go out together, and their destinations; none if no one could be found.
 
-    `note`: why it does not go to who should be on call; `reaches_nobody`: what is posted mentions nobody therefore.
+    `note`: why it does not go to the person who should be on call; `reaches_nobody`: so the post mentions no one.
     """
 
     group: Group
@@ -75,8 +74,8 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """A page on its way to one destination. `message` names its row in the messages table; None: it goes outside.
-    `failed`: so it is said already of this page, and the next step was taken.
+    """A page on its way to one destination. `message` is its key in the messages table; None: it goes outside Slack.
+    `failed`: the page failed already, and the next step replaced it.
     """
 
     page: int
@@ -89,7 +88,7 @@ class Sending:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A message to bring up to date, and the lane for that; `post`: it is not there yet."""
+    """A message to update, and the lane for that; `post`: it is not posted yet."""
 
     target: str
     key: str
@@ -98,34 +97,34 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class PagePlace:
-    """Where an open page stands in Slack, and a clarification that it is about."""
+    """The place of an open page in Slack, and a clarification that it is about."""
 
     channel: str
     ts: str
     clarification: str
 
     def is_before(self, channel: str, ts: str) -> bool:
-        """Whether it was there, in that conversation, when the message at `ts` was sent."""
+        """Whether it was posted in that conversation before the message at `ts`."""
         return self.channel == channel and float(self.ts) < float(ts)
 
 
 @dataclass(eq=False)
 class Pages:
-    """Sends pages and keeps the outcome of each. Methods that store or read raise StorageUnavailable if they cannot."""
+    """Stores pages and the outcome of each. Methods that read or store raise StorageUnavailable.
+
+    `landed`: the keys of newly posted messages, which may cover older ones.
+    """
 
     store: Store
     incidents: Incidents
     in_flight: InFlight
     clock: Clock
-    landed: set[str] = field(
-        default_factory=set, init=False
-    )  # messages that are there now: they cover older ones
-    _watched: dict[str, tuple[datetime, Sending]] = field(
-        default_factory=dict, init=False
-    )  # until when a message has to be there
+    landed: set[str] = field(default_factory=set, init=False)
+    # By key: the deadline for a message to be posted.
+    _watched: dict[str, tuple[datetime, Sending]] = field(default_factory=dict, init=False)
 
     async def restore(self) -> list[Sending]:
-        """On start, after the incidents: load who was paged, and return the sendings that are still to be made."""
+        """On start, after the incidents: load who was paged, and return the sendings without an outcome."""
         await self._load_paged()
         rows = await self.store.read(
             """select s.message from page_sendings s join messages m on m.key = s.message
@@ -136,7 +135,7 @@ class Pages:
         return await self._owed()
 
     async def reload(self, incidents: Collection[int] | None = None) -> None:
-        """Another bot did something about these, or any, incidents."""
+        """Read incidents again that another bot changed; None: all."""
         if incidents is None:
             rows = await self.store.read("select id from incidents where closed_at is null")
             incidents = {row["id"] for row in rows} | {each.incident.id for each in self.incidents}
@@ -153,8 +152,8 @@ class Pages:
                 each.paged |= _destination("slack", row).users
 
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
-        """Keep a page with all its messages, and that it was sent; without destinations only that it failed, which one that
-        reaches nobody did too. Durable when this returns.
+        """Store a page with all its messages; durable when this returns. Without destinations, only log that it failed. A page
+        that reaches nobody has failed too.
         """
         now = self.clock.now()
         happenings: list[Paged | Failed] = [Paged(now, batch.step)] if batch.destinations else []
@@ -187,7 +186,7 @@ class Pages:
         return sendings
 
     def watch(self, sending: Sending) -> None:
-        """A message was handed to delivery: it has to be there in time."""
+        """Set the deadline of a message that was handed to delivery."""
         if sending.message is None:
             return
         for incident in sending.incidents:
@@ -196,11 +195,11 @@ class Pages:
         self._watched[sending.message] = self.clock.now() + _DEADLINE, sending
 
     def next_look(self) -> datetime | None:
-        """When to look whether messages are there; None: none is waited for."""
+        """The earliest deadline of a message; None if none is watched."""
         return min((at for at, _ in self._watched.values()), default=None)
 
     async def look(self) -> None:
-        """Go on without the messages that are not there in time. Set back, the clock gives none of them longer."""
+        """Give up waiting for messages past their deadline. If the clock was set back, no message gets longer."""
         now = self.clock.now()
         for key, (at, sending) in list(self._watched.items()):
             if at > now:
@@ -210,10 +209,10 @@ class Pages:
                 await self.settle(sending, "sent")
             else:
                 await self.settle(sending, "late", "not there in time")
-            self._watched.pop(key, None)  # it may have ended meanwhile
+            self._watched.pop(key, None)
 
     async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
-        """Record the outcome of a message: a page's, or one that pages link to."""
+        """Record the outcome of a page's message, or update the pages that link to the message."""
         if row.kind == "page" and outcome == "tried":
             self._shorten_deadline(row.key)
         elif row.kind == "page" and outcome != "tried":
@@ -225,7 +224,7 @@ class Pages:
             )
 
     async def settle(self, sending: Sending, state: SendingState, note: str | None = None) -> None:
-        """Keep how a sending ended. A page that failed has the next step of its policy taken, once."""
+        """Store the outcome of a sending. The first failure of a page makes the policy's next step due."""
         page, to, now = sending.page, sending.destination, self.clock.now()
 
         def work(tx: Tx) -> tuple[Failed, tuple[int, ...]] | None:
@@ -265,7 +264,7 @@ class Pages:
         self.incidents.changed(incidents)
 
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
-        """Which alike incidents were paged together lately, in order."""
+        """The pages sent since then, oldest first: their group, incidents and time."""
         rows = await self.store.read(
             """select p.id, p.kind, p.policy, p.at, i.incident
                from pages p join page_items i on i.page = p.id where p.at >= :since order by p.id""",
@@ -278,12 +277,12 @@ class Pages:
         return list(found.values())
 
     async def sent(self, page: int) -> tuple[datetime, str] | None:
-        """When a page was sent, and the note of it; None: there is no such page."""
+        """When a page was sent, and its note; None if there is no such page."""
         row = await self.store.read_one("select at, note from pages where id = :page", page=page)
         return (moment(row["at"]), row["note"] or "") if row else None
 
     async def of_incidents(self, incidents: Iterable[int]) -> list[Lane]:
-        """The messages about incidents, pages and the cards of handoffs, that may still have to change."""
+        """The messages about incidents (pages, cards of handoffs) that may still change."""
         found: dict[str, Lane] = {}
         for some in batches(incidents):
             rows = await self.store.read(
@@ -301,7 +300,7 @@ class Pages:
         return list(found.values())
 
     async def older(self, key: str) -> list[Lane]:
-        """The messages before `key` to the same target, about something that it is about."""
+        """The earlier pages to the target of `key` that share an incident with it."""
         rows = await self.store.read(
             """select distinct m.key, m.target, m.channel, m.ts from page_sendings new
                join page_items i on i.page = new.page join page_items j on j.incident = i.incident
@@ -313,9 +312,8 @@ class Pages:
         return [_lane(row) for row in rows]
 
     async def is_covered(self, key: str, *, posted: bool) -> bool:
-        """Whether newer pages to the same target are about all that is open of `key`'s.
-
-        One that is `posted` is covered by what is there, too; another by what is on its way.
+        """Whether newer pages to the same target cover all open incidents of `key`. If `key` is `posted`, only posted ones
+        count.
         """
         row = await self.store.read_one(
             """select count(*) as open, count(case when exists (
@@ -341,12 +339,12 @@ class Pages:
         return Sending(row["page"], row["step"], _destination("slack", row), key) if row else None
 
     async def is_posted(self, key: str) -> bool:
-        """Whether a message is there."""
+        """Whether a message was posted."""
         row = await self.store.read_one("select ts from messages where key = :key", key=key)
         return row is not None and row["ts"] is not None
 
     async def clarifications_of(self, key: str) -> tuple[str, ...]:
-        """The clarifications of the page that has this message."""
+        """The clarifications of the page with this message."""
         rows = await self.store.read(
             """select distinct i.clarification from page_sendings s
                join page_items p on p.page = s.page join incidents i on i.id = p.incident
@@ -356,10 +354,8 @@ class Pages:
         return tuple(row["clarification"] for row in rows)
 
     async def clarifications_at(self, channel: str, ts: str) -> tuple[str, ...]:
-        """The clarifications of the page whose message is at `ts`; none where it is no page. A reply in its thread is
-        an answer.
-        """
-        rows = await self.in_flight.look(
+        """The clarifications of the page at `ts`, empty if it is no page. A reply in its thread is an answer."""
+        rows = await self.in_flight.find(
             channel,
             lambda: self.store.read(
                 """select i.clarification from messages m
@@ -375,7 +371,7 @@ class Pages:
         return tuple(row["clarification"] for row in rows)
 
     async def open_pages(self) -> list[PagePlace]:
-        """The pages about questions that somebody still has to take, which begin threads of their own."""
+        """The pages of open incidents about questions, where the page begins a thread of its own."""
         rows = await self.store.read(
             """select distinct m.channel, m.ts, i.clarification from incidents i
                join page_items p on p.incident = i.id
@@ -386,7 +382,7 @@ class Pages:
         return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
 
     def _shorten_deadline(self, key: str) -> None:
-        """The first try failed: shorten its deadline to 2 s."""
+        """Shorten a message's deadline to 2 s, after its first try failed."""
         if key in self._watched:
             at, sending = self._watched[key]
             self._watched[key] = min(at, self.clock.now() + _AFTER_FAILURE), sending
@@ -403,7 +399,7 @@ class Pages:
             self.incidents.awake.set()
 
     async def _owed(self) -> list[Sending]:
-        """The sendings whose outcome is not known, the earliest first."""
+        """The sendings without an outcome, oldest first."""
         rows = await self.store.read(
             """select s.*, p.step, i.incident, (select count(*) from page_sendings o
                  where o.page = s.page and o.state in ('late', 'failed')) as failed
@@ -461,7 +457,7 @@ def _fresh(sending: Sending, key: str) -> Fresh:
 
 
 def _lane(row: StoredRow) -> Lane:
-    """What is still being posted stays in the lane in which that was begun: two lanes would both post it."""
+    """While a message is being posted it stays in that lane: two lanes would both post it."""
     if row["ts"] is None:
         return Lane(row["target"], row["key"], post=True)
     return Lane(row["channel"] or row["target"], row["key"], post=False)
@@ -483,7 +479,7 @@ SWEEP = Sweep(  # after the incidents
 
 @dataclass(frozen=True, slots=True)
 class PagesAbout:
-    """The keys of messages of pages that are about certain incidents alone, and about others too; how many pages went
+    """The message keys of pages about certain incidents `alone`, and of those `shared` with others; how many pages went
     outside Slack.
     """
 
@@ -514,7 +510,7 @@ def find_about(tx: Tx, incidents: Collection[int]) -> PagesAbout:
 
 
 def leave_out(tx: Tx, count: int, now: datetime) -> None:
-    """Give out the next number so many later: a row that is over already takes the one before."""
+    """Skip `count` ids: an unused row takes the last of them."""
     tx.run(
         """insert into pages (id, kind, step, at)
            select coalesce(max(id), 0) + :count, 'restored', 0, :now from pages""",

@@ -1,4 +1,4 @@
-"""Draws a page as it stands now: worked out anew each time from the log of pages and the ledger."""
+"""Draws a page in its current state, from the log of its incidents and the ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATES: dict[str, ItemState] = {"paging": "live", "taken": "taken", "snoozed": 
 
 @dataclass(kw_only=True, eq=False)
 class PageView:
-    """Draws pages and the cards of handoffs; without a link where Slack does not tell the address."""
+    """Draws pages and the cards of handoffs."""
 
     incidents: Incidents
     pages: Pages
@@ -39,10 +39,10 @@ class PageView:
     permalinks: Permalinks
 
     async def draw(self, row: Row) -> Drawn | None:
-        """A page's message, or the card of a handoff, as it should be; None: nobody was paged about it.
+        """The desired message of a page or of a handoff's card; None if there is no such page or handoff.
 
         Raises:
-            StorageUnavailable: it cannot be known now.
+            StorageUnavailable
         """
         return await (self._draw_handoff(row) if row.kind == "handoff" else self._draw_page(row))
 
@@ -68,15 +68,15 @@ class PageView:
             return None
         needed = not covered and content.left > 0 and content.is_awaited
         final = covered or content.is_closed
-        # What it says in full can be large, and others have their turn meanwhile.
+        # In a thread, since its full text can be large.
         message = await asyncio.to_thread(self._message, content)
         return Drawn(message, needed=needed, final=final, about=subject(content))
 
     async def words(self, page: int) -> tuple[str, str] | None:
-        """A page's title and text for senders outside; None: nobody needs it any more.
+        """A page's title and text for outside pagers; None if it is not needed any more.
 
         Raises:
-            StorageUnavailable: it cannot be known now.
+            StorageUnavailable
         """
         content = await self._content(page)
         return (
@@ -88,7 +88,7 @@ class PageView:
     async def _content(
         self, page: int, *, covered: bool = False, mentions: tuple[str, ...] = (), channel: str | None = None
     ) -> PageContent | None:
-        """The page `page` as it stands in `channel` (None: outside Slack); None: there is no such page."""
+        """The content of a page for `channel` (None: outside Slack); None if there is no such page."""
         sent, incidents = await self.pages.sent(page), await self.incidents.of_page(page)
         if sent is None or not incidents:
             return None
@@ -114,12 +114,12 @@ class PageView:
     def _message(self, content: PageContent) -> Message:
         try:
             return self.renderer.message(page_card(content))
-        except Exception:  # noqa: BLE001 - a page that cannot be laid out still has to tell that there is one
+        except Exception:  # noqa: BLE001 - a bare page is better than none
             _log.exception("cannot lay out a page", page=content.page)
             return self.renderer.message(page_card(content.bare()))
 
     def _standing(self, incident: Incident, history: Sequence[Happening]) -> PageItem:
-        """How an incident stands, without what it says."""
+        """The state of an incident, without its question and links."""
         want = self.policies.wants(incident, history)
         state: ItemState = "closed" if not incident.is_open else _STATES[want.state]
         closing = (Taken,) if state == "closed" else (Taken, Handed)
@@ -143,7 +143,7 @@ class PageView:
         )
 
     async def _item(self, incident: Incident, item: PageItem, channel: str | None) -> PageItem:
-        """With the question, and a link to its card. A page does not repeat a handoff's card in the same channel."""
+        """Adds the question and a link to its card. Leaves out the text of a handoff whose card is in the same channel."""
         if incident.clarification is None:
             key = incident.notice_key
             link = incident.link or await self._link(key)
@@ -163,7 +163,7 @@ class PageView:
             return None
 
     async def _link(self, key: str) -> str | None:
-        """The web address of the message `key`; None: it is not there, or Slack does not say."""
+        """The permalink of the message `key`; None if it is not posted, or Slack does not return it."""
         row = await self.messages.get(key)
         if row is None or row.ts is None or row.channel is None:
             return None

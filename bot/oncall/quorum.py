@@ -1,4 +1,4 @@
-"""Looks, for actions that several people have to accept, whether so many may answer; if not, on-call is told at once."""
+"""Checks that enough people may answer when an action needs several approvals; otherwise on-call is paged at once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from core.errors import ClarifyError, LedgerUnwritable, LockTimeout
 from core.router import Router
 
 _log = structlog.get_logger("clarify.paging")
-_AGAIN = 10.0  # seconds until Slack, or a ledger that cannot be had, is asked again
+_RETRY = 10.0  # seconds, after Slack or the ledger failed
 
 
 @dataclass(kw_only=True, eq=False)
 class Quorum:
-    """Counts the people who may answer, when an action is asked, after each accept, and at the start."""
+    """Counts the people who may answer: for each new action, after each approval, and on start."""
 
     settings: Settings
     people: People
@@ -33,7 +33,7 @@ class Quorum:
     _known: dict[str, Clarification] = field(default_factory=dict, init=False)
 
     def record_changed(self, record: Clarification) -> None:
-        """A clarification as it is now: after each change, and at the start. Cheap; `run` does the rest."""
+        """Queue a clarification for `run`, if its approvals changed. Call after each change, and on start."""
         if not record.is_open or record.asked.needed == 1:
             self._known.pop(record.id, None)
             return
@@ -43,15 +43,15 @@ class Quorum:
             self._queue.put_nowait(record)
 
     async def run(self) -> None:
-        """Look at what is new, one after the other; runs until cancelled."""
+        """Check the queued clarifications, one at a time, until cancelled."""
         while True:
             record = await self._queue.get()
-            if self._known.get(record.id) is record and not await self._looked(record):
+            if self._known.get(record.id) is record and not await self._check(record):
                 self._queue.put_nowait(record)
-                await self.clock.sleep(_AGAIN)
+                await self.clock.sleep(_RETRY)
 
-    async def _looked(self, record: Clarification) -> bool:
-        """Whether it is known how many may answer, and written down; if not, it is to be tried again."""
+    async def _check(self, record: Clarification) -> bool:
+        """Count and record the possible approvers; False: try again later."""
         try:
             route = self.settings.route_for(*audience_of(record))
             home, needed = await self.people.installation(), record.asked.needed
@@ -66,5 +66,5 @@ class Quorum:
 
 
 def _progress(record: Clarification) -> tuple[int, int]:
-    """The round, and how many have accepted in it."""
+    """The round, and its number of approvals."""
     return record.round, len(record.asked.approvals or ())

@@ -1,9 +1,9 @@
 """Who is on call now, what the configured policies want, and where their steps lead.
 
-The first of these sources that has somebody holds: the override in force; the policy's users, rotation, user group,
-calendar or PagerDuty schedule; the other users that the policy names. Deactivated people are left out wherever they
-stand; guests, bots and people of other teams unless the policy lists them by hand (whoever is paged may answer). Slack
-is asked, with a limit; what it does not tell is taken as last known.
+The first of these sources that names anyone counts: the override in force; the policy's users, rotation, user group,
+calendar or PagerDuty schedule; the other users of the policy. Deactivated people are always left out; guests, bots and
+people of other teams unless the policy lists them by hand (people who are paged may answer). Slack is asked with a time
+limit; if it does not answer, the last known facts count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import structlog
 from bot.errors import SlackError, SlackRefusedError, StorageError
 from bot.oncall.calendars import next_change, users_at
 from bot.oncall.feeds import TOO_OLD, Copies, why_nobody
-from bot.oncall.incidents import Incident, OpenIncident, moment
+from bot.oncall.incidents import Incident, moment
 from bot.oncall.pages import Destination
 from bot.people.directory import NO_GROUP, UNKNOWN_USER, OutsiderReason, People, outsider
 from bot.routing import Audiences
@@ -43,7 +43,7 @@ from core.escalation import (
 from core.hours import Hours
 
 _log = structlog.get_logger("clarify.oncall")
-_PATIENCE = 3.0  # seconds: a page must not wait for a directory
+_PATIENCE = 3.0  # seconds that a page waits for Slack's directory
 _SILENCE = timedelta(seconds=15)
 _LAST_RESORT = "last resort"
 _OF_WHO_IS_ON_CALL = {"thread", "dm", "channel"}
@@ -54,7 +54,7 @@ _NOBODY = Policy((), timedelta(minutes=15))
 class OnDuty:
     """Who is on call, why (`source`, in words), until when if known, and who arranged it if a person did.
 
-    `note`: why it is not who the policy's calendar or PagerDuty names; empty: it is.
+    `note`: why the policy's calendar or PagerDuty did not decide it; empty if it did.
     """
 
     users: tuple[str, ...]
@@ -65,8 +65,8 @@ class OnDuty:
 
 
 class Shortfall(NamedTuple):
-    """Why a step does not go to who should be on call, in words for people (empty: it does), and whether it reaches nobody
-    for that reason: what is posted then mentions nobody, and the next step is due.
+    """Why a step does not go to the person who should be on call, in words for people (empty: it does), and whether it
+    therefore reaches nobody: then the post mentions no one, and the next step is due.
     """
 
     note: str = ""
@@ -75,9 +75,9 @@ class Shortfall(NamedTuple):
 
 @dataclass(eq=False)
 class Roster:
-    """Finds who is on call, and stores stand-ins. No method but `hand` raises.
+    """Finds who is on call, and stores overrides. Only `hand`, `swaps` and `cancel` raise.
 
-    `on_change` is called when somebody stands in. `patience`: how many seconds Slack has for an answer.
+    `on_change` is called when an override changes. `patience`: seconds that Slack has to answer.
     """
 
     settings: Settings
@@ -87,9 +87,7 @@ class Roster:
     on_change: Callable[[], None] = lambda: None
     patience: float = field(kw_only=True, default=_PATIENCE)
     _copies: Copies = field(init=False)
-    _barred: dict[str, OutsiderReason | None] = field(
-        default_factory=dict, init=False
-    )  # why they may not be paged, as last known
+    _barred: dict[str, OutsiderReason | None] = field(default_factory=dict, init=False)  # as last known
     _groups: dict[str, tuple[str, ...]] = field(default_factory=dict, init=False)
     _silent_since: datetime | None = field(default=None, init=False)
 
@@ -99,7 +97,7 @@ class Roster:
     async def hand(
         self, policy: str, user: str, until: datetime, by: str, *, since: datetime | None = None
     ) -> None:
-        """`by` has `user` take over from now on, or from `since`; durable when this returns.
+        """Store an override made by `by`: `user` is on call from `since` (None: now). Durable when this returns.
 
         Raises:
             StorageUnavailable: nothing was changed.
@@ -123,7 +121,7 @@ class Roster:
         self.on_change()
 
     async def swaps(self) -> list[Override]:
-        """The overrides of all policies that hold or are planned, in the order in which they begin.
+        """The current and planned overrides of all policies, in the order in which they begin.
 
         Raises:
             StorageUnavailable: they could not be read.
@@ -135,7 +133,7 @@ class Roster:
         return [_override(row) for row in rows]
 
     async def cancel(self, number: int) -> bool:
-        """End an override, or a plan for one, for good; whether it was there until now.
+        """Delete a current or planned override; returns whether it existed.
 
         Raises:
             StorageUnavailable: nothing was changed.
@@ -151,7 +149,7 @@ class Roster:
         return found
 
     async def crew(self, policy_name: str) -> frozenset[str]:
-        """Those who take turns by a policy, whoever's turn it is now: named in the file, in its user group, in its calendar."""
+        """Everyone in a policy's rota: named in the file, in its user group, in its calendar."""
         policy = self.settings.on_call_named(policy_name)
         named = set(policy.listed)
         if policy.group is not None:
@@ -162,7 +160,7 @@ class Roster:
         return frozenset(named)
 
     async def on_call(self, policy_name: str) -> tuple[str, ...]:
-        """The user ids of those who are on call; empty if there is nobody."""
+        """The user ids of the people on call."""
         return (await self.who(policy_name)).users
 
     async def who(self, policy_name: str) -> OnDuty:
@@ -186,7 +184,7 @@ class Roster:
         return OnDuty(others, source, planned.until, note=planned.note)
 
     async def members(self, group: str, listed: Collection[str]) -> tuple[str, ...]:
-        """Those of a user group who may be paged, sorted; as last known while Slack does not tell."""
+        """The members of a user group who may be paged, sorted; as last known if Slack does not answer."""
         try:
             async with self._limit():
                 found = tuple(sorted(await self.people.group(group)))
@@ -198,8 +196,8 @@ class Roster:
         return await self.pageable(found, listed)
 
     async def pageable(self, users: Iterable[str], listed: Collection[str]) -> tuple[str, ...]:
-        """Those of `users` who may be paged, in their order: full members, and whoever is `listed` by hand; nobody who
-        is known to be deactivated.
+        """The `users` who may be paged, in their order: full members and those `listed` by hand, except people known to be
+        deactivated.
         """
         asked = tuple(dict.fromkeys(users))
         why = await asyncio.gather(*map(self._why_barred, asked))
@@ -210,7 +208,7 @@ class Roster:
         )
 
     async def active(self, users: Iterable[str]) -> tuple[str, ...]:
-        """Those of `users` who are not known to be deactivated, in their order."""
+        """The `users` who are not known to be deactivated, in their order."""
         asked = tuple(users)
         return await self.pageable(asked, asked)
 
@@ -227,7 +225,7 @@ class Roster:
         return self._barred.get(user)
 
     def _limit(self) -> asyncio.Timeout:
-        """How long Slack has; no time at all right after it was silent: a page about hundreds asks for each of them."""
+        """The time limit for Slack: none at all right after it was silent, since a page about hundreds asks for each."""
         return asyncio.timeout(0 if self._is_silent() else self.patience)
 
     def _is_silent(self) -> bool:
@@ -235,13 +233,13 @@ class Roster:
         return since is not None and timedelta(0) <= self.clock.now() - since < _SILENCE
 
     def _why(self, error: Exception) -> str:
-        """What to log; a silence is remembered."""
+        """The error in words for the log. Remembers a timeout."""
         if isinstance(error, TimeoutError) and not self._is_silent():
             self._silent_since = self.clock.now()
         return str(error) or type(error).__name__
 
     async def _overrides(self, policy: str) -> Sequence[Override]:
-        """In the order of making; those that are over may be among them."""
+        """A policy's overrides in the order in which they were made; may include past ones."""
         try:
             rows = await self.store.read(
                 "select * from overrides where policy = :policy order by id", policy=policy
@@ -264,8 +262,8 @@ class Roster:
         return OnDuty(await self.active(policy.users or ()), "fixed list")
 
     async def _named_by(self, policy: OnCallSettings, feed: str) -> OnDuty:
-        """By what a calendar or PagerDuty says; of overlapping shifts those of the highest level of which somebody is
-        there.
+        """Who is on call according to a calendar or PagerDuty: of overlapping shifts, the highest level with someone who may
+        be paged.
         """
         now, copy = self.clock.now(), await self._copies.of(policy.name)
         known = copy.shifts if copy is not None and now - copy.read_at <= TOO_OLD else ()
@@ -283,7 +281,7 @@ class Roster:
         return OnDuty(users, "rotation", turn_until(plan.start, plan.shift, plan.timezone, now))
 
     async def _others(self, policy: OnCallSettings) -> tuple[str, ...]:
-        """In a rotation the next one only, as it is one person's turn."""
+        """The backup: all users of the policy, or the next one in a rotation."""
         plan = policy.rotation
         if plan is None:
             return await self.active(policy.named_users)
@@ -291,7 +289,7 @@ class Roster:
         return (await self.active((*plan.users[at + 1 :], *plan.users[:at])))[:1]
 
     async def _first_present(self, members: tuple[str, ...]) -> tuple[str, ...]:
-        """All of them where nobody is present, or Slack does not tell in time."""
+        """The first active member; all of them if none is active, or Slack does not answer in time."""
         try:
             async with self._limit():
                 for user in members:
@@ -304,10 +302,10 @@ class Roster:
 
 @dataclass(eq=False)
 class Policies:
-    """The on-call policies of the configuration: what they want of an incident, and where their steps lead.
+    """The configured on-call policies: what they want for an incident, and where their steps lead.
 
-    A route without a policy has the last resort only; so has one whose policy is configured no more. `known` gives a
-    clarification as it is now; None: it is in no thread any more.
+    A route without a policy, or with one that was removed, has only the last resort. `known` returns the current record of a
+    clarification, None if it is closed.
     """
 
     settings: Settings
@@ -321,28 +319,24 @@ class Policies:
         self._policies = {each.name: _policy(each) for each in self.settings.on_call}
 
     def wants(self, incident: Incident, history: Sequence[Happening]) -> Wanted:
-        """What to do for an incident now, by its policy."""
+        """What an incident's policy wants now."""
         return wanted(self._policy_of(incident), history, self.clock.now())
 
-    def wants_of(self, each: OpenIncident) -> Wanted:
-        """What to do for an open incident now, by its policy."""
-        return self.wants(each.incident, each.history)
-
     async def turn(self, incident: Incident) -> OnDuty:
-        """Whose turn it is by an incident's policy."""
+        """Who is on call by an incident's policy."""
         return await self.roster.who(incident.policy or "")
 
     async def destinations(
         self, incident: Incident, step: int, holder: str | None, turn: OnDuty
     ) -> list[Destination]:
-        """Where a step leads for one incident; empty: nobody is there.
+        """Where a step leads for an incident; empty if no one is there.
 
-        `holder`: who was handed it, or took it; pages go to them instead of the people on call, if they may be paged.
+        `holder`: who claimed it or was handed it. They are paged instead of the people on call, if they may be paged.
         """
         policy, people = self._policy_of(incident), turn.users
         if 0 <= step < len(policy.steps):
             notified = policy.steps[step].notify
-        else:  # without steps, what somebody was handed goes to them
+        else:  # without steps, a DM to whom it was handed
             notified = ("dm",) if holder is not None and not policy.steps else (_LAST_RESORT,)
         if holder is not None:
             people = await self.roster.pageable((holder,), self._listed(incident)) or people
@@ -352,7 +346,7 @@ class Policies:
         return found
 
     def shortfall(self, incident: Incident, step: int, holder: str | None, turn: OnDuty) -> Shortfall:
-        """What keeps a step from who should be on call by the policy's calendar or PagerDuty."""
+        """Why a step does not reach the person who should be on call by the policy's calendar or PagerDuty."""
         if holder is not None or not turn.note:
             return Shortfall()
         if turn.users:
@@ -388,14 +382,14 @@ class Policies:
         return self._policies.get(incident.policy or "", _NOBODY)
 
     def _listed(self, incident: Incident) -> frozenset[str]:
-        """Whom the file names by hand: in the policy, or as answerers of the question, who may take it."""
+        """The users that the file lists by hand: in the policy, or as answerers of the question."""
         route = self._route(incident, self._about(incident))
         answerers = frozenset(() if route is None else route.answerer_users)
         policy = self.settings.policy(incident.policy)
         return answerers | (policy.listed if policy is not None else frozenset())
 
     def _route(self, incident: Incident, about: Clarification | None) -> RouteSettings | None:
-        """Where the question is shown; without an agent (an unreadable ledger, the bot's own trouble) the default one."""
+        """The route of the question or the agent; the default one without an agent (a broken ledger, trouble of the bot)."""
         try:
             if about is not None:
                 return self.audiences.route(about)

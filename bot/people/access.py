@@ -1,13 +1,13 @@
 """Decides who may answer, and under which name an answer goes to an agent.
 
 `may_answer` decides from facts about a person (pure); `AccessControl` looks these facts up for the configured routes.
-Slack waits three seconds for an acknowledgement, so a `Person` who acts carries the `deadline` of all look-ups of that
-interaction: with the time that a ledger's lock needs it stays below those three seconds. If Slack answers too late,
-nothing is recorded, and the person is told so.
+Slack waits three seconds for an acknowledgement, so a `Person` who acts carries a `deadline` for all look-ups of that
+interaction, which leaves enough of the three seconds for a ledger's lock. If Slack answers too late, nothing is recorded,
+and the person is told.
 
-`answerers` of a route: "members" are the full members of this workspace who are in the channel; U… is that
-person, also a guest; S… are the members of that user group. Guests, external people, bots and deactivated
-users are refused unless their id, or a group that they are in, is listed.
+`answerers` of a route: "members" are the full members of this workspace in the channel; U… is that person, even a guest;
+S… are the members of that user group. Guests, external people, bots and deactivated users are refused unless their id, or
+a group that they are in, is listed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from core.clarification import Decider
 _T = TypeVar("_T")
 Reason = OutsiderReason | Literal["not in the channel", "not listed", "asked of another"]
 MEMBERS = "members"
-LOOK_UPS = 0.8  # seconds: with two for a ledger's lock they leave 0.2 for writing and acknowledging
-_LOOK_UP_TO_ASK = 2.0  # seconds that an agent's question waits for
-_MOST_SEEING = 100  # Slack is asked of each, and takes about as many such calls a minute
+LOOK_UPS = 0.8  # seconds: with two for a ledger's lock, 0.2 are left for writing and acknowledging
+_LOOK_UP_TO_ASK = 2.0  # seconds: how long an agent's question waits for a look-up
+_MOST_SEEING = 100  # one call to Slack each, which allows about as many a minute
 _LONGEST_NAME = 256  # of `decided_by` (AAEP, clarification.reply)
 _WHY: Mapping[Reason, str] = {
     "deactivated": "your account is deactivated",
@@ -47,7 +47,7 @@ _WHY: Mapping[Reason, str] = {
 class Person:
     """A person in Slack, by what does not change: their home team and their user id.
 
-    `deadline`: until when look-ups may take that this person waits for, by `time.monotonic`; None: as long as they take.
+    `deadline` (`time.monotonic`): when the look-ups that this person waits for must be done; None: no limit.
     """
 
     team: str
@@ -64,15 +64,15 @@ class Refusal:
 
 
 def lookup_deadline() -> float:
-    """The deadline of all look-ups of an interaction that begins now."""
+    """The deadline for all look-ups of an interaction that begins now."""
     return time.monotonic() + LOOK_UPS
 
 
 async def in_time(deadline: float | None, look_up: Awaitable[_T]) -> _T:
-    """A look-up's result, if it comes before the deadline. What is known already comes after it, too.
+    """The result of a look-up, if it comes before the deadline or is cached.
 
     Raises:
-        SlackUnreachableError: it did not. The look-up itself goes on where it is shared (`People`).
+        SlackUnreachableError: it did not come in time. A look-up that others share (`People`) goes on.
     """
     try:
         async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
@@ -89,10 +89,10 @@ def may_answer(
     groups: Mapping[str, AbstractSet[str]],
     home: Installation,
 ) -> Reason | None:
-    """Why `person` may not answer, by a route's `answerers`; None if they may.
+    """The reason why a route's `answerers` exclude `person`; None if they may answer.
 
-    `channel_members` are the user ids in the question's channel, needed for "members" only; `groups` those in each listed
-    user group. `home`: where the app is installed.
+    `channel_members`: the user ids in the question's channel, needed only for "members"; `groups`: those in each listed user
+    group; `home`: where the app is installed.
     """
     if person.id in answerers or any(person.id in groups.get(entry, frozenset()) for entry in answerers):
         return None
@@ -114,11 +114,10 @@ class _Facts:
 
 @dataclass(kw_only=True, eq=False)
 class AccessControl:
-    """Checks people against the routes. Raises SlackError if Slack does not say who someone is, or not before the
-    deadline: then no one is let in and no one is refused.
+    """Checks people against the routes. Raises SlackError if Slack does not describe a person before the deadline: then the
+    person is neither admitted nor refused.
 
-    `paged`: the users that the open page of an escalated clarification was sent to: they may answer it, as long as
-    they are people who may be paged.
+    `paged` returns the users to whom the open page about a clarification was sent. They may answer it if they may be paged.
     """
 
     people: People
@@ -136,8 +135,8 @@ class AccessControl:
         return await in_time(person.deadline, self._refusal(person, route, where))
 
     async def may_as_paged(self, person: Person, clarification: str, route: RouteSettings) -> bool:
-        """Whether `person` was paged about a clarification of this route, and still may be: as one of those whom the policy
-        lists by hand, or as a full member of our workspace.
+        """Whether `person` was paged about a clarification of this route, and may still be paged: listed in the policy, or a
+        full member of our workspace.
         """
         if person.user not in self.paged(clarification):
             return False
@@ -146,7 +145,7 @@ class AccessControl:
         return await in_time(person.deadline, self._is_full_member(person))
 
     async def _is_full_member(self, person: Person) -> bool:
-        """A refusal on kept facts is checked once more on fresh ones."""
+        """Checks cached facts, then fresh ones before it refuses."""
         home, theirs = await self.people.installation(), Profile(person.user, person.team)
         return (
             outsider(await self._described(theirs, fresh=False), home) is None
@@ -154,7 +153,7 @@ class AccessControl:
         )
 
     async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
-        """Why `person` may not answer where `route` goes; None if they may."""
+        """Why `person` may not answer on `route`; None if they may."""
         return await in_time(person.deadline, self._refusal(person, route, route.channel))
 
     async def sees(self, person: Person, audience: Audience) -> bool:
@@ -177,8 +176,8 @@ class AccessControl:
         return outsider(profile, home) is None
 
     async def seen_from(self, channel: str, others: Iterable[str]) -> frozenset[str]:
-        """The channels that everybody in `channel` may read: itself, and the public ones of `others` if only full members of
-        our workspace are in it, at most `_MOST_SEEING`.
+        """The channels that everyone in `channel` may read: itself, and the public ones of `others` if it has at most
+        `_MOST_SEEING` members, all of them full members of our workspace.
         """
         open_ = [
             each for each in others if each != channel and each[0] in "CG" and await self._is_public(each)
@@ -191,10 +190,10 @@ class AccessControl:
         try:
             return await self.people.is_public(channel)
         except SlackRefusedError:
-            return False  # it is gone, or private and without us
+            return False  # it is gone, or private and the bot is not in it
 
     async def _has_outsiders(self, channel: str) -> bool:
-        """Whether a channel may have guests or external people in it; yes if Slack does not describe all of its members."""
+        """Whether a channel may have guests or external people; True if Slack does not describe all of its members."""
         try:
             members, home = await self.people.members(channel, fresh=True), await self.people.installation()
             if len(members) > _MOST_SEEING:
@@ -207,7 +206,7 @@ class AccessControl:
         return False
 
     async def decider(self, person: Person, *, several: bool = False) -> Decider:
-        """Who decides, in Slack. If `several` people have to, Slack must say who this is, so that they can be told apart."""
+        """The decider of an answer given in Slack. If `several` people must approve, Slack has to identify each of them."""
         profile = await self._profile(person) if several else None
         return Decider(
             await self.decided_by(person),
@@ -219,10 +218,10 @@ class AccessControl:
         )
 
     async def decided_by(self, person: Person) -> str:
-        """The name that an agent is told: stable, and not one that its owner can change at will.
+        """The name that an agent gets: stable, and not one that its owner can change at will.
 
-        The configured table comes first; then, by mode, `user:{e-mail}` or `user:slack/{team}/{user}`. The latter, which
-        always fits, also replaces an e-mail address that is missing or too long.
+        The configured table comes first; then, by mode, `user:{e-mail}` or `user:slack/{team}/{user}`. The latter also
+        replaces an e-mail address that is missing or too long.
         """
         if named := self.settings.identities.get(person.user):
             return named
@@ -244,7 +243,7 @@ class AccessControl:
     async def trouble_with(self, named: str) -> str | None:
         """Why a person whom a question names cannot answer it; None if they can, or if Slack does not answer now."""
         if "@" in named:
-            return None  # whose address it is turns out when they answer
+            return None  # checked when they answer
         try:
             person = await in_time(time.monotonic() + _LOOK_UP_TO_ASK, self.people.profile(named))
         except SlackRefusedError as error:
@@ -264,7 +263,7 @@ class AccessControl:
         return email is not None and email.casefold() == named.casefold()
 
     async def _refusal(self, person: Person, route: RouteSettings, channel: str) -> Refusal | None:
-        """A refusal on kept facts is checked once more on fresh ones."""
+        """Checks cached facts, then fresh ones before it refuses."""
         if isinstance(route, PersonalRoute) and not await self._is(person, route.only):
             return Refusal(_WHY["asked of another"], route.mentioned)
         if person.user in route.answerer_users:
@@ -277,11 +276,10 @@ class AccessControl:
     async def _decide(
         self, person: Person, route: RouteSettings, channel: str, *, fresh: bool
     ) -> Reason | None:
-        """As `may_answer`. The first entry that is known to admit decides: one that Slack does not return keeps no one out
-        whom another admits.
+        """As `may_answer`. Returns as soon as one entry admits the person, even if Slack does not return the others.
 
         Raises:
-            SlackError: no entry admits, and one of them is not known.
+            SlackError: no entry admits the person, and Slack did not return one of them.
         """
         home = await self.people.installation()
         facts = _Facts(Profile(person.user, person.team))
@@ -317,7 +315,7 @@ class AccessControl:
         try:
             facts.groups[group] = await self.people.group(group, fresh=fresh)
         except SlackRefusedError:
-            facts.groups[group] = frozenset()  # it admits nobody: `answerers.troubles`
+            facts.groups[group] = frozenset()  # reported by `answerers.troubles`
 
     async def _learn_membership(
         self, facts: _Facts, home: Installation, route: RouteSettings, channel: str, *, fresh: bool
@@ -333,7 +331,7 @@ class AccessControl:
             facts.profile = await self._described(facts.profile, fresh=fresh)
 
     async def _described(self, person: Profile, *, fresh: bool) -> Profile:
-        """As Slack describes them; a person whom it hides is a stranger."""
+        """The profile from Slack; a person whom it hides is a stranger."""
         try:
             return await self.people.profile(person.id, fresh=fresh)
         except SlackRefusedError as error:

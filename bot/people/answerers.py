@@ -1,6 +1,6 @@
-"""Checks the lists of answerers: could anybody on them answer, how many people, and what is wrong with their entries?
+"""Checks the lists of answerers: can anyone on them answer, how many people, and what is wrong with their entries?
 
-`check_answerers` is the check for the start and for `clarify check`; `troubles` is the one for /readyz, which asks nobody.
+`check_answerers` serves the start and `clarify check`; `troubles` serves /readyz and does not ask Slack.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAnswerers:
-    """The result of the check of one list of answerers.
+    """The result for one list of answerers.
 
-    `somebody`: whether somebody could answer; an entry that Slack does not return now counts, since a click asks again.
-    `refused`: the entries that Slack refuses to return, with the problem in words; others may make up for them.
+    `somebody`: whether anyone could answer; an entry that Slack does not return now counts, since a click asks again.
+    `refused`: the entries that Slack refuses to return, with the problem in words.
     """
 
     place: Place
@@ -37,7 +37,7 @@ class CheckedAnswerers:
 
     @property
     def nobody(self) -> str:
-        """The problem in words if nobody could answer, and Slack refused no entry."""
+        """The problem in words if no one could answer, although Slack refused no entry."""
         return (
             f"no one can answer in {self.channel}; expected a full member of the workspace in the channel, "
             "a user ID (U…), or a user group (S…) with members"
@@ -59,7 +59,7 @@ async def check_answerers(
                 somebody = True
             except SlackRefusedError as error:
                 if entry == MEMBERS and error.code in CHANNEL_GONE:
-                    # One channel that went away must not keep all others waiting: its cards go to the fallback channel.
+                    # One lost channel must not stop the bot: its cards go to the fallback channel.
                     somebody = True
                 refused[entry] = f"{_what(entry, channel)}: Slack says {error.code or 'no'}"
         yield CheckedAnswerers(
@@ -68,10 +68,10 @@ async def check_answerers(
 
 
 async def require_answerers(settings: Settings, people: People) -> None:
-    """Checks for the start that somebody could answer by each list, as far as Slack answers within five seconds.
+    """Checks on start that each list has someone who could answer, as far as Slack answers within five seconds.
 
     Raises:
-        ConfigurationError: nobody could, by one of them.
+        ConfigurationError: a list has no one.
     """
     problems: list[str] = []
     home = await people.installation()
@@ -91,7 +91,7 @@ async def require_answerers(settings: Settings, people: People) -> None:
 
 
 def troubles(settings: Settings, people: People) -> str | None:
-    """What is wrong with the users and user groups on the lists, by Slack's last answers; None if nothing is."""
+    """What is wrong with the listed users and user groups, by Slack's last answers; None if nothing is."""
     found = (
         f"{dotted(place)}: {entry} ({trouble})"
         for place, answerers, _ in _lists(settings)
@@ -104,11 +104,11 @@ def troubles(settings: Settings, people: People) -> str | None:
 async def count_answerers(
     route: RouteSettings, settings: Settings, people: People, home: Installation, most: int
 ) -> int:
-    """How many different people may answer where `route` goes, counted up to `most`. All accounts of one person count
-    once. An entry that Slack refuses to return counts as nobody.
+    """How many different people may answer on `route`, counted up to `most`. All accounts of one person count once; an
+    entry that Slack refuses to return does not count.
 
     Raises:
-        SlackUnreachableError: Slack does not answer now.
+        SlackUnreachableError: Slack does not answer.
     """
     found: set[str] = set()
 
@@ -137,9 +137,7 @@ async def count_answerers(
 
 
 def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
-    """Every list of who may answer: its place, its entries, its channel. Without a channel of its own it has only users and
-    groups, who need none.
-    """
+    """Every list of answerers: its place, its entries, its channel. A list without a channel has only users and groups."""
     for index, route in enumerate(settings.routes):
         yield ("routes", index, "answerers"), route.answerers, route.channel
     for role, responder in settings.responders.items():
@@ -166,7 +164,7 @@ async def _somebody_behind(entry: str, channel: str, people: People, home: Insta
         except SlackRefusedError as error:
             if error.code not in UNKNOWN_USER:
                 raise
-    return len(members) > _MOST_ASKED  # a channel with very many others is believed to have one
+    return len(members) > _MOST_ASKED  # assume that a large channel has one
 
 
 def _what(entry: str, channel: str) -> str:

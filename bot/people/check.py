@@ -65,7 +65,7 @@ _SCOPES = "SLACK_BOT_TOKEN scopes"
 
 
 async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
-    """Check the tokens, channels and people; stops when nothing more can be asked."""
+    """Check the tokens, channels and people; stops if Slack cannot be asked any more."""
     bot = slack_client(settings.slack_api_url, settings.secrets.bot_token)
     email = settings.slack.identity == "email" or any(each.feed is not None for each in settings.on_call)
     results, home = await check_bot_token(bot, email=email)
@@ -88,10 +88,8 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
 async def check_bot_token(
     bot: AsyncWebClient, *, email: bool
 ) -> tuple[Sequence[CheckResult], Installation | None]:
-    """The results for the bot token, its scopes and Slack's clock, and where the app is installed; None if the token does
-    not work.
-
-    `email`: whether people are found by their e-mail addresses, which takes a scope of its own.
+    """The results for the bot token, its scopes and Slack's clock; and where the app is installed, None if the token does
+    not work. `email`: whether the bot finds people by e-mail address, which needs another scope.
     """
     try:
         me = await _call(bot, "auth.test")
@@ -115,7 +113,7 @@ async def check_app_token(app: AsyncWebClient) -> CheckResult:
 
 
 def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
-    """Nothing to ask Slack: only its requests prove it. But other apps' secrets and tokens are often pasted here."""
+    """Checks the format only: Slack's first request proves the secret. Catches tokens pasted here by mistake."""
     subject, value = "SLACK_SIGNING_SECRET", secret.get_secret_value()
     if settings.slack_api_url == SLACK_API_URL and not _SIGNING_SECRET.fullmatch(value):
         fix = "copy the Signing Secret from Basic Information → App Credentials"
@@ -126,8 +124,8 @@ def _signing_secret(settings: Settings, secret: SecretStr) -> CheckResult:
 async def _places_and_people(
     settings: Settings, bot: AsyncWebClient, home: Installation, *, scopes_reported: bool
 ) -> AsyncIterator[CheckResult]:
-    """Look at each channel, person and group; Slack is asked once per id, and what is wrong is reported once, with
-    all the keys that name it. What follows from a missing scope, which is reported already, is left out.
+    """Check each channel, person and group. Asks Slack once per id, and reports each problem once, with all the keys that
+    name the id; problems that follow from a missing scope, which was reported, are left out.
     """
     named, people = _names(settings), People(bot)
     known: dict[str, CheckResult] = {}
@@ -156,7 +154,7 @@ async def _places_and_people(
 
 
 async def _quorums(settings: Settings, people: People, home: Installation) -> AsyncIterator[CheckResult]:
-    """Whether as many people may answer in each route as have to accept."""
+    """Check that each route has enough people for its approvals."""
     for index, route in enumerate(settings.routes):
         most = route.approvals.most
         if most == 1:
@@ -165,7 +163,7 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
         try:
             may = await _patiently(partial(count_answerers, route, settings, people, home, most))
         except SlackError:
-            continue  # that Slack cannot be reached is told already
+            continue  # reported already
         if may < most:
             text = f"only {may} may answer in {route.channel}, but {most} people must approve"
             fix = "add people to `answerers`, or lower `approvals`; until then these actions can only be rejected"
@@ -175,10 +173,10 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
 
 
 async def _look(bot: AsyncWebClient, people: People, subject: str, name: str) -> CheckResult:
-    """Look at a channel, a person or a user group.
+    """Check a channel, a person or a user group.
 
     Raises:
-        SlackError: Slack does not tell.
+        SlackError: Slack does not return it.
     """
     if name[0] in "CG":
         answer = await _call(bot, "conversations.info", {"channel": name})
@@ -193,9 +191,8 @@ async def _look(bot: AsyncWebClient, people: People, subject: str, name: str) ->
 
 
 async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | None:
-    """Read a channel twice in a row: if Slack refuses, the app's calls seem to be limited. None: all is well.
-
-    The bot works all the same, but reads slowly what it missed.
+    """Read a channel twice in a row; returns a hint if Slack limits the app's history calls. The bot works with that limit,
+    but catches up slowly.
     """
     place = next((route.channel for route in settings.routes), settings.slack.fallback_channel)
     if place is None or place[0] not in "CG":
@@ -220,7 +217,7 @@ async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | Non
 
 
 def _names(settings: Settings) -> list[tuple[Place, str]]:
-    """List what the file names in Slack: (key, id)."""
+    """Every Slack id in the file, with its key."""
     named: list[tuple[Place, str]] = []
     if settings.slack.fallback_channel is not None:
         named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
@@ -257,7 +254,7 @@ async def _call(
 
 
 async def _patiently(call: Callable[[], Awaitable[_T]], tries: int = _TRIES) -> _T:
-    """Waits as long as Slack asks when it is too busy, up to half a minute each time."""
+    """Retries while Slack is too busy, after the time that it asks for, up to half a minute."""
     while True:
         try:
             return await call()
@@ -274,7 +271,7 @@ def _body(answer: object) -> Mapping[str, Any]:
 
 
 def _headers(answer: object) -> Mapping[str, str]:
-    """The headers of Slack's answer, in lower case."""
+    """The headers of Slack's response, with names in lower case."""
     return {name.lower(): value for name, value in dict(getattr(answer, "headers", None) or {}).items()}
 
 

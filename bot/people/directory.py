@@ -1,7 +1,4 @@
-"""Looks up who people in Slack are, who is in a channel and who is in a user group.
-
-`People` asks Slack and keeps what it says for a few minutes.
-"""
+"""Looks up who people in Slack are, who is in a channel and who is in a user group; caches it for a few minutes."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from bot.slackapi import SlackBusyError, ask
 
 _T = TypeVar("_T")
 Fact = Literal["user", "channel", "group", "group itself"]
-"""Who a person is, who is in a channel, who is in a user group, whether that group is enabled."""
+"""A person's profile, a channel's members, a user group's members, whether that group is enabled."""
 OutsiderReason = Literal["deactivated", "bot", "external", "guest"]
 # users.info errors for people that Slack hides from us, such as some of other companies (Slack Connect).
 UNKNOWN_USER = frozenset({"user_not_found", "users_not_found", "user_not_visible"})
@@ -34,16 +31,15 @@ _LONGEST_WAIT = 120.0
 _AGAIN = 10.0
 _MOST_KEPT = 20_000
 _PAGE = 1000
-# Seconds that Slack has while an older fact can serve: a click has less than one for all look-ups.
-_PATIENCE = 0.3
+_PATIENCE = 0.3  # seconds to wait for Slack before an older fact serves: a click has 0.8 for all look-ups
 _log = logging.getLogger("clarify.slack")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What Slack says about a person (users.info). `team` is their home workspace, `enterprise` the organization
-    (Enterprise Grid) that it belongs to, and `global_id` their id in all of its workspaces; each is empty if Slack does not
-    say. Slack shows `name`; `names` are the display name and the real names.
+    """A person as users.info describes them. `team` is their home workspace, `enterprise` its organization (Enterprise
+    Grid), and `global_id` their id across the organization; each is empty if Slack does not say. Slack shows `name`; `names`
+    are the display name and the real names.
     """
 
     id: str
@@ -74,7 +70,7 @@ class Installation:
 
     @classmethod
     def of(cls, me: Mapping[str, Any]) -> Installation:
-        """Reads the answer of auth.test, which names an organization in place of the workspace if the app has all of it."""
+        """Reads auth.test, whose team_id is the organization's if the app is installed for all of it."""
         team, enterprise = str(me.get("team_id") or ""), str(me.get("enterprise_id") or "")
         return cls(team, enterprise or (team if team.startswith("E") else ""))
 
@@ -96,20 +92,20 @@ def outsider(person: Profile, home: Installation) -> OutsiderReason | None:
 
 
 @dataclass(slots=True)
-class _Kept:
-    """`value` is a SlackRefusedError if Slack says that there is no such person or group."""
+class _CachedFact:
+    """`value` is a SlackRefusedError if Slack says that the person or group does not exist."""
 
     value: Any
     at: float
 
 
 class People:
-    """Asks Slack who people are, who is in a channel and in a user group, and keeps the answers for five minutes.
+    """Asks Slack about people, channels and user groups, and caches the answers for five minutes.
 
     Every method raises SlackRefusedError or SlackUnreachableError if Slack does not answer. `fresh` asks again before a
-    person is refused on a kept fact, at most once per fact in `again` seconds: `usergroups.users.list` is tier 2 (about
-    20 calls a minute). That a person or group does not exist is a fact, too. While Slack returns nothing newer, a fact
-    that is out of date still serves, except for a refusal. `seconds` is a monotonic clock.
+    person is refused on a cached fact, at most once per fact in `again` seconds: `usergroups.users.list` is tier 2 (about 20
+    calls a minute). That a person or group does not exist is cached too. If Slack does not answer, an outdated fact still
+    serves, but not with `fresh`. `seconds` is a monotonic clock.
     """
 
     def __init__(
@@ -122,11 +118,11 @@ class People:
         self._web = web
         self._again = again
         self._seconds = seconds
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._kept: dict[tuple[str, str], _CachedFact] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[Any]] = {}
         self._refused: dict[tuple[str, str], str] = {}  # Slack's last error, by fact
         self._names: dict[str, str] = {}
-        self._groups: set[str] = set()  # asked about at least once: those of the configuration
+        self._groups: set[str] = set()  # that were asked about: those of the configuration
         self._me: AsyncSlackResponse | None = None
 
     async def me(self) -> AsyncSlackResponse:
@@ -163,7 +159,7 @@ class People:
         return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
 
     async def by_email(self, email: str) -> Profile:
-        """The active person with an e-mail address; needs the scope users:read.email."""
+        """The active person with this e-mail address; needs the scope users:read.email."""
         return await self._look_up(("email", email), lambda: self._by_email(email), fresh=False)
 
     async def everybody(self) -> tuple[Profile, ...]:
@@ -195,7 +191,7 @@ class People:
         return None if kept.value else "no members"
 
     def forget(self, fact: Fact, name: str) -> None:
-        """Drops a fact that is out of date. If it is a user group itself, which may be disabled now, asks for it at once."""
+        """Drops a cached fact. A user group itself, which may be disabled now, is asked for again at once."""
         if fact != "group itself":
             self._kept.pop((fact, name), None)
             return
@@ -205,7 +201,7 @@ class People:
             self._asked(key, lambda: self._group(name))
 
     def forget_all(self) -> None:
-        """Drops all facts, since any of them may be out of date."""
+        """Drops all cached facts."""
         self._kept.clear()
         for kind, name in tuple(self._refused):
             if kind == "group":
@@ -268,7 +264,7 @@ class People:
             self._names.clear()
         if isinstance(value, Profile):
             self._names[value.id] = value.name
-        self._kept[key] = _Kept(value, self._seconds())
+        self._kept[key] = _CachedFact(value, self._seconds())
 
     async def _profile(self, user: str) -> Profile:
         response = await ask("users.info", lambda: self._web.users_info(user=user))
@@ -290,7 +286,7 @@ class People:
         return tuple({person.id: person for person in found}.values())
 
     async def _everybody_in(self, **team: str) -> list[Profile]:
-        """Slack allows twenty of these calls a minute: with that many pages, this takes minutes."""
+        """Takes minutes in a large workspace: Slack allows twenty pages a minute."""
         pages = _pages("users.list", self._web.users_list, longest_wait=_LONGEST_WAIT, **team)
         return [profile_of(user) async for page in pages for user in page["members"]]
 
@@ -327,7 +323,7 @@ class People:
         raise SlackRefusedError(f"{method}: no_such_subteam", code="no_such_subteam")
 
     async def _teams(self) -> tuple[str, ...]:
-        """The workspaces of the organization that the app may work in."""
+        """The organization's workspaces in which the app is approved."""
         response = await ask("auth.teams.list", lambda: self._web.auth_teams_list(limit=_PAGE))
         return tuple(str(team["id"]) for team in response["teams"])
 
@@ -335,7 +331,7 @@ class People:
 async def _pages(
     method: str, call: Callable[..., Awaitable[AsyncSlackResponse]], longest_wait: float = 0, **arguments: str
 ) -> AsyncIterator[AsyncSlackResponse]:
-    """The pages of a list. If Slack is busy, waits as long as it asks for, unless that is more than `longest_wait` seconds."""
+    """The pages of a list. If Slack is busy, waits as long as it asks, up to `longest_wait` seconds."""
     page: dict[str, Any] = {"limit": _PAGE, **arguments}
     while True:
         try:

@@ -41,21 +41,21 @@ def check_redactions(settings: Settings) -> Iterator[CheckResult]:
 async def check_producers(settings: Settings) -> AsyncIterator[CheckResult]:
     for producer in settings.producers:
         if producer.url is None:
-            yield _pushing(producer, settings)
+            yield _check_pushing(producer, settings)
             continue
         token = settings.producer_token(producer)
         async with HttpClient(None if token is None else token.get_secret_value()) as client:
             try:
                 result, date = await _subscribe(client, producer, producer.url)
             except NETWORK as error:
-                yield wrong(_subject(producer), f"{producer.url}: {words(error)}", _network_mend(error))
+                yield wrong(_subject(producer), f"{producer.url}: {words(error)}", _network_fix(error))
                 continue
         yield result
         if skew := clock(f"{_subject(producer)} clock", date):
             yield skew
 
 
-def _pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
+def _check_pushing(producer: ProducerSettings, settings: Settings) -> CheckResult:
     """Checks a producer that pushes: only its token identifies it."""
     token = settings.producer_token(producer)
     if token is not None:
@@ -104,7 +104,7 @@ def _subscribed(producer: ProducerSettings, url: str, outcome: Subscription | No
     return wrong(_subject(producer), f"{url}: {outcome.reason}", fix)
 
 
-def _network_mend(error: BaseException) -> str:
+def _network_fix(error: BaseException) -> str:
     if isinstance(error, ssl.CertificateError):
         return "its certificate is not valid for this name, or its authority is unknown to this machine"
     return "start it, or check url in clarify.toml"

@@ -96,7 +96,7 @@ async def send_reply(
         async with acting(), asyncio.timeout(ANSWER_TIMEOUT):
             answer = await http.request("POST", subscription.replies, body)
     except NETWORK as error:
-        return unsent(error), False
+        return network_failure(error), False
     if subscription_gone(answer, subscription.dialect):
         return TryAgain(
             f"no longer knows our subscription (HTTP {answer.status})", may_have_arrived=False
@@ -136,7 +136,7 @@ def subscription_gone(answer: HttpAnswer, dialect: Spoken) -> bool:
     return answer.status != 400 or "subscription" in str(_body(answer).get("error", ""))
 
 
-def unsent(error: BaseException) -> TryAgain:
+def network_failure(error: BaseException) -> TryAgain:
     """Classifies a network failure: unless nothing was sent, the token may be consumed."""
     return TryAgain(words(error), may_have_arrived=not isinstance(error, NOT_SENT))
 

@@ -44,7 +44,7 @@ class Subscription:
     honoured: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def less(self) -> list[str]:
+    def declined(self) -> list[str]:
         """The capabilities that the producer does not honour as requested."""
         asked = _CAPABILITIES
         return [name for name in asked if self.honoured.get(name, asked[name]) != asked[name]]
@@ -137,13 +137,13 @@ def handshake_answer(
     return NotConnected(f"answers subscription.request with HTTP {answer.status}", retry_after=wait)
 
 
-def kept(answer: HttpAnswer) -> str:
-    """Returns an accepted subscription as text, for `remembered` after a restart."""
+def serialized(answer: HttpAnswer) -> str:
+    """Returns an accepted subscription as text, for `deserialized` after a restart."""
     return json.dumps({"message": _object(answer.body), "location": answer.headers.get("location")})
 
 
-def remembered(text: str, base: str) -> Subscription | None:
-    """Returns the subscription that `kept` serialized, or None if it is unreadable."""
+def deserialized(text: str, base: str) -> Subscription | None:
+    """Returns the subscription from `serialized`, or None if it is unreadable."""
     try:
         saved = json.loads(text)
         message, location = saved["message"], saved["location"]

@@ -1,5 +1,6 @@
-"""Stores producers' events once and in their order, where to resume each stream, and which sessions there are.
-`bot.intake` processes what is stored.
+"""Stores producers' events, deduplicated and in order, their sessions, and where to resume each stream.
+
+`bot.intake` processes the events.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,21 +27,20 @@ from core.questions import NewQuestion, event_of
 from core.records import Subject
 
 FIRST_RESERVED_ISSUE = FIRST_RESERVED
-# What a ledger takes: each of its changes reads and writes all of it. As many characters as one question's arguments may
-# have, so that none is much larger than the largest question makes it; of an issue that people gave its number, under
-# which they look for what was asked, more.
+# The limits of one ledger, as each change reads and writes all of it. As many characters as one question's arguments may
+# have, so no ledger gets much larger than the largest question makes it.
 MOST_QUESTIONS, MOST_CHARACTERS = 200, 256 * 1024
-_NAMED = 8  # times as much
-_GOING_ON = 2  # times as much, for what goes on with a question in it
-AT_ONCE = 500  # events in one look
-_FEW = 4  # events that are read on the event loop
-_LARGE = 128 * 1024  # characters that are read beside the event loop
+_DECLARED_FACTOR = 8  # for an issue whose number the agent declared, where people look for its questions
+_FOLLOW_UP_FACTOR = 2  # for a question that continues another one in the ledger
+AT_ONCE = 500  # events in one read
+_FEW = 4  # events to read on the event loop
+_LARGE = 128 * 1024  # characters from which events are parsed in a thread
 _ENVELOPE = {"event_id", "timestamp", "sequence_number"}
 _log = structlog.get_logger("clarify.intake")
 
 Arrived = Literal["new", "duplicate", "event_id used", "reply_token used"]
-"""What `put` made of an event. "… used": the id or token belongs to a different event; only for producers that wait for
-our response. From others it is stored as new.
+"""The result of `put`. "… used": the id or token belongs to a different event; only for producers that wait for our
+response. Other producers' events are stored as new.
 """
 
 
@@ -48,10 +48,9 @@ our response. From others it is stored as new.
 class Incoming:
     """One event from a producer, also once it is stored: then it has its `id` and, if it belongs to one, an `issue`.
 
-    `at` and `expires_at`: when it was sent, and when its question runs out, on our clock. `cursor` is the SSE `id` to
-    resume after, where the producer sends ids. `live`: the event was just emitted, not replayed from a backlog; only
-    live events show how far the producer's clock is off. `refusable`: the producer waits for our response, so we can
-    refuse the event. `asked`: the question, where it was asked directly, not by an event.
+    `at` and `expires_at`: when it was sent, and when its question expires, on our clock. `cursor`: the SSE `id` to
+    resume after, if the producer sends ids. `live`: it was just emitted, not replayed. `refusable`: the producer waits
+    for our response, so we can refuse the event. `asked`: the question, if it was asked directly, not by an event.
     """
 
     producer: str
@@ -69,35 +68,36 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many events wait to be processed, and how long the oldest has waited."""
+    """How many events are unprocessed, and the age of the oldest."""
 
     count: int
     oldest: timedelta
 
 
+@dataclass(eq=False)
 class Inbox:
     """Stores incoming events, and where to resume each producer's stream.
 
-    `news` is set when there are new events to process. Every method raises StorageUnavailable if the storage
-    cannot be used now.
+    `on_put` is called when events arrive, before they are stored; `news` is set when there are events to process. Every
+    method raises StorageUnavailable if the storage cannot be used.
     """
 
-    def __init__(self, store: Store, on_put: Callable[[], object] | None = None) -> None:
-        """`on_put` is called when events come in, before they are stored."""
-        self.news = asyncio.Event()
-        self._own: list[Incoming] = []  # stored here, not given to intake yet
-        self._has_others = True  # whether other bots, or an earlier process, may have stored more
-        self._store = store
-        self._on_put = on_put
+    store: Store
+    on_put: Callable[[], object] | None = None
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    _own: list[Incoming] = field(default_factory=list, init=False)  # stored here, not given to intake yet
+    _has_others: bool = field(
+        default=True, init=False
+    )  # whether other bots, or an earlier process, may have stored more
 
     async def put(self, *incoming: Incoming) -> list[Arrived]:
-        """Store events in their order: all of them or none. Moves the cursor, finds their ledgers.
+        """Stores events in order, all or none; moves the cursor and assigns each event its issue.
 
-        Events whose id or token is used are not stored.
+        Leaves out events whose id or token is used.
         """
-        if self._on_put is not None:
-            self._on_put()
-        stored = await self._store.write(lambda tx: [take(tx, each) for each in incoming])
+        if self.on_put is not None:
+            self.on_put()
+        stored = await self.store.write(lambda tx: [take(tx, each) for each in incoming])
         arrived = [how for how, _ in stored]
         if "new" in arrived:
             self._process(each for how, each in stored if how == "new")
@@ -107,25 +107,25 @@ class Inbox:
         return arrived
 
     def announce(self, stored: Incoming) -> None:
-        """Have a question processed that `take` stored in a transaction of its own."""
-        if self._on_put is not None:
-            self._on_put()
+        """Has a question processed that `take` stored in a caller's transaction."""
+        if self.on_put is not None:
+            self.on_put()
         self._process([stored])
 
     def heard(self) -> None:
-        """Have what other bots stored processed."""
+        """Has what other bots stored processed."""
         self._has_others = True
         self.news.set()
 
     def _process(self, stored: Iterable[Incoming]) -> None:
-        if self._store.leads:  # else the bot that leads reads them
+        if self.store.leads:  # else the bot that leads reads them
             self._own += stored
         self.news.set()
 
     async def reserve_above(self, issue: int) -> None:
-        """Never give out numbers up to `issue`: their ledgers exist already (the storage is newer than they are)."""
-        # Beyond the highest, earlier releases followed what others had put beside the ledgers.
-        await self._store.run(
+        """Reserves the numbers up to `issue`, whose ledgers are older than the storage."""
+        # Earlier releases counted on from files of others, beyond the highest number.
+        await self.store.run(
             """insert into counters (name, value) values ('issue', :issue)
                on conflict (name) do update set value = excluded.value
                where counters.value > :highest or counters.value < excluded.value""",
@@ -134,37 +134,40 @@ class Inbox:
         )
 
     async def last_issue(self) -> int:
-        """The reserved number that was given out last; 0: none."""
-        last = await counter(self._store, "issue") or 0
+        """Returns the last reserved number in use; 0 if none is."""
+        last = await counter(self.store, "issue") or 0
         return last if last <= HIGHEST else 0
 
     async def marks(self, what: Literal["answers", "questions"]) -> bool:
-        """Whether this storage was used before by a release that seals the answers, or questions, that come through it."""
-        return await counter(self._store, f"marks {what}") is not None
+        """Whether a release that seals answers, or questions, used this storage before."""
+        return await counter(self.store, f"marks {what}") is not None
 
     async def note_marks(self, what: Literal["answers", "questions"]) -> None:
-        await set_counter(self._store, f"marks {what}", 1)
+        await set_counter(self.store, f"marks {what}", 1)
 
     async def cursor(self, producer: str) -> str | None:
-        """The last stored SSE id of a producer, to resume after."""
-        row = await self._store.read_one(
+        """Returns a producer's last stored SSE id, to resume after."""
+        row = await self.store.read_one(
             "select cursor from cursors where producer = :producer", producer=producer
         )
         return row["cursor"] if row else None
 
     async def subscription(self, producer: str) -> str | None:
-        """What `keep_subscription` kept."""
-        row = await self._store.read_one(
+        """Returns what `keep_subscription` stored."""
+        row = await self.store.read_one(
             "select body from subscriptions where producer = :producer", producer=producer
         )
         return row["body"] if row else None
 
     async def keep_subscription(self, producer: str, text: str | None) -> None:
-        """Keep a producer's subscription over restarts: what it sent on it before our first cursor comes again."""
+        """Stores a producer's subscription; None deletes it.
+
+        After a restart, the producer replays on it what it sent before our first cursor.
+        """
         if text is None:
-            await self._store.run("delete from subscriptions where producer = :producer", producer=producer)
+            await self.store.run("delete from subscriptions where producer = :producer", producer=producer)
             return
-        await self._store.run(
+        await self.store.run(
             """insert into subscriptions (producer, body) values (:producer, :body)
                on conflict (producer) do update set body = excluded.body""",
             producer=producer,
@@ -172,7 +175,7 @@ class Inbox:
         )
 
     async def following(self, after: int) -> list[Incoming]:
-        """As `waiting`, but reads nothing where all that follows `after` was just stored here."""
+        """As `waiting`, but reads nothing if all that follows `after` was just stored here."""
         own = sorted((each for each in self._own if each.id > after), key=lambda each: each.id)
         self._own.clear()
         if own and not self._has_others and own[0].id == after + 1 and own[-1].id == after + len(own):
@@ -185,18 +188,18 @@ class Inbox:
             raise
 
     async def waiting(self, after: int, limit: int = AT_ONCE) -> list[Incoming]:
-        """Unprocessed events with an id above `after`, oldest first, as they are stored."""
+        """Returns unprocessed events with an id above `after`, oldest first."""
         sql = "select * from inbox where state = 'new' and id > :after order by id limit :limit"
-        rows = await self._store.find(sql, after=after, limit=_FEW)
+        rows = await self.store.find(sql, after=after, limit=_FEW)
         if len(rows) == _FEW:
-            rows += await self._store.read(sql, after=rows[-1]["id"], limit=limit - _FEW)
+            rows += await self.store.read(sql, after=rows[-1]["id"], limit=limit - _FEW)
         if sum(len(row["body"] or "") for row in rows) < _LARGE:
             return [_item(row) for row in rows]
         return await asyncio.to_thread(lambda: [_item(row) for row in rows])
 
     async def unprocessed(self, producer: str, event_id: str) -> Incoming | None:
-        """One event, unless it was processed."""
-        row = await self._store.read_one(
+        """Returns one event, or None if it was processed."""
+        row = await self.store.read_one(
             "select * from inbox where producer = :producer and event_id = :event_id and state = 'new'",
             producer=producer,
             event_id=event_id,
@@ -204,8 +207,7 @@ class Inbox:
         return None if row is None else _item(row)
 
     async def backlog(self, now: datetime) -> Backlog:
-        """How much waits to be processed."""
-        row = await self._store.read_one(
+        row = await self.store.read_one(
             """select count(*) as count,
                  (select received_at from inbox where state = 'new' order by id limit 1) as oldest
                from inbox where state = 'new'"""
@@ -216,16 +218,16 @@ class Inbox:
         return Backlog(row["count"], max(timedelta(0), waited))
 
     async def done(self, ids: list[int]) -> None:
-        """Mark events as processed: their content is dropped, their ids stay to recognize duplicates."""
-        await self._store.write_soon(
+        """Marks events as processed: drops their contents, keeps their ids to recognize duplicates."""
+        await self.store.write_soon(
             lambda tx: tx.many(
                 "update inbox set state = 'done', body = null where id = :id", [{"id": each} for each in ids]
             )
         )
 
     async def failed(self, ids: list[int]) -> None:
-        """Mark events that could not be processed; their content stays, so that somebody can look into it."""
-        await self._store.write(
+        """Marks events that could not be processed; keeps their contents for inspection."""
+        await self.store.write(
             lambda tx: tx.many(
                 "update inbox set state = 'failed' where id = :id", [{"id": each} for each in ids]
             )
@@ -233,13 +235,13 @@ class Inbox:
 
 
 async def counter(store: Store, name: str) -> int | None:
-    """A stored number; None: it was never set."""
+    """Returns a stored number; None if it was never set."""
     row = await store.read_one("select value from counters where name = :name", name=name)
     return None if row is None else int(row["value"])
 
 
 async def set_counter(store: Store, name: str, value: int | None) -> None:
-    """Store a number; None deletes it."""
+    """Stores a number; None deletes it."""
     if value is None:
         await store.run("delete from counters where name = :name", name=name)
         return
@@ -252,20 +254,20 @@ async def set_counter(store: Store, name: str, value: int | None) -> None:
 
 
 async def seen_sessions(store: Store, since: datetime, most: int) -> list[SessionFact]:
-    """The sessions that sent events since then, at most `most`, the latest at the end.
+    """Returns at most `most` sessions that sent events since then, the latest last.
 
     Raises:
-        StorageUnavailable: they cannot be read now.
+        StorageUnavailable: the storage cannot be read now.
     """
     rows = await store.read(_SEEN, since=since.timestamp(), most=most)
     return [_session_fact(row) for row in reversed(rows)]
 
 
 def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionFact]:
-    """`seen_sessions` of a storage file that may be missing, or in use by another process. Blocking.
+    """Returns `seen_sessions` from a storage file that may be missing, or in use by another process. Blocking.
 
     Raises:
-        StorageUnavailable: it cannot be read, or is another version's.
+        StorageUnavailable: the file cannot be read, or belongs to another version.
     """
     if not storage.exists():
         return []
@@ -275,8 +277,8 @@ def seen_sessions_in(storage: Path, since: datetime, most: int) -> list[SessionF
 
 
 def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
-    """Store one event in this transaction, unless it is known; see `Inbox.put`. Returns it as it is stored, if it is new."""
-    tx.queue("inbox")  # it is read by number
+    """Stores one event in this transaction, unless it is known, and returns it with its id and issue; see `Inbox.put`."""
+    tx.queue("inbox")  # readers go by id, so ids must be committed in order
     arrived, stored = _insert(tx, incoming)
     if arrived == "new":
         tx.tell("inbox", leader_only=True)
@@ -293,18 +295,18 @@ def take(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
 def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     event = incoming.event
     payload_hash, question_hash = _payload_hash(event), _question_hash(event)
-    event_id, arrived = _named(tx, incoming, payload_hash)
+    event_id, arrived = _stored_id(tx, incoming, payload_hash)
     token = event.question.reply_token if event.question else None
     if arrived == "new" and token is not None:
-        arrived = _asked_with(tx, incoming, token, question_hash, payload_hash)
+        arrived = _check_token(tx, incoming, token, question_hash, payload_hash)
     if arrived != "new":
         return arrived, incoming
     if incoming.asked is None:
         event, body = _readable(event, incoming.received_at)
     else:
         body = json.dumps(incoming.asked.stored(event.event_id), ensure_ascii=False, separators=(",", ":"))
-    said = _Said(question_hash, _topic(event), len(body))
-    issue = _issue(tx, incoming, said)
+    traits = _Traits(question_hash, _topic(event), len(body))
+    issue = _issue(tx, incoming, traits)
     (row,) = tx.rows(
         """insert into inbox (producer, event_id, session_id, issue, token, words, topic, contents, received_at, at,
              expires_at, live, body, kind)
@@ -316,7 +318,7 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
         issue=issue,
         token=token,
         question_hash=question_hash,
-        topic=said.topic,
+        topic=traits.topic,
         payload_hash=payload_hash,
         received_at=incoming.received_at.timestamp(),
         at=incoming.at.timestamp(),
@@ -328,26 +330,25 @@ def _insert(tx: Tx, incoming: Incoming) -> tuple[Arrived, Incoming]:
     return "new", replace(incoming, event=replace(event, event_id=event_id), id=row["id"], issue=issue)
 
 
-def _named(tx: Tx, incoming: Incoming, payload_hash: str) -> tuple[str, Arrived]:
-    """The id under which an event is stored, and whether it is a known one.
+def _stored_id(tx: Tx, incoming: Incoming, payload_hash: str) -> tuple[str, Arrived]:
+    """Returns the id under which to store an event, and whether it is known.
 
-    Agents that restart count from 1 again, so different content under a used id is another event. If the producer waits
-    for our response it is refused, otherwise it is stored under an id made of both, so that its repetition is
-    recognized.
+    Agents that restart count from 1 again, so different content under a used id is another event. It is refused if the
+    producer waits for our response, else stored under its id plus hash, which recognizes its repetition.
     """
-    named = incoming.event.event_id
-    known = _known_as(tx, incoming.producer, named)
+    event_id = incoming.event.event_id
+    known = _find_event(tx, incoming.producer, event_id)
     if known is None:
-        return named, "new"
+        return event_id, "new"
     if known["payload_hash"] in {None, payload_hash}:
-        return named, "duplicate"
+        return event_id, "duplicate"
     if incoming.refusable:
-        return named, "event_id used"
-    other = f"{named}#{payload_hash}"
-    return other, "duplicate" if _known_as(tx, incoming.producer, other) else "new"
+        return event_id, "event_id used"
+    other = f"{event_id}#{payload_hash}"
+    return other, "duplicate" if _find_event(tx, incoming.producer, other) else "new"
 
 
-def _known_as(tx: Tx, producer: str, event_id: str) -> Row | None:
+def _find_event(tx: Tx, producer: str, event_id: str) -> Row | None:
     return tx.one(
         "select contents as payload_hash from inbox where producer = :producer and event_id = :event_id",
         producer=producer,
@@ -355,12 +356,12 @@ def _known_as(tx: Tx, producer: str, event_id: str) -> Row | None:
     )
 
 
-def _asked_with(
+def _check_token(
     tx: Tx, incoming: Incoming, token: str, question_hash: str | None, payload_hash: str
 ) -> Arrived:
-    """Whether the same question came before with the same token, under another id.
+    """Returns whether the same question came before with the same token, under another id.
 
-    On a stream, one token may come with several questions: dropping one would leave it unseen.
+    On a stream, one token may belong to several questions; all of them are shown.
     """
     known = tx.rows(
         """select session_id, words as question_hash, contents as payload_hash from inbox
@@ -374,21 +375,22 @@ def _asked_with(
         before = (row["session_id"], row["question_hash"]) if kept is None else kept
         if before == ((session, question_hash) if kept is None else payload_hash):
             return "duplicate"
-    used = any(row["question_hash"] is not None for row in known)  # of what was forgotten nothing is known
+    used = any(row["question_hash"] is not None for row in known)  # forgotten events have no hash
     return "reply_token used" if used and incoming.refusable else "new"
 
 
-class _Said(NamedTuple):
-    """What is known of a question before its ledger: digests of its words and topic, how long it is."""
+class _Traits(NamedTuple):
+    """What decides a question's ledger: the digests of its text and topic, and its length."""
 
     question_hash: str | None
     topic: str | None
     characters: int
 
 
-def _issue(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
-    """The issue of an event: from its extension, else its session's; a question without one gets a new number, and so does
-    one whose issue's ledger takes no more.
+def _issue(tx: Tx, incoming: Incoming, traits: _Traits) -> int | None:
+    """Returns an event's issue: from its extension, else its session's.
+
+    A question without one, or whose ledger is full, gets a new number.
     """
     event = incoming.event
     known = tx.one(
@@ -399,23 +401,25 @@ def _issue(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
     of_session = known["issue"] if known else None
     issue = declared_issue(event) or of_session
     if event.question is not None:
-        issue = _with_room(tx, incoming, said, issue, of_session)
+        issue = _with_room(tx, incoming, traits, issue, of_session)
     know_sessions(tx, [Session(incoming.producer, event.session_id, event.agent_id, event.agent_name, issue)])
     return issue
 
 
-def _with_room(tx: Tx, incoming: Incoming, said: _Said, issue: int | None, of_session: int | None) -> int:
-    """The issue whose ledger takes a question: `issue`; or where its session asked in the same words or about the same
-    topic before, to go on with that; or, beyond what is full, the one that its session has there, or a new one.
+def _with_room(tx: Tx, incoming: Incoming, traits: _Traits, issue: int | None, of_session: int | None) -> int:
+    """Returns an issue whose ledger has room for a question.
+
+    That is `issue`; else the one where its session asked the same text or about the same topic before; else its
+    session's own reserved issue; else a new one.
     """
-    fits = issue is not None and _takes(tx, issue, said)
-    # What was asked directly never goes on with anything.
+    fits = issue is not None and _has_room(tx, issue, traits)
+    # Questions asked directly never continue another one.
     if incoming.asked is None and issue is not None and (not fits or _is_further(tx, issue)):
-        before = _asked_before(tx, incoming, said)
-        if before is not None and _takes(tx, before, said, _GOING_ON):
+        before = _asked_before(tx, incoming, traits)
+        if before is not None and _has_room(tx, before, traits, _FOLLOW_UP_FACTOR):
             issue, fits = before, True
     if not fits and issue is not None and of_session is not None and of_session >= FIRST_RESERVED_ISSUE:
-        issue, fits = of_session, _takes(tx, of_session, said)
+        issue, fits = of_session, _has_room(tx, of_session, traits)
     further = issue is not None and not fits
     if issue is None or further:
         issue = _new_issue(tx)
@@ -430,19 +434,19 @@ def _with_room(tx: Tx, incoming: Incoming, said: _Said, issue: int | None, of_se
            on conflict (issue) do update set questions = issues.questions + 1,
              characters = issues.characters + excluded.characters""",
         issue=issue,
-        characters=said.characters,
+        characters=traits.characters,
         further=int(further),
     )
     return issue
 
 
-def _takes(tx: Tx, issue: int, said: _Said, times: int = 1) -> bool:
-    """Whether a ledger takes one more question: an empty one takes any."""
+def _has_room(tx: Tx, issue: int, traits: _Traits, factor: int = 1) -> bool:
+    """Whether a ledger has room for one more question. An empty one always has."""
     row = tx.one("select questions, characters from issues where issue = :issue", issue=issue)
-    times *= _NAMED if issue < FIRST_RESERVED_ISSUE else 1
+    factor *= _DECLARED_FACTOR if issue < FIRST_RESERVED_ISSUE else 1
     return row is None or (
-        row["questions"] < times * MOST_QUESTIONS
-        and row["characters"] + said.characters <= times * MOST_CHARACTERS
+        row["questions"] < factor * MOST_QUESTIONS
+        and row["characters"] + traits.characters <= factor * MOST_CHARACTERS
     )
 
 
@@ -450,8 +454,8 @@ def _is_further(tx: Tx, issue: int) -> bool:
     return tx.one("select 1 from issues where issue = :issue and further = 1", issue=issue) is not None
 
 
-def _asked_before(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
-    """Where a session asked last in the same words, or about the same topic."""
+def _asked_before(tx: Tx, incoming: Incoming, traits: _Traits) -> int | None:
+    """Returns the issue where a session last asked the same text, or about the same topic."""
     row = tx.one(
         """select id, issue from inbox where producer = :producer and session_id = :session and words = :question_hash
              and issue is not null
@@ -460,8 +464,8 @@ def _asked_before(tx: Tx, incoming: Incoming, said: _Said) -> int | None:
            order by id desc limit 1""",
         producer=incoming.producer,
         session=incoming.event.session_id,
-        question_hash=said.question_hash,
-        topic=said.topic,
+        question_hash=traits.question_hash,
+        topic=traits.topic,
     )
     return None if row is None else int(row["issue"])
 
@@ -476,7 +480,7 @@ def _new_issue(tx: Tx) -> int:
 
 
 class Session(NamedTuple):
-    """A producer's session, and the issue whose ledger has its latest questions; None: it has asked nothing yet."""
+    """A producer's session. `issue`: its latest questions' issue; None: it has asked nothing yet."""
 
     producer: str
     session_id: str
@@ -486,7 +490,7 @@ class Session(NamedTuple):
 
 
 def know_sessions(tx: Tx, sessions: Iterable[Session]) -> None:
-    """Store sessions; known ones are not changed."""
+    """Stores sessions; of known ones, only sets what is missing."""
     tx.many(
         """insert into sessions (producer, session_id, agent_id, agent_name, issue)
            values (:producer, :session_id, :agent_id, :agent_name, :issue)
@@ -505,7 +509,7 @@ def set_thread(
     *,
     again: bool = True,
 ) -> None:
-    """A session's thread in Slack is there from now on, None: it has none; unless `again`, only if it had none."""
+    """Stores where a session's thread in Slack is; None: it has none. Unless `again`, keeps a stored one."""
     tx.run(
         """update sessions set channel = :channel, thread_ts = :ts
            where producer = :producer and session_id = :session_id and (thread_ts is null or :again = 1)""",
@@ -518,12 +522,12 @@ def set_thread(
 
 
 def move_threads(tx: Tx, old: str, new: str) -> None:
-    """A channel in Slack got another id."""
+    """Updates the id of a Slack channel."""
     tx.run("update sessions set channel = :new where channel = :old", old=old, new=new)
 
 
 def declared_issue(event: Event) -> int | None:
-    """`extensions.agentx.issue`, where it is a positive whole number below the reserved range."""
+    """Returns `extensions.agentx.issue` if it is a positive integer below the reserved range, else None."""
     value = event.extension("agentx").get("issue")
     if isinstance(value, str) and value.isdecimal() and len(value) < 10:
         value = int(value)
@@ -536,19 +540,19 @@ def _readable(event: Event, received: datetime) -> tuple[Event, str]:
     """An event that can be written, and as it is written."""
     try:
         return event, json.dumps(event.raw)
-    except RecursionError:  # it could just be read, but not be written: what is said is never that deep
+    except RecursionError:  # parsed, but nested too deeply to write: the fields that matter are flat
         raw = {key: value for key, value in event.raw.items() if isinstance(value, (str, int, float))}
         return parse_event(raw, received), json.dumps(raw)
 
 
 def _payload_hash(event: Event) -> str:
-    """A digest of an event, without its id and time (column `contents`; `words` is the question's)."""
-    said = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
+    """Returns the digest of an event without its id and time (column `contents`; `words` is the question's)."""
+    payload = {key: value for key, value in event.raw.items() if key not in _ENVELOPE}
     try:
-        text = json.dumps(said, sort_keys=True)
+        text = json.dumps(payload, sort_keys=True)
     except RecursionError:  # as in `_readable`
         text = repr(
-            sorted((key, value) for key, value in said.items() if isinstance(value, (str, int, float)))
+            sorted((key, value) for key, value in payload.items() if isinstance(value, (str, int, float)))
         )
     return _digest(text)
 
@@ -575,7 +579,6 @@ _SEEN = """
 
 
 def _session_fact(row: Row) -> SessionFact:
-    """The session in a row of `_SEEN`."""
     return SessionFact(
         row["producer"],
         row["session_id"],
@@ -609,7 +612,7 @@ def _item(row: Row) -> Incoming:
     )
 
 
-# Processed long ago; its session is kept as long as something else is of it.
+# Events processed long ago. A session stays as long as it has events or messages.
 SWEEP_EVENTS = Sweep(
     "inbox",
     """select id as name, producer, session_id from inbox where id > :after and id < (select max(id) from inbox)
@@ -645,13 +648,13 @@ SWEEP_ISSUES = Sweep(
 
 
 def producers_of(tx: Tx, session: str, producer: str | None) -> set[str]:
-    """Whose sessions have this id; only `producer`'s, if one is named."""
+    """Returns the producers, or only `producer`, that have a session with this id."""
     rows = tx.rows("select producer from sessions where session_id = :session", session=session)
     return {row["producer"] for row in rows if row["producer"] and producer in {None, row["producer"]}}
 
 
 def waiting_of(tx: Tx, subject: Subject) -> int:
-    """How many of the events to be forgotten are not processed yet."""
+    """Returns how many events of `subject` are unprocessed."""
     found: set[int] = set()
     for producer, name in subject.sessions:
         sql = "select id from inbox where state = 'new' and producer = :producer and session_id = :name"
@@ -663,7 +666,7 @@ def waiting_of(tx: Tx, subject: Subject) -> int:
 
 
 def forget(tx: Tx, subject: Subject) -> None:
-    """Forget what events said, and their sessions' names. Their ids stay, so that repetitions are recognized."""
+    """Forgets the contents of events, and their sessions' names. Keeps the ids to recognize duplicates."""
     sessions = [{"producer": producer, "name": name} for producer, name in subject.sessions]
     tx.many(
         """update inbox set body = null, words = null, topic = null, contents = null, state = 'done'
@@ -684,7 +687,7 @@ def forget(tx: Tx, subject: Subject) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownEvent:
-    """An event as found in a ledger. `question`: what it asked, if that is known."""
+    """An event found in a ledger. `question`: its text, if known."""
 
     session: Session
     event_id: str
@@ -694,9 +697,7 @@ class KnownEvent:
 
 
 def note_known(tx: Tx, events: Iterable[KnownEvent], highest: int) -> None:
-    """Store events found in ledgers as processed, and give out no number up to `highest`. Works on storages of any
-    version.
-    """
+    """Stores events found in ledgers as processed; reserves the numbers up to `highest`. Works on any version's storage."""
     for each in events:
         know_sessions(tx, [each.session])
         tx.run(
@@ -720,11 +721,11 @@ def note_known(tx: Tx, events: Iterable[KnownEvent], highest: int) -> None:
 
 
 def last_issue(tx: Tx) -> int:
-    """The reserved number that was given out last; 0: none."""
+    """Returns the last reserved number in use; 0 if none is."""
     row = tx.one("select value from counters where name = 'issue' and value <= :highest", highest=HIGHEST)
     return int(row["value"]) if row else 0
 
 
 def leave_out_issues(tx: Tx, count: int) -> None:
-    """Skip the next `count` reserved numbers."""
+    """Skips the next `count` reserved numbers."""
     tx.run("update counters set value = value + :count where name = 'issue'", count=count)

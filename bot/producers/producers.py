@@ -148,11 +148,11 @@ class Producers:
         party = self._parties.get(producer)
         return party if isinstance(party, Push) else None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Checks for replies and readers at other bots."""
         for name, party in self._parties.items():
             if isinstance(party, Push):
-                party.look()
+                party.refresh()
                 self.note_connected(name)
 
     def status(self) -> dict[str, dict[str, Any]]:

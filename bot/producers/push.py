@@ -1,4 +1,4 @@
-"""Serves producers that push: they post their events to us, and read our replies from a stream.
+"""Serves producers that push: they post events to us and read our replies from a stream.
 
 Source: AAEP specification chapter 5 for the handshake, with the roles reversed: here the agent asks.
 """
@@ -32,9 +32,9 @@ from core.records import Subject
 
 HEARD_LATELY = timedelta(minutes=5)
 MOST_READERS = 32
-_HAD = frozenset({"written", "confirmed"})
-_PATIENCE = 5.0  # seconds that a reader has to take a reply
-_KEEP = timedelta(days=1)  # what is over stays so long, in case that a reader resumes before it
+_RECEIVED = frozenset({"written", "confirmed"})
+_PATIENCE = 5.0  # seconds that a reader may take to receive a reply
+_KEEP = timedelta(days=1)  # how long finished replies stay, in case a reader resumes before them
 _AT_ONCE = 100
 _OURS = ("supports_confirmation_reply", "supports_clarification_reply")
 _LEVELS = (1, 2, 3)
@@ -59,7 +59,7 @@ log = structlog.get_logger(__name__)
 
 
 class NotStored(ClarifyBotError):
-    """A producer's message was refused; `field`: which one is wrong, if any. Never holds what was sent."""
+    """We refuse a producer's message. `field`: the wrong one, if any. Never quotes the message."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         self.field = field
@@ -67,20 +67,20 @@ class NotStored(ClarifyBotError):
 
 
 class Broken(NotStored):
-    """An event that its producer has to correct: nobody could answer it, or its id belongs to another event."""
+    """An event that its producer must correct: it is unanswerable, or its id belongs to another event."""
 
 
 class NoSuchSubscription(NotStored):
-    """A message names an unknown subscription."""
+    """The message names an unknown subscription."""
 
 
 class TooManyReaders(ClarifyBotError):
-    """Too many read the replies of this producer already."""
+    """This producer's replies already have `MOST_READERS` readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyStream:
-    """A producer's reply stream: its frames' ids begin with `epoch`; its replies name `subscription`."""
+    """A producer's reply stream: frame ids begin with `epoch`, replies name `subscription`."""
 
     epoch: str
     subscription: str
@@ -97,9 +97,7 @@ class KeptReply:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An event that is in the inbox. `problems`: how it breaks its schema, without its contents. `duplicate`: it was
-    stored before.
-    """
+    """An event in the inbox. `problems`: its schema violations, without contents. `duplicate`: it was stored before."""
 
     event_id: str
     problems: tuple[str, ...]
@@ -110,9 +108,8 @@ class Stored:
 class Push:
     """Receives one producer's events and streams its replies, over any number of connections.
 
-    A reply is stored before it is sent, so that a reader can ask for it again: "waiting", "begun" (it may have arrived),
-    "written" or "confirmed". `receiver` must not wait for its storage. `on_connected(producer)` is called for every
-    reader.
+    A reply is stored before it is sent, so a reader can ask for it again. `receiver` must not wait for its storage.
+    `on_connected(producer)` is called for every reader.
     """
 
     producer: str
@@ -129,7 +126,7 @@ class Push:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody reads its replies, or it sent something in the last five minutes."""
+        """Whether the producer reads its replies, or sent something in the last five minutes."""
         lately = self.last_heard is not None and self.clock.now() - self.last_heard <= HEARD_LATELY
         return bool(self._readers) or lately
 
@@ -148,11 +145,11 @@ class Push:
     # What it sends to us
 
     async def take(self, body: bytes) -> Stored | Mapping[str, Any] | None:
-        """Deal with one message: an event (once it is in the inbox), or one of the handshake (what answers it).
+        """Stores an event, or returns the answer to a handshake message.
 
         Raises:
-            NotStored: it is neither; Broken: it has to be corrected, or sent under an id and a token of its own.
-            StorageError: nothing was stored; it has to be sent again.
+            NotStored: the message is neither; Broken: the producer must correct it, or use a new id or token.
+            StorageError: nothing was stored; the producer must send it again.
         """
         self.last_heard = self.clock.now()
         text, replaced = _text(body)
@@ -177,10 +174,10 @@ class Push:
         return Stored(event.event_id, event.problems, duplicate=arrived == "duplicate")
 
     async def too_large(self, head: str) -> None:
-        """Page a human because something over 1 MiB came, which begins with `head`.
+        """Pages a human because a message over 1 MiB arrived. `head`: its beginning.
 
         Raises:
-            StorageError: nobody could be told now.
+            StorageError: the page could not be stored.
         """
         self.last_heard = self.clock.now()
         await self.receiver.take(Arrival(Oversize(head, 0), self.last_heard, self.clock.steady(), live=False))
@@ -203,7 +200,7 @@ class Push:
         return None
 
     async def _subscribe(self) -> str:
-        """Give its next replies a new subscription."""
+        """Starts a new subscription for the next replies; returns its id."""
         stream, subscription = await self._known_stream(), self._new_subscription()
 
         def work(tx: Tx) -> None:
@@ -219,7 +216,7 @@ class Push:
         return subscription
 
     async def _known_stream(self) -> ReplyStream:
-        """Its stream and subscription: new ones the first time."""
+        """Returns the producer's reply stream; creates it the first time."""
         if self._stream is not None:
             return self._stream
         epoch, subscription = f"{self.rng.getrandbits(48):012x}", self._new_subscription()
@@ -242,9 +239,9 @@ class Push:
         return f"sub_{self.rng.getrandbits(128):032x}"
 
     async def _note_progress(self, event: Event) -> None:
-        """A session that sends something has received the replies before.
+        """Confirms the replies written before `event`: a session that goes on has received them.
 
-        A repeated event does not count: an agent that restarts sends its earlier events again.
+        A repeated event does not count, as an agent that restarts sends its earlier events again.
         """
         if event.type in IGNORED_TYPES and not event.critical:
             return
@@ -262,28 +259,28 @@ class Push:
             if rows:
                 confirm = "update pushed_replies set state = 'confirmed' where id = :id and state = 'written'"
                 await self.store.write(lambda tx: tx.many(confirm, [dict(row) for row in rows]))
-        except StorageError as error:  # all that is lost: a reader may get that reply once more
+        except StorageError as error:  # harmless: a reader may get the reply twice
             log.info("cannot store how far a producer has read", producer=self.producer, reason=str(error))
 
     # What we send to it
 
     async def send(self, reply: Reply) -> ReplyOutcome:
-        """One try: stored first, then given to the readers. Never raises for failures of the network or the storage."""
+        """Makes one attempt: stores the reply, then gives it to the readers. Never raises StorageError."""
         try:
-            number, state = await self._keep(reply)
-            if state not in _HAD and self._readers:
-                taken = await self._taken(number)
-                state = "written" if taken else (await self._keep(reply))[1]
+            number, state = await self._store_reply(reply)
+            if state not in _RECEIVED and self._readers:
+                received = await self._wait_received(number)
+                state = "written" if received else (await self._store_reply(reply))[1]
         except StorageError as error:
             return TryAgain(f"it could not be stored ({error})", may_have_arrived=False)
         except ValueError:
             return Refused("the answer is a number that JSON cannot represent")
-        if state in _HAD:
+        if state in _RECEIVED:
             return Accepted(proof=False)
         return TryAgain("it is not reading its replies", may_have_arrived=state == "begun")
 
-    async def _keep(self, reply: Reply) -> tuple[int, str]:
-        """Store a reply, once; its id, and its state."""
+    async def _store_reply(self, reply: Reply) -> tuple[int, str]:
+        """Stores a reply once; returns its id and state."""
         stream, now = await self._known_stream(), self.clock.now()
         body = json_body(reply_message(reply, stream.subscription)).decode()
         digest = hashlib.blake2b(json_body(reply_message(reply, "")), digest_size=12).hexdigest()
@@ -311,14 +308,14 @@ class Push:
                    where producer = :producer and token = :token and digest = :digest""",
                 **named,
             )
-            if row["state"] not in _HAD:
+            if row["state"] not in _RECEIVED:
                 tx.tell("replies", self.producer)
             return row["id"], row["state"]
 
         return await self.store.write(work)
 
-    async def _taken(self, number: int) -> bool:
-        """Whether a reader takes it in time."""
+    async def _wait_received(self, number: int) -> bool:
+        """Wakes the readers; returns whether one receives the reply in time."""
         taken = self._waiting.setdefault(number, asyncio.get_running_loop().create_future())
         self._wake_readers()
         patience = asyncio.ensure_future(self.clock.sleep(_PATIENCE))
@@ -329,13 +326,13 @@ class Push:
             patience.cancel()
         return taken.done() and taken.result()
 
-    def _settle(self, number: int, *, taken: bool) -> None:
+    def _settle(self, number: int, *, received: bool) -> None:
         waiting = self._waiting.pop(number, None)
         if waiting is not None and not waiting.done():
-            waiting.set_result(taken)
+            waiting.set_result(received)
 
-    def look(self) -> None:
-        """Another bot has replies for whoever reads here, or was sent another subscription."""
+    def refresh(self) -> None:
+        """Checks for replies and subscriptions that came to another bot."""
         self._stream = None
         self._wake_readers()
 
@@ -346,11 +343,11 @@ class Push:
     # Its readers
 
     async def open(self, last_event_id: str | None) -> Reader:
-        """A new reader of the replies, from where it left off, or of all that still matter.
+        """Returns a new reader that resumes after `last_event_id`, or reads all unconfirmed replies.
 
         Raises:
-            StorageError: it cannot be known what to read.
-            TooManyReaders: there are too many.
+            StorageError: the storage cannot be used.
+            TooManyReaders: there are `MOST_READERS` already.
         """
         if len(self._readers) >= MOST_READERS:
             raise TooManyReaders
@@ -370,14 +367,14 @@ class Push:
         self.since = self.since or now
         log.info("producer connected to its replies", producer=self.producer, readers=len(self._readers))
         self.on_connected(self.producer)
-        # A bot that leads elsewhere tries again what is to be read.
+        # The leader may be another bot; it retries the waiting replies.
         await self.store.tell("reader", self.producer, leader_only=True)
         return reader
 
     async def read(self, position: int, *, resumed: bool) -> Sequence[KeptReply]:
-        """The next replies for a reader, at most 100, marked as begun: killed now, they may have arrived.
+        """Returns a reader's next replies, at most 100, and marks them as begun: after a crash, they may have arrived.
 
-        `resumed`: the reader said where it was, so what is confirmed by another reader is not left out.
+        `resumed`: the reader gave its position, so replies confirmed by another reader are included.
         """
         rows = await self.store.read(
             """select id, body, state from pushed_replies where producer = :producer and id > :position
@@ -396,9 +393,9 @@ class Push:
         return [KeptReply(row["id"], row["body"], row["state"]) for row in rows]
 
     async def wrote(self, replies: Sequence[KeptReply]) -> None:
-        """A reader had these."""
+        """Notes that a reader received these."""
         for reply in replies:
-            self._settle(reply.id, taken=True)
+            self._settle(reply.id, received=True)
         now = self.clock.now().timestamp()
         new = [{"id": reply.id, "now": now} for reply in replies if reply.state in {"waiting", "begun"}]
 
@@ -414,54 +411,56 @@ class Push:
             await self.store.write(work)
 
     def left(self, reader: Reader) -> None:
-        """A reader is gone."""
+        """Removes a reader whose connection is closed."""
         self._readers.discard(reader)
         if self._readers:
             return
         self.since = None
         log.info("producer disconnected from its replies", producer=self.producer)
         for number in list(self._waiting):
-            self._settle(number, taken=False)
+            self._settle(number, received=False)
 
 
+@dataclass(eq=False)
 class Reader:
-    """One connection that reads replies. `more` is set when there may be new ones; call `close` when it is gone."""
+    """One connection that reads replies. `more` is set when there may be new ones. Call `close` when it is closed."""
 
-    def __init__(self, push: Push, epoch: str, position: int | None) -> None:
+    push: Push
+    epoch: str
+    resumed_at: int | None
+
+    def __post_init__(self) -> None:
         self.more = asyncio.Event()
-        self._push = push
-        self._epoch = epoch
-        self._resumed = position is not None
-        self._position = position or 0
+        self._position = self.resumed_at or 0
         self._read: Sequence[KeptReply] = ()
 
     async def next(self) -> bytes:
-        """The next frames, empty if there are none now. Those before are taken as written.
+        """Returns the next frames, or nothing if there are none now.
 
         Raises:
-            StorageError: it is not known now.
+            StorageError: the storage cannot be used.
         """
         self.more.clear()
-        self._read = await self._push.read(self._position, resumed=self._resumed)
-        return b"".join(frame(reply, self._epoch) for reply in self._read)
+        self._read = await self.push.read(self._position, resumed=self.resumed_at is not None)
+        return b"".join(frame(reply, self.epoch) for reply in self._read)
 
     async def wrote(self) -> None:
-        """What `next` gave was written to the connection.
+        """Notes that the result of `next` was written to the connection.
 
         Raises:
-            StorageError: that could not be noted: it may be written again.
+            StorageError: not stored; the frames may be written again.
         """
         read, self._read = self._read, ()
         if read:
             self._position = read[-1].id
-            await self._push.wrote(read)
+            await self.push.wrote(read)
 
     def close(self) -> None:
-        self._push.left(self)
+        self.push.left(self)
 
 
 def _text(body: bytes) -> tuple[str, bool]:
-    """The text, and whether something in it was not UTF-8 and is replaced."""
+    """Returns the text, and whether invalid UTF-8 in it was replaced."""
     try:
         return body.decode("utf-8-sig"), False
     except UnicodeDecodeError:
@@ -469,7 +468,7 @@ def _text(body: bytes) -> tuple[str, bool]:
 
 
 def handshake_message(text: str) -> Mapping[str, Any] | None:
-    """The message of a handshake or a reply that `text` is; None: an event, or not even that."""
+    """Returns the handshake message or reply in `text`, or None if it is anything else."""
     if '"subscription.' not in text and '.reply"' not in text:
         return None
     try:
@@ -483,11 +482,12 @@ def handshake_message(text: str) -> Mapping[str, Any] | None:
 
 
 def check_event(event: Event) -> None:
-    """Does nothing for an event that people can be shown as its producer means it. On a stream, where nobody can be refused,
-    such an event is shown as far as it can be read.
+    """Raises Broken unless people can be shown the event as its producer means it.
+
+    A stream's events cannot be refused; they are shown as far as they are readable.
 
     Raises:
-        Broken: a critical event that breaks its schema, or one that asks and has a type that nobody knows.
+        Broken: a critical event breaks its schema, or an event that asks has an unknown type.
     """
     if event.type not in KNOWN_TYPES and (meant := _type_meant(event)) is not None:
         raise Broken(f"Unknown event type. Did you mean {meant}?", "type")
@@ -498,7 +498,7 @@ def check_event(event: Event) -> None:
 
 
 def _type_meant(event: Event) -> str | None:
-    """The type that an unknown one may be a misspelling of; None: it is an extension, or of a later version."""
+    """Returns the type that an unknown one may misspell, or None for an extension or a later version's type."""
     prefix, _, name = event.type[:_LONGEST_TYPE].casefold().rpartition(":")
     if prefix in {"", "aaep"}:
         near = get_close_matches(name, sorted(CRITICAL_TYPES), 1, _NEAR)
@@ -508,15 +508,15 @@ def _type_meant(event: Event) -> str | None:
 
 
 def _field_of(problem: str) -> str | None:
-    """The field that a problem of `core.aaep` is about: most begin with it."""
+    """Returns the field of a problem from `core.aaep`. Most problems begin with it."""
     return _FIELDS[problem] if problem in _FIELDS else problem.partition(" ")[0]
 
 
 def checked_request(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The capabilities that a `subscription.request` asks for.
+    """Returns the capabilities in a `subscription.request`.
 
     Raises:
-        NotStored: it is none.
+        NotStored: the request is invalid.
     """
     subscriber = message.get("subscriber_id")
     if not isinstance(subscriber, str) or not 0 < len(subscriber) <= 256:
@@ -534,7 +534,7 @@ def speaks_our_version(message: Mapping[str, Any]) -> bool:
 
 
 def rejected(reason: str) -> dict[str, Any]:
-    """A `subscription.rejected` for a version that we do not speak."""
+    """Returns a `subscription.rejected` for an unsupported version."""
     return {
         "type": "subscription.rejected",
         "reason_code": "version_unsupported",
@@ -543,7 +543,7 @@ def rejected(reason: str) -> dict[str, Any]:
 
 
 def accepted(producer: str, subscription: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """A `subscription.accepted`: of what was asked, what means something to us, and never more of it (§5.4.4)."""
+    """Returns a `subscription.accepted` with the requested capabilities that we know, and no others (§5.4.4)."""
     honoured: dict[str, Any] = {name: asked[name] is True for name in _OURS if name in asked}
     levels = asked.get("supported_conformance_levels")
     shared = [level for level in _LEVELS if isinstance(levels, list) and level in levels]
@@ -559,14 +559,14 @@ def accepted(producer: str, subscription: str, asked: Mapping[str, Any]) -> dict
 
 
 def position_in(last_event_id: str | None, epoch: str) -> int | None:
-    """Where a reader says it was, if that is a place in this stream. Ids are `{epoch}.{number}`."""
+    """Returns a reader's position, or None if the id, `{epoch}.{number}`, is not of this stream."""
     before, dot, number = (last_event_id or "").partition(".")
     known = before == epoch and dot and number.isascii() and number.isdecimal() and len(number) < 19
     return int(number) if known else None
 
 
 def frame(reply: KeptReply, epoch: str) -> bytes:
-    """A reply as it goes into the stream: JSON has no line ends of its own."""
+    """Returns a reply as an SSE frame. Its JSON has no line ends."""
     return f"id: {epoch}.{reply.id}\ndata: {reply.body}\n\n".encode()
 
 
@@ -591,7 +591,7 @@ SWEEP = Sweep(
 
 
 def forget(tx: Tx, subject: Subject) -> None:
-    """Forget the replies to sessions, and to questions."""
+    """Forgets the replies to sessions and questions."""
     tx.many(
         "delete from pushed_replies where producer = :producer and session_id = :name",
         [{"producer": producer, "name": name} for producer, name in subject.sessions],
@@ -603,7 +603,7 @@ def forget(tx: Tx, subject: Subject) -> None:
 
 
 def begin_anew(tx: Tx, seed: str) -> None:
-    """Give every stream a new epoch: reply numbers are reused after a restore, so old positions must not count."""
+    """Gives every stream a new epoch: a restore reuses reply numbers, so old positions must not count."""
     for row in tx.rows("select producer, epoch from pushing"):
         fresh = hashlib.blake2b(f"{row['epoch']} {seed}".encode(), digest_size=6).hexdigest()
         tx.run(

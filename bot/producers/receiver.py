@@ -1,6 +1,6 @@
-"""Turns frames of a producer's stream, or its posts, into stored events. The cursor moves once an event is stored.
+"""Turns the frames of a producer's stream, or its posts, into stored events.
 
-Every frame ends as a stored event, as a page, or as a count.
+Every frame ends as a stored event, a page, or a count.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from core.workflow import Speaker, role_name
 _T = TypeVar("_T")
 _LONGEST_STORAGE_WAIT = 10.0
 _KINDS = 1000
-_LATE = timedelta(minutes=2)  # what is posted later than this was kept back, or a clock was set
+_LATE = timedelta(minutes=2)  # an older post was kept back, or a clock was set
 _AGENTS = 1000
 _SESSIONS = 10_000
 _log = structlog.get_logger("clarify.intake")
@@ -36,9 +36,9 @@ _log = structlog.get_logger("clarify.intake")
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something critical that could not be stored: a human is paged with `summary` (no contents).
+    """Something critical that could not be stored: pages a human with `summary`, which has no contents.
 
-    `key` groups what is alike; `agent_id` and `session_id` where they could be read.
+    `key` groups similar troubles; `agent_id` and `session_id` are set if readable.
     """
 
     producer: str
@@ -52,7 +52,7 @@ ReportTrouble = Callable[[Trouble], Awaitable[None]]
 
 
 class NotItsAgent(ClarifyBotError):
-    """An event names an agent for which its producer may not speak."""
+    """The event names an agent that its producer may not speak for."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,11 +62,10 @@ class NotItsAgent(ClarifyBotError):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One frame, and when and how it came.
+    """One frame, and when and how it arrived.
 
-    `steady`: when it came, on the clock's steady time; `live`: it was just emitted; `late`: it was kept back, unless
-    the producer's clock was set; `filtered`: the producer leaves events out; `resumable`: it sends again
-    what we did not store.
+    `steady`: the arrival in steady time; `live`: just emitted; `late`: kept back, unless the producer's clock was set;
+    `filtered`: the producer leaves events out; `resumable`: the producer sends again what we did not store.
     """
 
     frame: Frame | Oversize
@@ -89,7 +88,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Counters:
-    """Counts what came from one producer since the start."""
+    """Counts one producer's events since the start."""
 
     events: int = 0
     skimmed: int = 0
@@ -103,10 +102,9 @@ class Counters:
 
 @dataclass(kw_only=True, eq=False)
 class Receiver:
-    """Puts one producer's arrivals into the inbox in their order, several in one transaction.
+    """Puts one producer's arrivals into the inbox in order, several in one transaction.
 
-    `waits`: retry while the storage refuses, as the producer gets no response; otherwise raise its error. `offset`: how
-    far its clock is from ours. `counters`: what came.
+    `waits`: retry while the storage is unavailable, as the producer gets no response; otherwise raise its error.
     """
 
     speaker: Speaker
@@ -121,25 +119,25 @@ class Receiver:
     def __post_init__(self) -> None:
         self._producer = self.speaker.producer
         self._gaps = Gaps()
-        self._told: set[object] = set()
+        self._warned: set[object] = set()
         self._away_until = self.clock.steady()
         self._last_received: dict[str, float] = {}
         self._log = _log.bind(producer=self._producer)
 
     async def take(self, *arrivals: Arrival) -> None:
-        """Returns once each arrival is stored, a human was paged about it, or nobody needs it."""
+        """Returns once each arrival is stored, paged about, or dropped as never shown."""
         read = [await self._read(arrival) for arrival in arrivals]
         events = [self._incoming(event, arrival) for event, arrival in filter(None, read)]
         if events:
             await self._store(events)
 
     async def take_one(self, frame: Frame, check: Callable[[Event], None]) -> tuple[Event, Arrived]:
-        """The same for one event of a producer that waits for our response: errors go to it, and page nobody.
+        """Stores one event of a producer that waits for our response. Errors go to it and page no one.
 
         Raises:
-            ValueError, RecursionError: it is no event.
-            ClarifyBotError: of `check`, which refuses events.
-            NotItsAgent: it may not speak for the agent that the event names.
+            ValueError, RecursionError: the frame is not an event.
+            ClarifyBotError: `check` refuses the event.
+            NotItsAgent: the producer may not speak for the event's agent.
             StorageError: nothing was stored.
         """
         arrival = Arrival(frame, self.clock.now(), self.clock.steady(), live=False)
@@ -148,7 +146,7 @@ class Receiver:
         except (ValueError, RecursionError) as error:
             self.counters.unreadable += 1
             reason = _reason(error, torn=frame.torn)
-            self._level((reason,))("not an event", size=frame.size, reason=reason)
+            self._log_once((reason,))("not an event", size=frame.size, reason=reason)
             raise
         self._check(event, check)
         live = not self._kept_back(event, arrival)
@@ -169,7 +167,7 @@ class Receiver:
                 raise NotItsAgent
         except ClarifyBotError as error:
             self.counters.refused += 1
-            self._level((event.type, str(error)))(
+            self._log_once((event.type, str(error)))(
                 "event refused",
                 event_id=event.event_id,
                 session_id=event.session_id,
@@ -180,9 +178,9 @@ class Receiver:
     def _kept_back(self, event: Event, arrival: Arrival) -> bool:
         """Whether an agent kept a posted event back while we were away.
 
-        Agents post in order: an event dated before its predecessor means the clock was changed, not that it was delayed.
-        Nor was it delayed if it is dated to a time when we received everything. And while nothing is known of an
-        agent's clock, a question that would arrive expired counts as one of a slow clock, since its agent still waits.
+        Agents post in order, so an event dated before its predecessor means that the clock was set. An event dated to a
+        time when we received everything was not delayed either. And while we know nothing about the agent's clock, a
+        question that would arrive expired means a slow clock, as its agent still waits.
         """
         age = self.offset.age(event.timestamp, arrival.received_at, arrival.steady)
         sent = arrival.steady - age.total_seconds()
@@ -203,7 +201,7 @@ class Receiver:
         return False
 
     async def _read(self, arrival: Arrival) -> tuple[Event, Arrival] | None:
-        """The event of an arrival, if it is to be stored. If it cannot be read, a human is paged."""
+        """Returns an arrival's event if it should be stored. Pages a human if it may be critical and is unreadable."""
         if isinstance(arrival.frame, Oversize):
             await self._oversize(arrival.frame)
             return None
@@ -218,7 +216,7 @@ class Receiver:
         return (event, arrival) if self._is_kept(event, arrival, arrival.frame) else None
 
     def _is_kept(self, event: Event, arrival: Arrival, frame: Frame) -> bool:
-        """Whether an event is to be stored; also updates the producer's clock and counters."""
+        """Whether to store an event; also updates the producer's clock and counters."""
         self._observe(event, arrival, frame.skimmed)
         if event.type in IGNORED_TYPES and not event.critical:
             self.counters.skimmed += 1
@@ -227,7 +225,7 @@ class Receiver:
         return True
 
     def _incoming(self, event: Event, arrival: Arrival, *, refusable: bool = False) -> Incoming:
-        """The event with its times on our clock, as far as is known of the producer's by now."""
+        """Returns the event with its times converted to our clock."""
         at = self.offset.sent_at(event.timestamp, arrival.received_at, live=arrival.live)
         return Incoming(
             producer=self._producer,
@@ -249,7 +247,7 @@ class Receiver:
 
     def _observe(self, event: Event, arrival: Arrival, skimmed: int) -> None:
         if event.problems:
-            self._level((event.type, event.problems))(
+            self._log_once((event.type, event.problems))(
                 "event breaks its schema",
                 type=event.type,
                 event_id=event.event_id,
@@ -277,7 +275,7 @@ class Receiver:
             return await self._until_stored(lambda: self.inbox.put(*events))
         except StorageError:
             raise
-        except Exception as error:  # noqa: BLE001  one event that the inbox cannot digest must not stop the rest
+        except Exception as error:  # noqa: BLE001  one bad event must not stop the rest
             if len(events) == 1:
                 await self._not_stored(events[0].event, error)
                 return ["new"]
@@ -315,7 +313,7 @@ class Receiver:
         self.counters.unreadable += 1
         reason = _reason(error, torn=frame.torn)
         critical = may_be_critical(frame.data)
-        self._level((reason, critical))(
+        self._log_once((reason, critical))(
             "not an event", size=frame.size, reason=reason, may_be_critical=critical
         )
         if not critical or (frame.torn and arrival.resumable):
@@ -330,12 +328,12 @@ class Receiver:
 
     async def _not_its_agent(self, event: Event) -> None:
         self.counters.refused += 1
-        self._level(("agent", event.agent_id))(
+        self._log_once(("agent", event.agent_id))(
             "event of another agent", type=event.type, event_id=event.event_id, agent_id=event.agent_id
         )
         if not event.critical:
             return
-        await self._report(  # where its own route says, not that of the agent whose name it took
+        await self._report(  # without agent_id: its own route decides, not the impersonated agent's
             f"agent:{self._producer}:{event.agent_id}",
             f"An event ({event.type}) named the agent {role_name(event.agent_id)}, for which this producer may not "
             "speak. It was skipped. The producer's [[producers]] table lists its agents in `agents`.",
@@ -343,11 +341,11 @@ class Receiver:
             session_id=event.session_id,
         )
 
-    def _level(self, kind: object) -> Callable[..., object]:
-        """Warn of the first of a kind only: a producer that is always wrong must not fill the log."""
-        if kind in self._told or len(self._told) >= _KINDS:
+    def _log_once(self, kind: object) -> Callable[..., object]:
+        """Returns `warning` for the first of a kind, then `debug`: a broken producer must not fill the log."""
+        if kind in self._warned or len(self._warned) >= _KINDS:
             return cast("Callable[..., object]", self._log.debug)
-        self._told.add(kind)
+        self._warned.add(kind)
         return cast("Callable[..., object]", self._log.warning)
 
     async def _report(self, key: str, summary: str, *, agent_id: str | None, session_id: str | None) -> None:
@@ -370,19 +368,19 @@ class Receiver:
 
 
 class Gaps:
-    """Finds lost events: keeps each session's last number, and how many events had been skimmed by then.
+    """Finds lost events: keeps each session's last number, and how many events were skimmed by then.
 
-    Skimmed events carry numbers as well, which nobody reads: as many holes as events were skimmed in
-    between are no loss. So a loss may go unseen, but none is reported that did not happen.
+    Skimmed events have numbers, too, which we do not read. So we allow as many gaps as events were skimmed in between: a
+    loss may go unnoticed, but every reported one is real.
     """
 
     def __init__(self) -> None:
         self._last: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
     def missing(self, session_id: str, number: int, skimmed: int) -> int:
-        """How many events of the session are certainly missing before `number`. Replays count as none.
+        """Returns how many of the session's events are certainly missing before `number`; 0 for replays.
 
-        `skimmed`: how many events were skimmed so far, in all.
+        `skimmed`: how many events were skimmed so far, of all sessions.
         """
         known = self._last.get(session_id)
         if known is not None and number <= known[0]:
@@ -395,14 +393,14 @@ class Gaps:
 
 
 def _place(error: BaseException) -> str:
-    """What was raised, and where: its text and its traceback's values may hold the event."""
+    """Returns the exception's class and place, without its text, which may quote the event."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"
 
 
 def _reason(error: Exception, *, torn: bool) -> str:
-    """Without contents: the JSON decoder's own message has none, but its exception holds the document."""
+    """Returns why a frame is not an event, without contents: the JSON decoder's exception holds the document."""
     if torn:
         return "the connection ended before it was complete"
     if isinstance(error, NotAnEvent):
@@ -411,11 +409,11 @@ def _reason(error: Exception, *, torn: bool) -> str:
 
 
 def _expiry(event: Event, at: datetime) -> datetime | None:
-    """When the question of an event that was sent `at` runs out."""
+    """Returns when the question of an event sent `at` expires."""
     question = event.question
     if question is None or question.timeout_seconds is None:
         return None
     try:
         return at + timedelta(seconds=question.timeout_seconds)
-    except OverflowError:  # a timestamp at the end of time
+    except OverflowError:  # a timestamp in the year 9999
         return datetime.max.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Reads one producer's event stream: connects, reads as fast as it can, stores, and reconnects."""
+"""Reads one producer's event stream: connects, reads, stores, reconnects."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ log = structlog.get_logger(__name__)
 
 
 class ReadBuffer:
-    """Buffers what was read and is not stored yet, as producers drop events that are not read fast, even critical ones.
+    """Buffers arrivals until they are stored, as producers drop events, even critical ones, if we read too slowly.
 
-    A queue bounded by number and by bytes. `add` never waits: wait for `room` afterwards.
+    A queue bounded by number and bytes. `add` never waits: wait for `room` afterwards.
     """
 
     def __init__(self, max_items: int = _MAX_ITEMS, max_bytes: int = _MAX_BYTES) -> None:
@@ -62,28 +62,28 @@ class ReadBuffer:
         return len(self._items)
 
     def add(self, arrival: Arrival) -> None:
-        """Append one arrival. A read's arrivals are all added before the next wait, so a cancelled reader loses none."""
+        """Appends an arrival. Add all of a read before the next wait, so that a cancelled reader loses none."""
         self._items.append(arrival)
         self._bytes += arrival.size
         self._update_events()
 
     async def room(self) -> None:
-        """Returns once the buffer is below its bounds; until then TCP holds the producer back."""
+        """Waits until the buffer is below its bounds; until then TCP holds the producer back."""
         await self._room.wait()
 
     async def first(self, most: int = 1) -> list[Arrival]:
-        """The oldest, at least one; they stay until `done`, so that each is always in the buffer or in the inbox."""
+        """Waits for and returns the oldest arrivals. They stay until `done`, so each is in the buffer or the inbox."""
         await self._some.wait()
         return list(islice(self._items, most))
 
     def done(self, count: int = 1) -> None:
-        """The oldest are dealt with."""
+        """Removes the oldest arrivals."""
         for _ in range(count):
             self._bytes -= self._items.popleft().size
         self._update_events()
 
     async def drained(self) -> None:
-        """Returns once all is dealt with."""
+        """Waits until the buffer is empty."""
         await self._none.wait()
 
     def _update_events(self) -> None:
@@ -101,10 +101,10 @@ class ReadBuffer:
 
 @dataclass(kw_only=True, eq=False)
 class Subscriber:
-    """One producer's stream: connects, reads, and has what was read stored, each by a task of its own.
+    """Reads one producer's stream in one task and stores the events in another; sends it replies.
 
-    `on_connected(producer)` is called for every stream that opens. `subscription` is the current one, kept for its
-    replies while we reconnect. `http` and `replies`, over which they go, are closed with it; `acting`: see `Store`.
+    `on_connected(producer)` is called for every stream that opens. `subscription` stays set while we reconnect, for its
+    replies. `stop` closes `http` and `replies`, the client for the replies. `acting`: see `Store`.
     """
 
     configured: ProducerSettings
@@ -125,9 +125,9 @@ class Subscriber:
     def __post_init__(self) -> None:
         self.name, self._dialect = self.configured.name, self.configured.dialect
         self._buffer = ReadBuffer()
-        self._asked_memory = False
+        self._asked_storage = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._gone_for: dict[str, str] = {}  # by reply token, the subscription that was unknown
+        self._gone_for: dict[str, str] = {}  # the unknown subscription, by reply token
         self._contacted = asyncio.Event()
         self._renew = asyncio.Event()
         self._last_frame = 0.0
@@ -139,7 +139,7 @@ class Subscriber:
         self._log = log.bind(producer=self.name)
 
     def start(self) -> list[asyncio.Task[None]]:
-        """The background tasks, started: the reader first, then what stores."""
+        """Starts and returns the background tasks: the one that reads, then the one that stores."""
         self._tasks = [
             asyncio.create_task(self._run(), name=f"producer {self.name}: read"),
             asyncio.create_task(self._store(), name=f"producer {self.name}: store"),
@@ -147,7 +147,7 @@ class Subscriber:
         return self._tasks
 
     async def caught_up(self) -> None:
-        """Returns once a connection failed, or is open, quiet for a moment, and all that came is stored."""
+        """Waits until a connection failed, or is quiet for a moment and all its events are stored."""
         await self._contacted.wait()
         loop = asyncio.get_running_loop()
         while self.connected and (quiet := loop.time() - self._last_frame) < GAP:  # noqa: ASYNC110  silence has no event
@@ -155,7 +155,7 @@ class Subscriber:
         await self._buffer.drained()
 
     async def stop(self, *, close: bool) -> None:
-        """Stops reading, stores what was read, closes the subscription if asked to. Calling it again does nothing."""
+        """Stops reading, stores what was read, and closes the subscription if `close`. A second call does nothing."""
         if self.http.is_closed:
             return
         for task in self._tasks[:1]:
@@ -204,7 +204,7 @@ class Subscriber:
         return self.since is not None
 
     async def send(self, reply: Reply) -> ReplyOutcome:
-        """One try to send a reply on the current subscription. Never raises for what the network does."""
+        """Makes one attempt to send a reply on the current subscription. Never raises for network failures."""
         if (subscription := self.subscription) is None or self.replies.is_closed:
             refused = self.last_error if self.unauthorized else None
             return TryAgain(refused or "not connected", may_have_arrived=False, blocked=refused is not None)
@@ -219,7 +219,7 @@ class Subscriber:
         if not gone:
             self._gone_for.pop(reply.reply_token, None)
             return outcome
-        # It goes again on a new subscription. If that one is unknown too, the producer does not know the question.
+        # Send it again on a new subscription. If that is unknown, too, the producer does not know the question.
         if self._gone_for.setdefault(reply.reply_token, subscription.id) != subscription.id:
             del self._gone_for[reply.reply_token]
             return Refused("it does not know this question, even on a new subscription")
@@ -231,14 +231,14 @@ class Subscriber:
         return outcome
 
     async def _store(self) -> None:
-        """Stores what is in the buffer; runs forever."""
+        """Stores the buffer's arrivals until cancelled."""
         while True:
             arrivals = await self._buffer.first(_AT_ONCE)
             await self.receiver.take(*arrivals)
             self._buffer.done(len(arrivals))
 
     async def _run(self) -> None:
-        """Connects and reads for ever; never raises for what the network does."""
+        """Connects and reads until cancelled. Never raises for network failures."""
         attempt = 0
         while True:
             lost = await self._connect()
@@ -252,9 +252,9 @@ class Subscriber:
             await self.clock.sleep(delay)
 
     async def _connect(self) -> NotConnected:
-        """One connection, from the handshake to its end."""
+        """Runs one connection from the handshake to its end."""
         try:
-            subscription = await self._remembered() or await self._subscribe()
+            subscription = await self._stored_subscription() or await self._subscribe()
         except StorageError as error:
             return NotConnected(f"the subscription cannot be stored ({error})")
         if isinstance(subscription, NotConnected):
@@ -262,20 +262,20 @@ class Subscriber:
         self.subscription = subscription
         self._renew.clear()
         self._signs = 0
-        return await _first(self._read(subscription), self._watch(), self._gone())
+        return await _first(self._read(subscription), self._watch(), self._subscription_gone())
 
-    async def _remembered(self) -> Subscription | None:
-        """The subscription that we have, or had before a restart, where the producer keeps it for us."""
+    async def _stored_subscription(self) -> Subscription | None:
+        """Returns the standard dialect's subscription that we have, or had before a restart."""
         if self.subscription is not None and self.subscription.dialect == "standard":
             return self.subscription
-        if self._asked_memory or self._dialect == "minimal":
+        if self._asked_storage or self._dialect == "minimal":
             return None
         text = await self.inbox.subscription(self.name)
-        self._asked_memory = True
-        return dialects.remembered(text, self.base) if text is not None else None
+        self._asked_storage = True
+        return dialects.deserialized(text, self.base) if text is not None else None
 
     async def _subscribe(self) -> Subscription | NotConnected:
-        """A new subscription, kept before its first event can come."""
+        """Returns a new subscription, stored before its first event can arrive."""
         if self._dialect == "minimal":
             return self._minimal()
         request = dialects.subscription_request(version("clarify-bot"))
@@ -289,7 +289,7 @@ class Subscriber:
         if isinstance(result, NoHandshake):
             return self._minimal()
         if isinstance(result, Subscription):
-            await self.inbox.keep_subscription(self.name, dialects.kept(answer))
+            await self.inbox.keep_subscription(self.name, dialects.serialized(answer))
         return result
 
     def _minimal(self) -> Subscription:
@@ -306,7 +306,7 @@ class Subscriber:
                 refusal = dialects.stream_answer(response, self.clock.now())
                 if refusal is not None:
                     if subscription.dialect == "standard" and response.status in (400, 404, 410):
-                        self.subscription = None  # it has expired there: the next try shakes hands anew
+                        self.subscription = None  # expired: the next attempt makes a new handshake
                     return refusal
                 self._opened(subscription)
                 await self._read_all(response, frames, subscription, resumed="Last-Event-ID" in headers)
@@ -324,10 +324,10 @@ class Subscriber:
     async def _headers(self, subscription: Subscription) -> dict[str, str]:
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if subscription.dialect == "standard":
-            # What is in memory is not durable, so the producer must not hear of it; and need not send it twice.
+            # Store all events first: the cursor must be durable, and the producer need not send them twice.
             await self._buffer.drained()
             cursor = await self.inbox.cursor(self.name)
-            # One that is no header value is left out: then what came since the handshake comes again.
+            # Without a valid header value, the producer replays everything since the handshake.
             if cursor is not None and cursor.isprintable():
                 headers["Last-Event-ID"] = cursor.strip()
         return headers
@@ -367,14 +367,16 @@ class Subscriber:
         self._signs = 0
         self._last_frame = asyncio.get_running_loop().time()
         self.receiver.counters.connections += 1
-        self._log.info("producer connected", dialect=subscription.dialect, less_than_asked=subscription.less)
+        self._log.info(
+            "producer connected", dialect=subscription.dialect, less_than_asked=subscription.declined
+        )
         if not subscription.takes_replies:
             self._log.warning("producer does not accept clarification replies")
         self._contacted.set()
         self.on_connected(self.name)
 
     async def _watch(self) -> NotConnected:
-        """Ends with the reason once the producer is gone. Silence alone proves nothing: it only asks."""
+        """Returns the reason once the producer is gone. After a silence, it checks /healthz."""
         while True:
             seen = self._signs
             await self.clock.sleep(SILENCE)
@@ -390,21 +392,21 @@ class Subscriber:
                     f"sends nothing, and its /healthz does not answer: {words(error)}", useful=self.connected
                 )
 
-    async def _gone(self) -> NotConnected:
+    async def _subscription_gone(self) -> NotConnected:
         await self._renew.wait()
         return NotConnected("no longer knows our subscription", useful=True)
 
 
 def reconnect_delay(lost: NotConnected, attempt: int, rng: random.Random, sse_retry: float | None) -> float:
-    """Seconds before connecting again, after so many failures in a row. `sse_retry`: the stream's `retry:` field."""
+    """Returns the seconds before reconnecting after `attempt` failures. `sse_retry`: the stream's `retry:` field."""
     wait = backoff(attempt, first=_FIRST_WAIT, longest=_LONGEST_WAIT, spread=1.0, chance=rng.random())
-    if lost.unauthorized:  # trying often helps nobody
+    if lost.unauthorized:
         wait += _UNAUTHORIZED
     return min(_LONGEST_ASKED, max(wait, lost.retry_after or 0.0, sse_retry or 0.0))
 
 
 async def _first(*coroutines: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the first to end; the others are cancelled and have ended when this returns."""
+    """Returns the result of the first to end, after cancelling the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

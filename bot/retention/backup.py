@@ -1,9 +1,9 @@
 """Backs up everything while the bot runs, and restores it: no question lost, no answer sent twice. Blocking.
 
-A backup is a folder with the storage as one file of SQLite, each ledger as a file, and the key of the seals, whether all
-this was kept in files or in a database (`Kept`): so what one kind had can be restored into the other.
+A backup is a folder with the storage as a SQLite file, each ledger as a file, and the key of the seals, whether the
+bot keeps them in files or in a database (`Kept`). So a backup of one kind can be restored into the other.
 
-`manifest.json` lists what a backup holds. It is written last: a folder without it is no backup.
+`manifest.json` lists a backup's files. It is written last: a folder without it is not a backup.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bot.producers import inbox, push
 from bot.storage.sqlite import newest_version
 from bot.storage.tx import Tx
 from core.clarification import Moment
-from core.files import make_folder, sync_folder
+from core.files import make_folder, sync
 from core.records import Raw
 
 _T = TypeVar("_T")
@@ -37,8 +37,8 @@ DATABASE = "clarify.db"
 LEDGERS = "ledgers"
 _FORMAT = 1
 _PATH = re.compile(r"clarify\.db|seal\.key|ledgers/(archive/)?issue-(\d{1,15})[^/]*")
-# Numbers given out since the backup are on cards that are still in Slack: a click there must not answer another
-# question, nor take another page. So many are left out.
+# Numbers given out since the backup are on cards that are still in Slack. A click there must not answer another
+# question or take another page, so a restore skips this many.
 NUMBERS_LEFT_OUT, _ISSUES_LEFT_OUT, _PAGES_LEFT_OUT = 100, 1000, 1000
 
 
@@ -59,13 +59,15 @@ class File(BaseModel):
 
     @property
     def issue(self) -> int | None:
-        """Of a ledger."""
+        """The issue whose ledger this is, or None."""
         match = _PATH.fullmatch(self.path)
         return int(match[2]) if match and match[2] else None
 
 
 class Manifest(BaseModel):
-    """`storage_version`: None where there was no storage. `numbers`: the highest given out, by issue."""
+    """The contents of a backup. `storage_version`: None if there was no storage. `numbers`: the highest one used, by
+    issue.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -82,7 +84,7 @@ class Manifest(BaseModel):
 
 
 def described(folder: Path, path: Path) -> File:
-    """A file of the backup in `folder` as it is now. Blocking."""
+    """Describes a file of the backup in `folder` as it is now. Blocking."""
     content = path.read_bytes()
     return File(
         path=path.relative_to(folder).as_posix(),
@@ -92,10 +94,10 @@ def described(folder: Path, path: Path) -> File:
 
 
 def verified(folder: Path) -> Manifest:
-    """The manifest of a backup all of whose files are as they were. Blocking.
+    """Returns the manifest of a backup after comparing all its files with it. Blocking.
 
     Raises:
-        BackupError: it is none, of a newer release, or damaged; says which file.
+        BackupError: it is not a backup, is from a newer release, or is damaged; names the file.
     """
     try:
         manifest = Manifest.model_validate_json((folder / NAME).read_bytes())
@@ -120,8 +122,8 @@ def verified(folder: Path) -> Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What came of a restore. `aside`: where is now what was there before; None: nothing was. `left`: files of the backup
-    that hold nothing that could be put in place.
+    """The outcome of a restore. `aside`: where the previous data is now, if there was any. `left`: files of the
+    backup that hold data that could not be restored.
     """
 
     manifest: Manifest
@@ -130,26 +132,29 @@ class Restored:
 
 
 class Kept(Protocol):
-    """All that a bot keeps, ledgers and storage, from another process, whether a bot runs or not. Blocking."""
+    """All that a bot keeps: ledgers and storage. Used from another process, whether a bot runs or not. Blocking."""
 
     def copy(self, to: Path) -> tuple[int | None, dict[int, int]]:
-        """Copy it into a backup's folder: `DATABASE`, `LEDGERS`, `KEY`.
+        """Copies everything into a backup's folder: `DATABASE`, `LEDGERS`, `KEY`.
 
         Returns:
-            The storage's version, None where there is none; and the highest number given out in each issue.
+            The storage's version, or None without a storage, and the highest number given out in each issue.
 
         Raises:
-            BackupError, LockTimeout, StorageUnavailable: as they say. OSError: the disk refused.
+            BackupError, LockTimeout, StorageUnavailable: see there.
+            OSError: the folder cannot be written.
         """
 
     def put(self, folder: Path, manifest: Manifest, *, now: datetime, replace: bool, copy: bool) -> Restored:
-        """Have it be as the backup in `folder` has it; see `restore`."""
+        """Replaces everything by the backup in `folder`; see `restore`."""
 
     def ledgers(self, issue: int | None = None) -> Iterator[tuple[int, str, list[Any] | None]]:
-        """What is kept of each issue, archived or not, with its name; None: it cannot be read."""
+        """Yields each ledger, archived or not: its issue, its name and its clarifications, or None if it is
+        unreadable.
+        """
 
     def read_only(self) -> AbstractContextManager[Tx | None]:
-        """Queries of the storage; None: there is none.
+        """Yields a transaction for queries on the storage, or None if there is no storage.
 
         Raises:
             StorageUnavailable: it cannot be read.
@@ -162,23 +167,24 @@ class Kept(Protocol):
         rows: Callable[[Tx], _T],
         is_done: Callable[[_T], bool],
     ) -> _T | None:
-        """Let `change` edit each ledger of these issues, and `rows` the storage; what `rows` returned, None where there is
-        no storage. It may have to be given again where that is not `is_done`, or was not had.
+        """Lets `change` edit the ledgers of these issues and `rows` the storage. Returns what `rows` returned, or
+        None without a storage. Repeat the call if the result is not `is_done`, or an error is raised.
 
         Raises:
-            LockTimeout, LedgerUnwritable, StorageUnavailable: as they say; the same call does the rest.
+            LockTimeout, LedgerUnwritable, StorageUnavailable: repeating the call does the rest.
         """
 
     def set_aside(self, issues: Sequence[int]) -> list[str]:
-        """The names of files that did not parse as ledgers of these issues, and may hold anything."""
+        """Returns the names of quarantined ledger files of these issues, which may contain anything."""
 
 
 def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest:
-    """Copy all that is kept into `folder`, which is not there yet, or empty.
+    """Copies everything into `folder`, which must be empty or missing.
 
     Raises:
-        BackupError: it is there already, or the disk refused; nothing is left of it.
-        LockTimeout: somebody else holds a ledger. StorageUnavailable: the database cannot be read.
+        BackupError: it is not empty, or cannot be written; nothing is left of it.
+        LockTimeout: another process holds a ledger.
+        StorageUnavailable: the database cannot be read.
     """
     if folder.exists() and any(folder.iterdir()):
         raise BackupError(f"{folder} is not empty. A backup needs an empty folder.")
@@ -190,7 +196,7 @@ def backup(kept: Kept, folder: Path, *, now: datetime, release: str) -> Manifest
         if folder.exists():
             folder.rmdir()
         draft.rename(folder)
-        sync_folder(folder.parent)
+        sync(folder.parent)
     except OSError as error:
         raise BackupError(f"{folder} cannot be written: {error.strerror or error}.") from error
     finally:
@@ -204,7 +210,7 @@ def _described(
     files = sorted(path for path in draft.rglob("*") if path.is_file())
     for path in files:
         path.chmod(0o600)
-        _sync(path)
+        sync(path)
     manifest = Manifest(
         made=now,
         release=release,
@@ -214,28 +220,21 @@ def _described(
     )
     (draft / NAME).write_text(manifest.model_dump_json(indent=2), encoding="utf-8")
     (draft / NAME).chmod(0o600)
-    _sync(draft / NAME)
-    sync_folder(draft)
+    sync(draft / NAME)
+    sync(draft)
     return manifest
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def restore(folder: Path, kept: Kept, *, now: datetime, replace: bool, copy: bool = False) -> Restored:
-    """Verify the backup in `folder`, then have all be as it was, whichever kind it was of.
+    """Verifies the backup in `folder` and restores it, into files or a database, whichever it came from.
 
-    It stays the same installation: buttons in Slack go on working. With `copy` it becomes another one beside the first,
-    and buttons that the first posted decide nothing here.
+    The installation stays the same, so buttons in Slack keep working. With `copy` it becomes another installation
+    beside the first, and ignores clicks on the first one's buttons.
 
     Raises:
-        BackupError: it is none, is damaged, or of a newer release; or there is something and `replace` was not said.
-        StorageInUseError: a bot runs on the storage. LockTimeout, LedgerUnwritable: as they say.
+        BackupError: it is not a backup, is damaged, or is from a newer release; or data exists and `replace` is False.
+        StorageInUseError: a bot runs on the storage.
+        LockTimeout, LedgerUnwritable: see there.
     """
     manifest = verified(folder)
     if (manifest.storage_version or 0) > newest_version():
@@ -247,7 +246,7 @@ def restore(folder: Path, kept: Kept, *, now: datetime, replace: bool, copy: boo
 
 
 def leave_out(tx: Tx, now: datetime) -> None:
-    """Go on as after a gap: what was given out since the backup was made is not given out again."""
+    """Skips the numbers that were given out since the backup was made."""
     inbox.leave_out_issues(tx, _ISSUES_LEFT_OUT)
     incidents.leave_out(tx, _PAGES_LEFT_OUT, f"restored:{now.isoformat()}", now)
     pages.leave_out(tx, _PAGES_LEFT_OUT, now)

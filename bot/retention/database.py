@@ -1,6 +1,6 @@
-"""What a bot keeps in PostgreSQL: ledgers, storage and the key of the seals. Blocking.
+"""Backup, restore and forgetting for a bot that keeps everything in PostgreSQL. Blocking.
 
-To back it up is one snapshot, to restore it or to forget something in it one transaction.
+A backup is one snapshot; restoring and forgetting are one transaction each.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class InDatabase:
             if manifest.storage_version is not None:
                 with beside.putting_back(folder / DATABASE, file, another=copy) as tx:
                     leave_out(tx, now)
-            with tables.anew(self.url, name if replace else None) as (new, is_aside):
+            with tables.new_tables(self.url, name if replace else None) as (new, is_aside):
                 if file.exists():
                     new.from_file(file)
                 for issue, files in sorted(_by_issue(manifest.ledgers).items()):
                     left += _put_ledger(new.tx, folder, issue, files, manifest.numbers.get(issue, 0))
-                if (folder / KEY).exists():  # backups of earlier releases have none
+                if (folder / KEY).exists():  # backups of earlier releases have no key
                     sealing = (folder / KEY).read_bytes()
                     new.tx.run("insert into keys (name, value) values ('seal', :value)", value=sealing)
         return Restored(manifest, f"the schema {name} of the database" if is_aside else None, left)
@@ -96,7 +96,7 @@ class InDatabase:
         def work(tx: Tx) -> _T:
             hold(tx, issues)
             result = rows(tx)
-            if is_done(result):  # else nothing is changed
+            if is_done(result):  # otherwise nothing was changed
                 for issue in issues:
                     rewrite(tx, issue, change)
                 tx.tell("forgotten")
@@ -107,7 +107,7 @@ class InDatabase:
             tables.vacuum(self.url)
         return result
 
-    def set_aside(self, issues: Sequence[int]) -> list[str]:  # noqa: ARG002 - as of `Kept`
+    def set_aside(self, issues: Sequence[int]) -> list[str]:  # noqa: ARG002 - `Kept`'s signature
         return []
 
 
@@ -119,8 +119,8 @@ def _by_issue(files: Iterable[File]) -> dict[int, list[File]]:
 
 
 def _put_ledger(tx: Tx, folder: Path, issue: int, files: Sequence[File], highest: int) -> list[str]:
-    """Put all that a backup holds of an issue into one row; returns the files, or parts of them, that had no place in it.
-    `highest`: the number of a record that was given out last.
+    """Stores a backup's ledger files of one issue in one row. Returns the files, or parts of files, that do not fit.
+    `highest`: the last number given out to a clarification.
     """
     contents = [
         (PurePosixPath(file.path), (folder / file.path).read_bytes())
@@ -149,8 +149,8 @@ def _is_archived(path: PurePosixPath) -> bool:
 
 
 def _joined(issue: int, files: Sequence[tuple[PurePosixPath, bytes]]) -> tuple[bytes, list[str]]:
-    """One ledger of the files of an issue: as a rule there is one, and it stays as it is. Where others began a new file
-    of an archived issue, what the archived one has besides follows.
+    """Joins the files of an issue into one ledger. Usually there is one file, which stays unchanged. If another
+    program began a new file for an archived issue, the archived clarifications that it lacks are added.
     """
     whole: Raw | None = None
     body, left = encode({"issueNumber": issue, "clarifications": []}), []

@@ -1,10 +1,11 @@
-"""What a bot keeps in files: ledgers, and the storage in SQLite's. Blocking.
+"""Backup, restore and forgetting for a bot that keeps everything in files. Blocking.
 
-To back it up the storage is copied first, in one snapshot, then each ledger under its lock. So a copied ledger may have a
-question that the copied storage lacks: it is added there as processed, as otherwise the question would be asked again when
-its producer repeats it. In the opposite order, the storage could count a question as processed that is in no ledger.
+A backup copies the storage first, in one snapshot, then each ledger under its lock. So a copied ledger may contain a
+question that the copied storage lacks. That question is then recorded as processed; otherwise it would be asked again
+when its producer repeats it. In the opposite order, the storage could count a question as processed that is in no
+ledger.
 
-To restore it the storage comes last: killed before, the same call (with `replace`) does it again.
+A restore puts the storage last: if it is killed before, the same call (with `replace`) starts over.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class InFiles:
-    """`bot.retention.backup.Kept` in files. `database`: SQLite's, which need not be there."""
+    """`bot.retention.backup.Kept` in files. `database`: SQLite's file, which need not exist."""
 
     ledger: LedgerFiles
     database: Path
@@ -118,14 +119,14 @@ class InFiles:
 
 
 def _copy_key(ledger: LedgerFiles, to: Path) -> None:
-    """Copy the key of the seals: without it, unsent answers would count as another program's."""
+    """Copies the key of the seals: without it, unsent answers would count as another program's."""
     with suppress(FileNotFoundError), replacing(to, read_regular(ledger.private / KEY), to.parent):
         pass
 
 
 def _copy_ledgers(ledger: LedgerFiles, to: Path) -> Iterator[tuple[int, int]]:
-    """Each issue under its lock, so that a file that moves between the two folders is there once; yields the highest
-    number given out in each.
+    """Copies each issue under its lock, so that a file being archived is copied once. Yields the highest number given
+    out in each.
     """
     make_folder(to / ARCHIVE)
     issues, done = set(ledger.by_issue()), set()
@@ -136,7 +137,7 @@ def _copy_ledgers(ledger: LedgerFiles, to: Path) -> Iterator[tuple[int, int]]:
                     shutil.copyfile(path, to / path.relative_to(ledger.directory))
                 yield issue, ledger.numbers.highest(issue)
         done |= issues
-        issues = set(ledger.by_issue()) - done  # new ones
+        issues = set(ledger.by_issue()) - done  # begun meanwhile
 
 
 def _quarantined(directory: Path, issue: int) -> list[Path]:
@@ -148,12 +149,12 @@ def _records(ledgers: Path) -> Iterator[Clarification]:
         try:
             items = decode(path.read_bytes(), issue_in(path.name))["clarifications"]
         except ValueError:
-            continue  # it is in the backup as it is
+            continue  # it is copied unchanged
         yield from (record for item in items if (record := parse(item)) is not None)
 
 
 def _known_events(record: Clarification) -> Iterator[inbox.KnownEvent]:
-    """The events that asked the questions of a record's rounds."""
+    """Yields the events that asked the record's questions, one per round."""
     asked = record.asked.model_dump(mode="json", by_alias=True)
     words = [entry.body for entry in record.thread if entry.type == "question" and entry.from_ != US]
     rounds: list[Mapping[str, Any]] = [*asked.get("earlier", ()), asked]
@@ -195,6 +196,6 @@ def _put_ledgers(folder: Path, ledger: LedgerFiles, manifest: Manifest) -> None:
 
 
 def _put_key(source: Path, key: Path) -> None:
-    if source.exists():  # backups of earlier releases have none
+    if source.exists():  # backups of earlier releases have no key
         with replacing(key, source.read_bytes(), key.parent):
             pass

@@ -1,7 +1,7 @@
-"""Forgets what was said in a session or a clarification: in the ledgers, the archive, the storage and Slack.
+"""Forgets a session or a clarification: in the ledgers, the archive, the storage and Slack.
 
-Works beside a running bot, through the same locks. If it is killed, the same call does the rest. Open questions are not
-touched: they have to be abandoned first. Blocking.
+Works beside a running bot, through the same locks. If it is killed, the same call does the rest. Open questions are
+skipped: close them first. Blocking.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _Items = Sequence[tuple[int, Raw]]  # of ledgers, with their issues
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a name stands for, and the issues whose ledgers have it.
+    """The clarifications and sessions with a name, and the issues whose ledgers contain them.
 
-    `unsettled`: those that somebody still waits for; `unknown`: ledgers that cannot be read, by name.
+    `unsettled`: those still waiting for something; `unknown`: the names of unreadable ledgers.
     """
 
     subject: Subject
@@ -53,15 +53,15 @@ class Found:
 
     @property
     def session(self) -> Pair | None:
-        """With its producer; None: one clarification alone is meant."""
+        """The session with its producer, or None if the name is a clarification's."""
         return next(iter(self.subject.sessions), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What forgetting could not remove. `in_flight`: messages being posted right now; nothing was changed, try again.
-    `waiting`: events that are not processed yet. `pagers`: pages that went outside Slack. `untaken`: incidents that
-    somebody still has to take, now without their text. `comments`: on GitHub.
+    """What could not be removed. `in_flight`: messages being posted right now; nothing was changed, so try again.
+    `waiting`: events not processed yet. `pagers`: pages sent outside Slack. `untaken`: incidents that are still
+    unclaimed, now without their text. `comments`: on GitHub.
     """
 
     in_flight: int = 0
@@ -71,16 +71,18 @@ class Traces:
     comments: tuple[str, ...] = ()
 
     def is_all(self, *, abandoned: bool) -> bool:
-        """Whether all was done that could be."""
+        """Returns whether everything possible was done."""
         return not self.in_flight and (abandoned or not self.waiting)
 
 
-def look(kept: Kept, name: str, producer: str | None = None) -> Found:
-    """What `name` means: the id of a clarification, else of a session.
+def find(kept: Kept, name: str, producer: str | None = None) -> Found:
+    """Finds what `name` means: a clarification's id, or else a session.
 
     Raises:
-        NotFound: nothing of that name is there. BadInput: sessions of several producers have it.
-        LedgerUnreadable: the ledger of a clarification cannot be read; StorageUnavailable: nor the storage.
+        NotFound: nothing has that name.
+        BadInput: sessions of several producers have it.
+        LedgerUnreadable: the clarification's ledger cannot be read.
+        StorageUnavailable: the storage cannot be read.
     """
     if match := ID.fullmatch(name):
         return _one(kept, name, int(match[1]))
@@ -101,15 +103,15 @@ def look(kept: Kept, name: str, producer: str | None = None) -> Found:
 
 
 def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
-    """Forget it. Call it again unless `Traces.is_all`.
+    """Forgets `found`. Call it again unless `Traces.is_all`.
 
     Args:
         kept: where the records are, and the storage.
-        found: what `look` found, and is settled.
-        abandoned: also what is on its way.
+        found: what `find` found; it must be settled.
+        abandoned: forget unsettled ones too.
 
     Raises:
-        LockTimeout, LedgerUnwritable, StorageUnavailable: as they say; the same call does the rest.
+        LockTimeout, LedgerUnwritable, StorageUnavailable: repeating the call does the rest.
     """
     traces = kept.forget(
         sorted(found.issues),
@@ -121,11 +123,11 @@ def forget(kept: Kept, found: Found, *, abandoned: bool = False) -> Traces:
 
 
 def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Traces:
-    """Forget what the storage holds; nothing is changed where messages are in flight, or events wait (unless
+    """Forgets what the storage holds. Changes nothing if messages are in flight, or events wait (unless
     `even_waiting`).
 
-    Names that keep things from being done twice (ids of events, keys of messages) stay; words and people go. What stands
-    in Slack is to be erased. A page is erased where all that it is about goes; else it is drawn again.
+    Keeps names that prevent repetition (ids of events, keys of messages); removes texts and people. Messages in Slack
+    are queued for erasing. A page is erased if all its subjects are forgotten, otherwise redrawn.
     """
     about = messages.find_about(tx, subject)
     raised = incidents.find_about(tx, subject, about)
@@ -140,7 +142,7 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
     )
     if not traces.is_all(abandoned=even_waiting):
         return traces
-    erasing.want(tx, messages.forget(tx, about))
+    erasing.queue(tx, messages.forget(tx, about))
     messages.draw_again(tx, paged.shared)
     memory.forget(tx, subject, about)
     incidents.forget(tx, raised)
@@ -153,13 +155,13 @@ def forget_rows(tx: Tx, subject: Subject, *, even_waiting: bool = False) -> Trac
 
 
 def erasures(kept: Kept) -> Mapping[str, list[Pair]]:
-    """What is to be erased from Slack, what was, and what could not be, by state."""
+    """Returns what is to be erased from Slack, what was, and what could not be, by state."""
     with kept.read_only() as tx:
         return {} if tx is None else erasing.by_state(tx)
 
 
 def unreadable(kept: Kept, found: Found) -> list[str]:
-    """The names of ledgers that cannot be read, and may still hold some of what is forgotten."""
+    """Returns the names of unreadable ledgers, which may still contain something to forget."""
     return [*kept.set_aside(sorted(found.issues)), *found.unknown]
 
 
@@ -191,7 +193,7 @@ def _found(items: _Items, sessions: Iterable[Pair] = (), unknown: Iterable[str] 
 
 
 def _asked(items: _Items) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What asked each round of them, with its producer."""
+    """Yields what asked each of their rounds, with its producer."""
     for _, item in items:
         asked = item.get("aaep")
         rounds = [asked, *_earlier(asked)] if isinstance(asked, dict) else []
@@ -208,7 +210,7 @@ def _named(asked: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> Iterato
 
 
 def _rewritten(found: Found, abandoned: bool, raw: Raw) -> bool:  # noqa: FBT001 - bound by `partial`
-    """Rewrites the records under the lock; what was asked meanwhile stays, as somebody waits for it."""
+    """Rewrites the records under the lock. Keeps what was asked in the meantime: its agent is waiting."""
     is_meant: Callable[[object], bool]
     if found.session is None:
         is_meant = lambda item: identity(item) in found.subject.clarifications  # noqa: E731
@@ -230,6 +232,6 @@ def _may_go(item: Raw, *, abandoned: bool) -> bool:
 
 
 def _known(kept: Kept, session: str, producer: str | None) -> set[str]:
-    """The producers that the storage knows to have such a session: it may have asked nothing."""
+    """Returns the producers with such a session in the storage; it may not have asked anything."""
     with kept.read_only() as tx:
         return set() if tx is None else inbox.producers_of(tx, session, producer)

@@ -1,4 +1,4 @@
-"""Once a day, archives finished ledgers and deletes rows of the storage that nobody needs any more."""
+"""Once a day, archives finished ledgers and deletes rows of the storage that are no longer needed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from core.records import Subject, is_over
 
 _log = structlog.get_logger("clarify.retention")
 _DAY = timedelta(days=1)
-_BATCH = 200  # rows of one transaction
-# In this order: what is kept keeps what it belongs to.
+_BATCH = 200  # rows per transaction
+# In this order, because rows protect the rows that they belong to.
 _SWEEPS = (
     inbox.SWEEP_EVENTS,
     messages.SWEEP_SHOWN,
@@ -47,7 +47,7 @@ _SWEEPS = (
 @dataclass(kw_only=True, eq=False)
 class Upkeep:
     """Runs the daily clean-up. `index`: what still needs something, filled before `run`. `keep`: how long the storage
-    keeps finished things; None: for ever. `sweeps`: rows of other packages to delete.
+    keeps finished things; None means forever. `sweeps`: rows of other packages to delete.
     """
 
     ledger: Ledger
@@ -59,13 +59,13 @@ class Upkeep:
     sweeps: Sequence[Sweep] = ()
 
     async def run(self) -> None:
-        """At once and then daily, until cancelled."""
+        """Cleans up now and then daily, until cancelled."""
         while True:
             await self.tidy()
             await self.clock.sleep(_DAY.total_seconds())
 
     async def tidy(self) -> None:
-        """All of it once. What does not succeed is logged, and tried again the next time."""
+        """Cleans up once. Failures are logged and retried the next day."""
         await self._archive()
         if self.keep is not None:
             await self._sweep(self.keep)
@@ -80,7 +80,7 @@ class Upkeep:
         waiting = {each.issue_number for each in self.index if each.is_open}
         for issue in there:
             if issue in waiting:
-                continue  # without reading it
+                continue  # saves reading it
             try:
                 moved += await self._shelve(issue, now)
             except ClarifyError as error:
@@ -89,7 +89,7 @@ class Upkeep:
             _log.info("ledgers archived", ledgers=moved)
 
     async def _shelve(self, issue: int, now: datetime) -> bool:
-        """Looked at without the lock first: most are not over, and nobody waits for them."""
+        """Archives a ledger if it is finished. Checks without the lock first, because most are not."""
         over = partial(is_over, now=now, after=self.archive_after)
         return over(await self.ledger.read(issue)) and await self.ledger.shelve(issue, over)
 
@@ -111,10 +111,11 @@ class Upkeep:
 async def sweep_all(
     store: Store, needed: Subject, horizon: float, now: float, more: Sequence[Sweep] = ()
 ) -> Counter[str]:
-    """Delete what was over before `horizon` and is not needed; how many rows of each table went. Seconds since 1970.
+    """Deletes rows finished before `horizon` (seconds since 1970) that are not `needed`. Returns the number of rows
+    by table.
 
     Raises:
-        StorageUnavailable: what was deleted by then is gone.
+        StorageUnavailable: some rows may already be deleted.
     """
     is_needed = partial(_is_about, needed)
     gone: Counter[str] = Counter()
@@ -127,12 +128,7 @@ async def sweep_all(
 async def _delete(
     store: Store, rule: Sweep, is_needed: Callable[[Row], bool], *, horizon: float, now: float
 ) -> int:
-    """Delete what was over before `horizon` and is not needed, in small transactions, between which other writers have
-    their turn; returns how many rows of the table went. Times are seconds since 1970.
-
-    Raises:
-        StorageUnavailable: what was deleted by then is gone.
-    """
+    """Deletes the rows of one table, in small transactions that let other writers in. Returns their number."""
     gone, after = 0, rule.first
     while rows := await store.read(rule.find, after=after, horizon=horizon, most=_BATCH):
         after = rows[-1]["name"]
@@ -154,7 +150,7 @@ def _deleting(rule: Sweep, names: Sequence[object], horizon: float, now: float) 
 
 
 def _ripe(tx: Tx, table: str, names: Sequence[object], horizon: float, now: float) -> Sequence[object]:
-    """Of rows that are over those that were so before `horizon`; the others are noted."""
+    """Returns the names noted as finished before `horizon`. Notes the others now."""
     tx.many(
         "insert into over (kind, name, since) values (:kind, :name, :now) on conflict (kind, name) do nothing",
         [{"kind": table, "name": name, "now": now} for name in names],
@@ -169,7 +165,7 @@ def _ripe(tx: Tx, table: str, names: Sequence[object], horizon: float, now: floa
 
 
 def _is_about(needed: Subject, row: Row) -> bool:
-    """Whether a row, as a `Sweep` finds it, belongs to what is needed."""
+    """Returns whether a row that a `Sweep` found belongs to something needed."""
     found = dict(row)
     return (
         found.get("clarification") in needed.clarifications

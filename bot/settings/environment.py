@@ -1,4 +1,4 @@
-"""Reads the secrets that a configuration names from the environment, and checks them. Messages never show values."""
+"""Reads and checks the secrets that a configuration names in the environment. Messages never show values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bot.settings.model import (
 from bot.settings.problems import Place, Problem
 
 SLACK_API_URL = "https://slack.com/api/"
-_SLACK_VARIABLES = {  # mode → variables that it needs, with how their values begin
+_SLACK_VARIABLES = {  # mode → required variables, with the beginnings of their values
     "socket": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_APP_TOKEN": "xapp-"},
     "http": {"SLACK_BOT_TOKEN": "xoxb-", "SLACK_SIGNING_SECRET": ""},
 }
@@ -34,7 +34,7 @@ _SIGNING_PREFIX = "whsec_"
 
 
 class WantedVariable(NamedTuple):
-    """An environment variable that the key at `place` names; `fits` checks its value, `expected` describes it."""
+    """An environment variable named by the key at `place`; `fits` checks its value, `expected` describes it."""
 
     variable: str
     place: Place
@@ -43,27 +43,29 @@ class WantedVariable(NamedTuple):
 
 
 def read_environment() -> Mapping[str, str]:
-    """Return the process's environment. The one place that touches it."""
+    """Returns the process's environment. The only place that reads it."""
     return dict(os.environ)
 
 
 def os_identity() -> str:
-    """Who decides in a shell: `user:os/{login}@{host}`. The login that the system knows, not what a variable says."""
+    """Returns who decides in a shell: `user:os/{login}@{host}`, with the system's login name rather than a
+    variable's.
+    """
     number = os.getuid()
     try:
         login = pwd.getpwuid(number).pw_name
-    except KeyError:  # in a container a user may have a number only
+    except KeyError:  # in a container, a user may have only a number
         login = str(number)
     return f"user:os/{login}@{socket.gethostname()}"[:256]
 
 
 def slack_api_url(environ: Mapping[str, str]) -> str:
-    """Return where Slack's Web API is; ends with a slash."""
+    """Returns the address of Slack's Web API, with a slash at the end."""
     return (environ.get("SLACK_API_URL", "").strip() or SLACK_API_URL).rstrip("/") + "/"
 
 
 def given_secrets(document: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, SecretStr]:
-    """What the document asks for, by variable, as far as it is there."""
+    """Returns the secrets that the document names, by variable, as far as they are set."""
     values = {want.variable: environ.get(want.variable, "").strip() for want in wanted(document)}
     return {variable: SecretStr(value) for variable, value in values.items() if value}
 
@@ -90,8 +92,8 @@ def _api_url_problems(url: str) -> Iterator[Problem]:
 
 
 def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
-    """Yield every variable that the document asks for: by Slack's mode, or by its name in a key. A name that is no proper
-    one is told by the model's own check, and not repeated here.
+    """Yields every variable that the document names, in a key or by Slack's mode. Skips malformed names: the model
+    reports them.
     """
     slack = document.get("slack")
     mode = slack.get("mode", "socket") if isinstance(slack, dict) else "socket"
@@ -114,7 +116,7 @@ def wanted(document: Mapping[str, Any]) -> Iterator[WantedVariable]:
 
 
 def _texts(value: object, place: Place) -> Iterator[tuple[Place, str]]:
-    """Every text of a document, and its place."""
+    """Yields every text of a document with its place."""
     if isinstance(value, str):
         yield place, value
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -131,7 +133,7 @@ def _is_address(kind: str, value: str) -> bool:
 
 
 def signing_key(secret: str) -> bytes:
-    """The key of a secret: after `whsec_` it is base64, anything else is taken as it is. Empty: it cannot be one."""
+    """Returns the key of a secret: base64 after `whsec_`, otherwise the text itself. Empty: not a key."""
     if not secret.startswith(_SIGNING_PREFIX):
         return secret.encode()
     try:
@@ -141,14 +143,13 @@ def signing_key(secret: str) -> bytes:
 
 
 def _apprise_service(url: str) -> str | None:
-    """The name of the service that `url` notifies, such as "PagerDuty"; None: it is no such URL.
-
-    Judged without sending. It holds keys and passwords: it is looked at here, and never shown.
+    """Returns the service that an Apprise URL notifies, such as "PagerDuty", or None if it is not one. Checks without
+    sending. The URL contains keys and passwords, so it is never shown.
     """
-    from apprise import Apprise  # noqa: PLC0415 - loads some hundred plugins: only where a pager is configured
+    from apprise import Apprise  # noqa: PLC0415 - loads some hundred plugins, so only for a configured pager
 
     logger = logging.getLogger("apprise")
-    was, logger.disabled = logger.disabled, True  # it logs the URL, with what is secret in it
+    was, logger.disabled = logger.disabled, True  # it would log the URL with its secrets
     try:
         service = Apprise.instantiate(url, suppress_exceptions=True)
     finally:
@@ -170,4 +171,4 @@ _FITS: Mapping[
     ),
 }
 SERVICES: Mapping[str, Callable[[str], str | None]] = {"apprise": _apprise_service}
-"""By the kind of a pager: the name of the service that an address is for; None: it is no address."""
+"""By kind of pager: returns the service that an address leads to, or None if it is not an address."""

@@ -28,7 +28,7 @@ _SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell")
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Read `path` (default: clarify.toml in this folder) and the secrets it asks for from `environ`.
+    """Reads `path` (default: clarify.toml in this folder) and the secrets that it names from `environ`.
 
     Raises:
         ConfigurationError: with every problem found, one a line.
@@ -38,7 +38,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:
 
 
 def _read_source(file: Path) -> str:
-    """The text of a configuration file.
+    """Returns the text of a configuration file.
 
     Raises:
         ConfigurationError: it cannot be read.
@@ -53,7 +53,7 @@ def _read_source(file: Path) -> str:
 
 
 def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Settings:
-    """Read TOML text as if it stood in `file`. See `load_settings`."""
+    """Reads TOML text as if it were in `file`. See `load_settings`."""
     document = _document(source, file)
     secrets = list(secret_problems(document, environ))
     configuration = _configuration(document, source, file, secrets)
@@ -67,7 +67,7 @@ def parse_settings(source: str, *, file: Path, environ: Mapping[str, str]) -> Se
 
 
 def load_shell_settings(path: Path | None, environ: Mapping[str, str]) -> ShellSettings:
-    """Read the same file for the shell: no secret is asked for, and without a file all is as by default.
+    """Reads the same file for the shell: requires no secret, and without a file uses the defaults.
 
     Raises:
         ConfigurationError: with every problem found, one a line.
@@ -114,9 +114,9 @@ def _configuration(
 
 
 def prepare_folders(settings: Settings) -> None:
-    """Create the folders that the settings name and that are not there.
+    """Creates missing folders that the settings name.
 
-    Once there is a storage, the ledgers' folder was made with it: if it is not there, its disk may not be mounted.
+    Does not create the ledgers' folder if there is a storage: it existed then, so its disk may not be mounted now.
 
     Raises:
         ConfigurationError: naming each folder that cannot be created.

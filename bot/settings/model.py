@@ -1,7 +1,7 @@
 """The shape of `clarify.toml`: one frozen model per table, every key and value checked.
 
-Durations are written "30m", "1h30m", "0s" and read as `timedelta`. Relative paths count from the
-folder of the configuration file, whether it was named or found.
+Durations are written "30m", "1h30m", "0s" and read as `timedelta`. Relative paths count from the folder of the
+configuration file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def file_mode(value: object) -> int:
 
 
 def _matching(form: str, expected: str) -> Callable[[str], str]:
-    """A check that a text has this form; `expected` may repeat it as {value}."""
+    """Returns a check that a text has this form; `expected` may repeat it as {value}."""
 
     def check(value: str) -> str:
         if not re.fullmatch(form, value):
@@ -93,7 +93,7 @@ pagerduty_id = _matching(
     "[A-Z0-9]{1,40}",
     '"{value}" is not a schedule ID; expected P… (the end of the schedule\'s web address)',
 )
-# Never repeats the value: it may be the secret itself, put in the wrong place.
+# Never repeats the value: it may be a secret put in the wrong place.
 environment_name = _matching(
     "[A-Z_][A-Z0-9_]*",
     "expected the name of an environment variable (capital letters, digits, _), not the secret itself",
@@ -161,13 +161,14 @@ def hours_of_week(value: str) -> str:
 
 
 PAGERS = ("apprise",)
-"""Kinds of pagers outside Slack; a step names one as `KIND:VARIABLE`, the environment variable with its address. For a new
-kind add its name here, how its address is judged to `bot.settings.environment`, how it sends to `bot.oncall.outside`.
+"""Kinds of pagers outside Slack; a step names one as `KIND:VARIABLE`, the environment variable with its address. For
+a new kind, add its name here, its address check to `bot.settings.environment` and its sending to
+`bot.oncall.outside`.
 """
 
 
 def parse_target(value: str) -> tuple[str, str]:
-    """The kind and the name of a step's target: "apprise:PAGER" → ("apprise", "PAGER"), "dm" → ("dm", "")."""
+    """Returns the kind and the name of a step's target: "apprise:PAGER" → ("apprise", "PAGER"), "dm" → ("dm", "")."""
     kind, _, name = value.partition(":")
     return kind, name
 
@@ -189,7 +190,7 @@ def notify_target(value: str) -> str:
 
 
 def http_url(value: str) -> str:
-    """Return the URL without a trailing slash. Its text is not repeated: it may hold a password."""
+    """Returns the URL without a trailing slash. Errors do not repeat it: it may contain a password."""
     try:
         parts = urlsplit(value)
         port_fits = parts.port is None or parts.port > 0
@@ -210,7 +211,7 @@ def http_url(value: str) -> str:
 
 
 def web_origin(value: str) -> str:
-    """What browsers send as `Origin`: scheme, host and port alone, in lower case."""
+    """Returns what browsers send as `Origin`: only scheme, host and port, in lower case."""
     parts = urlsplit(http_url(value))
     origin = f"{parts.scheme}://{parts.netloc}"
     if value != origin.lower():
@@ -219,7 +220,7 @@ def web_origin(value: str) -> str:
 
 
 def is_web_address(value: str) -> bool:
-    """Whether it begins with http:// or https:// and has a host; it may have a user, a password or a query."""
+    """Returns whether it begins with http:// or https:// and has a host; user, password and query are allowed."""
     try:
         parts = urlsplit(value)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -228,12 +229,14 @@ def is_web_address(value: str) -> bool:
 
 
 def name_key(name: str) -> str:
-    """The same for a name however its letters are stored, in any case and spacing. Accents count: they tell people apart."""
+    """Returns a key that ignores a name's case, spacing and Unicode form, but not its accents: they tell people
+    apart.
+    """
     return unicodedata.normalize("NFC", " ".join(unicodedata.normalize("NFC", name).split()).lower())
 
 
 def feed_url(value: str) -> str | None:
-    """The address to fetch a calendar's feed from; None: it is none, or what it says would be read by others on its way."""
+    """Returns the address of a calendar feed, or None if it is not one or would be fetched unencrypted."""
     url = re.sub(r"^webcals?://", "https://", value)
     if not is_web_address(url) or re.search(r"\s", url):
         return None
@@ -241,7 +244,7 @@ def feed_url(value: str) -> str | None:
 
 
 def hook_url(value: str) -> str:
-    """A web address; its text is not repeated, since its path or query is often the secret."""
+    """Returns a web address. Errors do not repeat it: its path or query is often the secret."""
     if (
         not is_web_address(value)
         or re.search(r"\s", value)
@@ -276,14 +279,14 @@ def listen_address(value: str) -> str:
 
 
 def resolved_path(value: Path, info: ValidationInfo) -> Path:
-    """Absolute, counted from the folder in the validation context (`folder`), or as it is without one."""
+    """Returns an absolute path, relative to the `folder` in the validation context; without one, the path itself."""
     folder = (info.context or {}).get("folder")
     path = value.expanduser()
     return path if folder is None else Path(folder) / path
 
 
 def _argv(value: object) -> object:
-    """A command as a shell would split it; no shell runs it."""
+    """Splits a command like a shell; no shell runs it."""
     if isinstance(value, str):
         try:
             return tuple(shlex.split(value))
@@ -306,7 +309,7 @@ def _places(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _keep_token_private(key: str, url: str, variable: str) -> None:
-    """Refuse to send the token of `variable` to another host without encryption."""
+    """Refuses to send the token of `variable` to another host without encryption."""
     host = url_host(url)
     if url.startswith("http://") and not is_loopback(host):
         raise ValueError(
@@ -329,7 +332,7 @@ Places = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1
 
 
 class Table(BaseModel):
-    """A table of the file: unknown keys refused, never changed after reading."""
+    """A table of the file: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
@@ -360,7 +363,7 @@ class HttpSettings(Table):
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether somebody wants the server at this address; the default one is a convenience."""
+        """Whether the configuration requires the server. At the default address it is only a convenience."""
         return "listen" in self.model_fields_set
 
     @property
@@ -400,7 +403,7 @@ class StorageSettings(Table):
 
 
 DEADLOCK_ORDER = ("product-manager", "architect", "ux-designer", "engineer", "reviewer", "devops-engineer")
-# AAEP's own, then those found in the wild.
+# AAEP's own, then others found in the wild.
 ErrorCategory = Literal[
     "transient",
     "permanent",
@@ -413,7 +416,7 @@ ErrorCategory = Literal[
     "internal",
     "policy",
 ]
-# They name themselves; any other category, and none, is `unknown`.
+# Have a name of their own; any other category, or none, is `unknown`.
 _APART = frozenset({"transient", "permanent", "requires_user", "unknown", "network", "timeout"})
 
 
@@ -432,7 +435,7 @@ class MonitorSettings(Table):
     `unknown`.
     """
     heartbeat_env: EnvironmentName | None = None
-    """The variable with a URL that is called while all is well, for whoever watches the bot."""
+    """The variable with a URL that is called while all is well, for a service that watches the bot."""
     heartbeat_every: LongerThanNothing = timedelta(minutes=1)
     """How often it is called."""
 
@@ -444,7 +447,7 @@ class MonitorSettings(Table):
         return order
 
     def pages_error(self, category: str | None) -> bool:
-        """Whether a session that ended with an error of this category pages on-call."""
+        """Returns whether a session that ended with an error of this category pages on-call."""
         if category in self.page_errors:
             return True
         return category not in _APART and "unknown" in self.page_errors
@@ -470,7 +473,7 @@ class ProducerSettings(Table):
     """
 
     name: Name
-    """The producer's name: who asks, where a question names no agent."""
+    """The producer's name: the asker, if a question names no agent."""
     url: HttpUrl | None = None
     """The base URL of an AAEP agent that the bot connects to. Leave it out for agents that call the bot."""
     token_env: EnvironmentName | None = None
@@ -531,7 +534,7 @@ class ApprovalsSettings(Table):
 
 
 def _of_every_risk(value: object) -> object:
-    """One number for all."""
+    """Turns one number into the same for all risks."""
     return dict.fromkeys(RISKS, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -575,7 +578,7 @@ class RouteSettings(Table):
 
     @property
     def name(self) -> str:
-        """What figures call it: its pattern, and `*` without one, as then it takes every agent."""
+        """Its name in figures: its pattern, or `*` without one."""
         return self.agent or "*"
 
     @property
@@ -608,7 +611,7 @@ class StepSettings(Table):
     after: Duration
     """When the step is due, counted from the escalation."""
     notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
-    """Who is told: `thread`, `dm` (whoever is on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
+    """Who is told: `thread`, `dm` (the people on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
     every: LongerThanNothing | None = None
     """Repeats the step until someone claims the question."""
     hours: Annotated[str, AfterValidator(hours_of_week)] | None = None
@@ -674,9 +677,9 @@ class OnCallSettings(Table):
     people: dict[Annotated[str, Field(min_length=1)], UserId] = Field(default_factory=dict)
     """Slack users for names in the feed, where neither e-mail address nor name finds them."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-    """Of the steps' hours, and of times in a feed that have no zone."""
+    """For the steps' hours, and for times in a feed without a zone."""
     pick: Literal["all", "first_present"] = "all"
-    """Of a group: all, or the first one who is present."""
+    """Of a group: page everyone, or the first person who is present."""
     take_timeout: LongerThanNothing = timedelta(minutes=15)
     """Claimed, but neither answered nor handed over for this long: paging resumes."""
     steps: Annotated[tuple[StepSettings, ...], Field(min_length=1)] = (
@@ -712,36 +715,36 @@ class OnCallSettings(Table):
 
     @property
     def feed(self) -> Literal["calendar", "PagerDuty"] | None:
-        """Where it is kept who is on call, if somewhere else; None: it is in the file, or in Slack."""
+        """The external source of who is on call; None: the file or Slack."""
         if self.ical_env is not None:
             return "calendar"
         return "PagerDuty" if self.pagerduty is not None else None
 
     @property
     def feed_env(self) -> str | None:
-        """The variable with the feed's address, or with the token for it."""
+        """The variable with the feed's address, or with its token."""
         return self.pagerduty.token_env if self.pagerduty is not None else self.ical_env
 
     @property
     def zone(self) -> str:
-        """The time zone that people of this policy live by: its own, else its rotation's."""
+        """The time zone of this policy's people: its own, else its rotation's."""
         if self.rotation is None or "timezone" in self.model_fields_set:
             return self.timezone
         return self.rotation.timezone
 
     @property
     def named_users(self) -> tuple[str, ...]:
-        """The users that the file names, without those of a user group. With a feed they stand in."""
+        """The users that the file names, without a user group's. With a feed they stand in."""
         return self.rotation.users if self.rotation is not None else self.users or ()
 
     @property
     def listed(self) -> frozenset[str]:
-        """The users that the file names one by one: they may be paged, and then answer, whoever they are."""
+        """The users that the file names: they may be paged, and may then answer even if the route would not let them."""
         return frozenset((*self.named_users, *self.people.values()))
 
     @property
     def pagers(self) -> dict[str, str]:
-        """The environment variables with pagers' addresses that the steps name, and of which kind each is."""
+        """The steps' environment variables with pagers' addresses, and the kind of each."""
         targets = [parse_target(target) for step in self.steps for target in step.notify]
         return {name: kind for kind, name in targets if kind in PAGERS}
 
@@ -829,7 +832,7 @@ class GithubSettings(Table):
     mention: Annotated[str, AfterValidator(_mention)] | None = None
     """Whom to mention when a question escalates."""
     comments_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    """Limits all writes there."""
+    """Limits all writes to GitHub."""
 
     @model_validator(mode="after")
     def _token_stays_private(self) -> GithubSettings:
@@ -847,12 +850,12 @@ class DigestSettings(Table):
     every: Annotated[str, AfterValidator(weekly)] = "Mon 09:00"
     """Day and time."""
     timezone: Annotated[str, AfterValidator(time_zone)] = "UTC"
-    """Of `every`, and of the week that is counted."""
+    """For `every`, and for the week that is counted."""
 
     def last_due(self, now: datetime) -> datetime:
-        """The latest moment, not after `now`, at which it was due; in `timezone`, as its week is that of this zone.
+        """Returns the latest due time up to `now`, in `timezone`, which also defines its week.
 
-        A time that spring leaves out is an hour later, one that comes twice in autumn is the first.
+        A time skipped in spring is an hour later; of a time repeated in autumn, the first one counts.
         """
         day, _, at = self.every.partition(" ")
         here = now.astimezone(ZoneInfo(self.timezone))
@@ -884,7 +887,7 @@ class Configuration(Table):
 
     @property
     def status_file(self) -> Path:
-        """Where agents and others read what each agent does: beside the ledgers' folder."""
+        """The file that tells agents and others what each agent does; beside the ledgers' folder."""
         return self.ledger.directory.parent / "agent-status.json"
 
     @property
@@ -893,12 +896,12 @@ class Configuration(Table):
         return [role for role, each in self.responders.items() if each.kind == "people"]
 
     def responder_for(self, role: str) -> ResponderSettings | None:
-        """How a role answers, however its name is spelled; None: nobody is configured to."""
+        """Returns how a role answers, ignoring case and spelling variants of its name; None if it is not configured."""
         key = agent_key(role)
         return next((each for name, each in self.responders.items() if agent_key(name) == key), None)
 
     def route_for(self, agent_id: str, to: str = HUMAN, person: str = "") -> RouteSettings:
-        """Where an agent's question goes, and who answers it there; one put to people who answer for a role: to them.
+        """Returns where a question goes and who answers it: for a role that people answer for, those people.
         `person`: the only one of them who may answer.
         """
         route = self._route_of(agent_id)
@@ -912,7 +915,7 @@ class Configuration(Table):
         )
 
     def _route_of(self, agent_id: str) -> RouteSettings:
-        """Return the first route whose glob matches (case counts), else the default, else the fallback channel."""
+        """Returns the first route whose glob matches (case counts), else the default, else the fallback channel."""
         named = (each for each in self.routes if each.agent and fnmatchcase(agent_id, each.agent))
         default = (each for each in self.routes if each.agent is None)
         if (route := next(chain(named, default), None)) is not None:
@@ -925,7 +928,7 @@ class Configuration(Table):
 
 
 class Secrets(Table):
-    """The secrets from the environment. Never written anywhere: `SecretStr` shows as stars."""
+    """The secrets from the environment. Never written anywhere: `SecretStr` prints stars."""
 
     by_variable: dict[str, SecretStr]
 
@@ -951,24 +954,24 @@ class Settings(Configuration):
     secrets: Secrets
 
     def producer_token(self, producer: ProducerSettings) -> SecretStr | None:
-        """The bearer token of a producer, or None where it has none."""
+        """Returns a producer's bearer token, if it has one."""
         return self._secret(producer.token_env)
 
     @property
     def database_url(self) -> str | None:
-        """PostgreSQL's address, which may hold a password; None: SQLite and files."""
+        """PostgreSQL's address, which may contain a password; None: SQLite and files."""
         url = self._secret(self.storage.url_env)
         return None if url is None else url.get_secret_value()
 
     @property
     def listen_url(self) -> str | None:
-        """Where its notices are heard."""
+        """The address for listening to PostgreSQL's notices."""
         url = self._secret(self.storage.listen_url_env)
         return self.database_url if url is None else url.get_secret_value()
 
     @property
     def heartbeat_url(self) -> SecretStr | None:
-        """What is called while all is well (may hold a secret), or None where nobody watches."""
+        """The URL to call while all is well (may contain a secret), if there is one."""
         return self._secret(self.monitor.heartbeat_env)
 
     def _secret(self, variable: str | None) -> SecretStr | None:
@@ -976,7 +979,7 @@ class Settings(Configuration):
 
     @property
     def must_listen(self) -> bool:
-        """Whether somebody counts on the HTTP server; otherwise it is a convenience."""
+        """Whether the configuration requires the HTTP server; otherwise it is only a convenience."""
         pushes = any(producer.pushes for producer in self.producers)
         return self.http.is_asked_for or self.slack.mode == "http" or pushes
 
@@ -984,15 +987,15 @@ class Settings(Configuration):
         return next(on_call for on_call in self.on_call if on_call.name == name)
 
     def policy(self, name: str | None) -> OnCallSettings | None:
-        """An on-call policy; None if it is not configured any more."""
+        """Returns an on-call policy, or None if it is no longer configured."""
         return next((each for each in self.on_call if each.name == name), None)
 
 
 class ShellSettings(Configuration):
-    """What the shell needs: the file, and the secrets that are there. `file` is None where there is none.
+    """What the shell needs: the file, and the secrets that are set. `file`: None without a file.
 
-    `by_variable`: the secrets of all variables that the file names, as far as they are set: some are sent to
-    responders, and no command gets to see any. `folder`: what relative paths count from.
+    `by_variable`: the secrets of all variables that the file names, as far as they are set. Some are sent to
+    responders; commands never see them. `folder`: the base of relative paths.
     """
 
     file: Path | None

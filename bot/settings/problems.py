@@ -1,7 +1,7 @@
-"""Finds what is wrong with a configuration, and words it.
+"""Finds and words the problems of a configuration.
 
-A model checks its own table. What concerns several tables is checked on the document as read, so that it is reported
-together with the problems of single keys: names that must be unique or must exist, routes that are never reached.
+Each model checks its own table. Checks across tables run on the document as read, so that they are reported together
+with the problems of single keys: duplicate and unknown names, routes that are never reached.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.clarification import agent_key
 
 Place = tuple[str | int, ...]
 
-_IN_A_DIGEST = timedelta(days=8)  # a week, and a day that a digest may be late
+_IN_A_DIGEST = timedelta(days=8)  # a week, plus a day for a late digest
 _TEXTS = {  # pydantic's error types → our words
     "missing": "required",
     "literal_error": "expected {expected}",
@@ -56,14 +56,14 @@ _TOML = {  # how tomllib's messages begin → our words
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong. `place` is the path to the key, such as ("producers", 0, "dialect")."""
+    """One problem. `place` is the path to the key, such as ("producers", 0, "dialect")."""
 
     place: Place
     text: str
 
 
 def tables(document: Mapping[str, Any], array: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the tables of an array with their index; what is no table is told by the model's own check."""
+    """Yields the tables of an array with their index; the model reports what is not a table."""
     value = document.get(array)
     for index, table in enumerate(value if isinstance(value, list) else ()):
         if isinstance(table, dict):
@@ -71,7 +71,7 @@ def tables(document: Mapping[str, Any], array: str) -> Iterator[tuple[int, Mappi
 
 
 def describe(problems: Iterable[Problem], source: str, file: str) -> list[str]:
-    """One line each, in the order of the file: `clarify.toml:12: producers[0].dialect: expected …`."""
+    """Returns one line per problem, in the file's order: `clarify.toml:12: producers[0].dialect: expected …`."""
     lines = line_numbers(source)
     told = []
     for place, text in problems:
@@ -96,7 +96,9 @@ def syntax_error(error: tomllib.TOMLDecodeError, source: str, file: str) -> str:
 
 
 def line_of(source: str, place: Place, word: str) -> int | None:
-    """The line where `word` stands under a key, in a list of several lines too; the key's where it is not seen."""
+    """Returns the line with `word` under a key, or the key's line if it is not found. Understands lists of several
+    lines.
+    """
     lines = line_numbers(source)
     known = next((place[:n] for n in range(len(place), 0, -1) if place[:n] in lines), None)
     if known is None:
@@ -117,7 +119,7 @@ def dotted(place: Place) -> str:
 
 
 def located(settings: Settings, result: CheckResult, name: str, places: Sequence[Place]) -> CheckResult:
-    """Add the line in the file, and the other keys that name the same."""
+    """Adds the line in the file, and the other keys with the same value."""
     lines = {place: line_of(settings.source, place, name) for place in places}
     first, *others = lines
     text = result.text
@@ -128,7 +130,7 @@ def located(settings: Settings, result: CheckResult, name: str, places: Sequence
 
 
 def line_numbers(source: str) -> dict[Place, int]:
-    """Find the line of each table and key. A hint: inline tables and multi-line strings are not looked into."""
+    """Returns the line of each table and key. Only a hint: does not parse inline tables and multi-line strings."""
     found: dict[Place, int] = {}
     counts: dict[str, int] = {}
     table: Place = ()
@@ -148,7 +150,7 @@ def line_numbers(source: str) -> dict[Place, int]:
 
 
 def from_validation(error: ValidationError) -> Iterator[Problem]:
-    """Yields what pydantic found, in our words. A list that is too short only for what is wrong in it is left out."""
+    """Yields pydantic's errors in our words. Omits "too short" for a list whose items are wrong."""
     details = error.errors(include_url=False, include_context=True)
     wrong = {detail["loc"][:length] for detail in details for length in range(1, len(detail["loc"]))}
     for detail in details:
@@ -161,7 +163,7 @@ def from_validation(error: ValidationError) -> Iterator[Problem]:
             if detail["type"] == "value_error"
             else None
         )
-        if inner:  # a check of several keys together names the one to change
+        if inner:  # a check of several keys names the one to change
             parts = re.findall(r"[a-z_]+|\d+", inner.group(1))
             place = (*place, *(int(part) if part.isdigit() else part for part in parts))
             text = inner.group(2)
@@ -192,14 +194,14 @@ def _known_keys(table: Place) -> list[str]:
     for part in table:
         if (
             model is None or part not in model.model_fields
-        ):  # an index, or a name of the user's: [responders.x]
+        ):  # an index, or the user's own name: [responders.x]
             continue
         model = _model_in(model.model_fields[str(part)].annotation)
     return [] if model is None else list(model.model_fields)
 
 
 def _model_in(annotation: object) -> type[BaseModel] | None:
-    """The table's model inside `Model`, `tuple[Model, ...]`, `Annotated[…]` or `Model | None`."""
+    """Returns the table's model within `Model`, `tuple[Model, ...]`, `Annotated[…]` or `Model | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in getattr(annotation, "__args__", ()):
@@ -212,7 +214,7 @@ def cross_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
     for array in ("producers", "on_call"):
         for place, name, _ in _repeated(_values(document, array, "name")):
             yield Problem(place, f'"{name}" is already used; names must be unique')
-    # One address has one secret and one queue. It is not repeated: it may be a secret itself.
+    # One address has one secret and one queue. The message does not repeat it: it may be a secret.
     for place, _, earlier in _repeated(_values(document, "webhooks", "url")):
         yield Problem(place, f"duplicates that of {dotted(earlier[:-1])}")
     responders = document.get("responders")
@@ -231,7 +233,7 @@ def _values(document: Mapping[str, Any], array: str, key: str) -> Iterator[tuple
 
 
 def _repeated(found: Iterable[tuple[Place, str]]) -> Iterator[tuple[Place, str, Place]]:
-    """What comes again: its place, what it is, and where it came first."""
+    """Yields each repetition: its place, its value, and the place of the first one."""
     first: dict[str, Place] = {}
     for place, value in found:
         earlier = first.setdefault(value, place)

@@ -1,12 +1,8 @@
-"""Reads, changes, copies and restores the storage from another process, whether a bot runs or not. Blocking.
-
-What is specific to SQLite is only here and in `store`.
-"""
+"""Reads, changes, copies and restores a SQLite storage from another process, whether a bot runs or not. Blocking."""
 
 from __future__ import annotations
 
 import fcntl
-import os
 import secrets
 import shutil
 import sqlite3
@@ -23,7 +19,7 @@ from bot.checks import CheckResult, right, wrong
 from bot.errors import BackupError, StorageInUseError, StorageUnavailable
 from bot.storage.sqlite import forget_signal, migrate, newest_version
 from bot.storage.tx import Row, Tx
-from core.files import make_folder, make_private, sync_folder
+from core.files import make_folder, make_private, sync
 
 _LOOK_SECONDS, _BUSY_SECONDS = 2.0, 10.0
 _WITH = ("", "-wal", "-shm")
@@ -31,10 +27,12 @@ _WITH = ("", "-wal", "-shm")
 
 @contextmanager
 def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
-    """Queries of a storage that is there: nothing is written, nothing is locked. `current`: only of this version.
+    """Yields a transaction for queries on an existing storage. Writes and locks nothing.
+
+    `current`: refuse a storage of another version.
 
     Raises:
-        StorageUnavailable: it cannot be read, or is another version's.
+        StorageUnavailable: it cannot be read, or has another version.
     """
     try:
         with closing(_read_only(path)) as db:
@@ -47,10 +45,12 @@ def read_only(path: Path, *, current: bool = False) -> Iterator[Tx]:
 
 @contextmanager
 def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
-    """One transaction, also while a bot holds the storage. What is deleted in it is overwritten.
+    """Yields one transaction, even while a bot holds the storage. Deleted data is overwritten with zeros.
+
+    `current`: refuse a storage of another version.
 
     Raises:
-        StorageUnavailable: nothing was changed: it cannot be used, or (if `current`) is another version's.
+        StorageUnavailable: it cannot be used, or has another version. Nothing was changed.
     """
     try:
         with closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
@@ -60,19 +60,20 @@ def transaction(path: Path, *, current: bool = True) -> Iterator[Tx]:
             db.execute("pragma secure_delete = on")
             db.execute("begin immediate")
             yield Tx(db)
-            db.execute("commit")  # closed before it, nothing was changed
+            db.execute("commit")  # without it, closing undoes everything
     except sqlite3.Error as error:
         raise StorageUnavailable(f"{path} could not be changed: {error}.") from error
 
 
 def notify(path: Path) -> None:
-    """Tell a running bot that something was forgotten."""
+    """Tells a running bot that something was forgotten."""
     forget_signal(path).touch(mode=0o600)
     forget_signal(path).write_bytes(b"")
 
 
 def empty_log(path: Path) -> bool:
-    """Have SQLite's log, which still holds old pages, written back and cut; False: somebody reads, try again.
+    """Writes back and truncates SQLite's log, which still holds old pages. Returns False while another process reads:
+    try again.
 
     Raises:
         StorageUnavailable: it cannot be used.
@@ -89,32 +90,31 @@ NOTED = "select others, told_at from installation where told_at is not null"
 
 @dataclass(frozen=True, slots=True)
 class SlackConnections:
-    """How many of the Slack app's connections were not the bot's, when Slack last reported them."""
+    """How many connections of the Slack app were not the bot's, when Slack last reported them."""
 
     others: int
     at: datetime
 
     @classmethod
     def noted(cls, row: Row | None) -> Self | None:
-        """From the row of `installation`."""
+        """Reads them from the row of `installation`."""
         return None if row is None else cls(row["others"], datetime.fromtimestamp(row["told_at"], UTC))
 
 
 def connections(path: Path) -> SlackConnections | None:
-    """What `Store.note_connections` kept last; None: nothing yet, or it cannot be read."""
+    """Returns what `Store.note_connections` stored last, or None if there is nothing or it cannot be read."""
     if not path.exists():
         return None
     try:
         with read_only(path) as tx:
             return SlackConnections.noted(tx.one(NOTED))
     except StorageUnavailable:
-        return None  # `clarify check` says so on another line
+        return None  # another line of `clarify check` reports it
 
 
 def is_in_use(path: Path) -> bool:
-    """Whether a bot runs on this storage: it holds a lock for as long as it lives. Blocking; creates nothing.
-
-    Looked at through a shared lock, so that two that look do not take each other for a bot.
+    """Returns whether a bot runs on this storage, by the lock that it holds. Blocking; creates nothing. Takes a
+    shared lock, so that two processes that check at once do not mistake each other for a bot.
     """
     try:
         with Path(f"{path}.lock").open("rb") as file:
@@ -122,16 +122,16 @@ def is_in_use(path: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False  # never started here, or not for us to see
+        return False  # a bot never started here, or we may not read the file
     return False
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """No bot runs on the storage meanwhile, which need not be there.
+    """Keeps bots off the storage, which need not exist.
 
     Raises:
-        StorageInUseError: one does.
+        StorageInUseError: a bot is running on it.
     """
     make_folder(path.parent)
     lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
@@ -146,18 +146,18 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def parts(path: Path) -> list[Path]:
-    """The files of a storage that are there, the database itself last."""
+    """Returns the storage's files that exist, the database itself last."""
     return [part for suffix in reversed(_WITH) if (part := Path(f"{path}{suffix}")).exists()]
 
 
 def rename_to(path: Path, name: str) -> None:
-    """Rename the storage's files, with `name` added, if there are any."""
+    """Renames the storage's files, if any, by adding `name`."""
     for part in parts(path):
         part.rename(f"{path}.{name}{part.name.removeprefix(path.name)}")
 
 
 def copy(path: Path, to: Path) -> int:
-    """Copy a snapshot of a storage, even while others write, into one file; returns its version.
+    """Copies a snapshot of a storage into one file, even while others write. Returns its version.
 
     Raises:
         BackupError: it is damaged, or cannot be read.
@@ -182,8 +182,9 @@ def copy(path: Path, to: Path) -> int:
 
 @contextmanager
 def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
-    """Put a copied storage in its place, once what is done meanwhile is done: of this version, and packed, so that from
-    then on it can give space back. With `another` it is another installation's.
+    """Yields a transaction on a copied storage, upgraded to this version, then moves it into place.
+
+    It is packed, so that it can return disk space later. `another`: give it a new installation id.
 
     Raises:
         BackupError: it cannot be used.
@@ -205,13 +206,9 @@ def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
             db.execute("commit")
             db.execute("pragma auto_vacuum = incremental")
             db.execute("vacuum")
-        handle = os.open(draft, os.O_RDWR)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync(draft)
         draft.rename(to)
-        sync_folder(to.parent)
+        sync(to.parent)
     except sqlite3.Error as error:
         raise BackupError(f"{copied} cannot be used: {error}.") from error
     finally:
@@ -219,7 +216,9 @@ def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Without a log beside it nobody writes it now; opened as usual, SQLite would begin one and leave it there."""
+    """Opens a storage without creating a log. If there is none, nobody is writing; a normal open would leave one
+    behind.
+    """
     path = path.resolve()
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     db = sqlite3.connect(f"{path.as_uri()}?{how}", uri=True, timeout=_LOOK_SECONDS)
@@ -236,7 +235,7 @@ def _require_current(db: sqlite3.Connection, path: Path) -> None:
 
 
 def check_storage(path: Path) -> CheckResult:
-    """Try the lock that a running bot holds, then the file itself."""
+    """Checks the lock that a running bot holds, then the file itself."""
     subject, is_there = "storage.path", path.exists()
     try:
         with exclusive(path):

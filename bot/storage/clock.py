@@ -1,4 +1,4 @@
-"""The clock that all bots on one PostgreSQL share: the server's, whatever their own machines say or are set to."""
+"""The clock that all bots on one PostgreSQL share: the server's, whatever their own machines say."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from core.clock import Clock
 
 _REMEMBERED = 8  # samples
-_DRIFT = 0.0005  # of the time between two samples: as fast as NTP lets a clock run
+_DRIFT = 0.0005  # per second between two samples: NTP corrects a clock no faster
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The server's time of day (`at`, seconds since 1970) between a question and its answer, on our steady clock."""
+    """The server's time of day (`at`, seconds since 1970), read between `sent` and `received` on our steady clock."""
 
     sent: float
     received: float
@@ -22,18 +22,18 @@ class Sample:
 
     @property
     def offset(self) -> float:
-        """What is added to our steady clock, if question and answer took the same time."""
+        """The difference between the server's clock and our steady clock, if request and response took the same time."""
         return self.at - (self.sent + self.received) / 2
 
     def error(self, now: float) -> float:
-        """By how much that is wrong at most."""
+        """Returns the largest possible error of the offset, in seconds."""
         return (self.received - self.sent) / 2 + _DRIFT * (now - self.received)
 
 
 class ServerClock:
-    """Its time of day is the server's, by the best of the last samples; between them a steady clock counts on.
+    """Tells the server's time: the best of the last samples, carried forward by our steady clock.
 
-    Two bots differ by as much as their answers took longer than their questions, or shorter: milliseconds.
+    Two bots differ by at most the difference between their requests' and responses' travel times: milliseconds.
     """
 
     def __init__(self, own: Clock) -> None:
@@ -41,8 +41,8 @@ class ServerClock:
         self._samples: deque[Sample] = deque(maxlen=_REMEMBERED)
         self._offset = own.now().timestamp() - own.steady()
 
-    def heard(self, sample: Sample) -> None:
-        """Samples that cannot be true together with a newer one are of before the server's clock was set."""
+    def add(self, sample: Sample) -> None:
+        """Adds a sample. Drops older ones that contradict it: they date from before the server's clock was set."""
         agreeing = [each for each in self._samples if _agree(each, sample)]
         self._samples = deque([*agreeing, sample], _REMEMBERED)
         self._offset = min(self._samples, key=lambda each: each.error(sample.received)).offset

@@ -1,7 +1,8 @@
-"""Connections to PostgreSQL: as all of ours are, each with a thread of its own, replaced where one broke.
+"""Connections to PostgreSQL, each with its own thread, replaced when they break.
 
-A server may hang without closing anything: packets are dropped, its processes stand still. A statement without a sign of
-it for `PostgresConnection.limit` seconds ends its connection, unless the server answers on another one: then it is only slow.
+A server may hang without closing anything: packets are dropped, or its processes are stopped. A connection is closed
+when a statement gets no sign of life for `PostgresConnection.limit` seconds, unless the server answers on another
+connection: then it is only slow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from psycopg.types.string import StrDumperUnknown
 
 _T = TypeVar("_T")
 _CONNECT = 2  # seconds
-_SLOW = 10.0  # seconds: the most for a statement of which nothing is heard
+_SLOW = 10.0  # seconds: the longest wait for a statement while other connections get answers
 OPTIONS: dict[str, Any] = {
     "connect_timeout": _CONNECT,
     "keepalives_idle": 5,
@@ -41,13 +42,13 @@ class ServerSilent(psycopg.OperationalError):
 
 @dataclass(slots=True)
 class Server:
-    """What several connections know of their server. `heard`: when it last said something, on `time.monotonic`."""
+    """What several connections know about their server. `heard`: when it last answered, on `time.monotonic`."""
 
     heard: float = -inf
 
 
 class PostgresConnection(psycopg.Connection[dict[str, Any]]):
-    """A connection that breaks where the server is silent for longer than `limit` seconds."""
+    """A connection that closes when the server is silent for longer than `limit` seconds."""
 
     limit = inf
     server = Server()
@@ -56,7 +57,7 @@ class PostgresConnection(psycopg.Connection[dict[str, Any]]):
         return super().wait(self._listening(gen), *args, **kwargs)
 
     def _listening(self, gen: Generator[Any, Any, _T]) -> Generator[Any, Any, _T]:
-        """`gen`, which is told every tenth of a second that nothing came."""
+        """Wraps `gen`, which psycopg resumes every tenth of a second while nothing arrives."""
         since = time.monotonic()
         try:
             wanted = next(gen)
@@ -75,7 +76,7 @@ class PostgresConnection(psycopg.Connection[dict[str, Any]]):
 
 
 class ConnectionThread:
-    """A connection and its thread; a new connection where the last one broke. `limit`: see `PostgresConnection`."""
+    """A connection and its thread. Reconnects after a break. `limit`: see `PostgresConnection`."""
 
     def __init__(self, url: str, server: Server, limit: float = inf) -> None:
         self.limit = limit
@@ -85,11 +86,13 @@ class ConnectionThread:
         self._db: PostgresConnection | None = None
 
     async def run(self, work: Callable[[PostgresConnection], _T], begin: str | None = None) -> _T:
-        """What `work` returns, after `begin`, which is tried on a new connection where an old one turns out to be gone."""
+        """Returns what `work` returns. Runs `begin` first, and repeats it on a new connection if the old one turns
+        out to be dead.
+        """
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work, begin)
 
     async def undo(self) -> None:
-        """What was begun is not done; without a connection it is not anyway."""
+        """Rolls back. A lost connection was rolled back already."""
         with suppress(psycopg.Error):
             await asyncio.get_running_loop().run_in_executor(self._thread, self._undo)
 
@@ -109,7 +112,7 @@ class ConnectionThread:
                     raise
                 db = self._connected()
                 db.execute(begin)
-        return work(db)  # on this connection or none
+        return work(db)  # never retried on another connection
 
     def _connected(self) -> PostgresConnection:
         if self._db is None or self._db.closed:
@@ -129,10 +132,10 @@ class ConnectionThread:
 
 
 def connect(url: str) -> PostgresConnection:
-    """A connection as all of ours are: nothing prepared on the server, flags as 0 and 1, broken ones noticed soon.
+    """Opens a connection: nothing is prepared on the server, flags are 0 and 1, breaks are noticed soon.
 
     Raises:
-        psycopg.Error: it cannot be had.
+        psycopg.Error: it cannot be opened.
     """
     try:
         db = PostgresConnection.connect(
@@ -150,7 +153,7 @@ def connect(url: str) -> PostgresConnection:
 
 
 class _Flag(Dumper):
-    """Flags are integers in every database."""
+    """Stores flags as integers, as SQLite does."""
 
     oid = psycopg.postgres.types["int8"].oid
 
@@ -159,13 +162,13 @@ class _Flag(Dumper):
 
 
 class _Text(StrDumperUnknown):
-    """PostgreSQL has no NUL in texts: whatever is stored or looked for has U+FFFD in its place."""
+    """Replaces NUL, which PostgreSQL cannot store, by U+FFFD in what is stored and searched for."""
 
     def dump(self, obj: str) -> Buffer | None:
         return super().dump(obj.replace("\x00", "\ufffd"))
 
 
 def words(error: psycopg.Error) -> str:
-    """One line, without the address, which may hold a password."""
+    """Returns the error in one line, without the address, which may contain a password."""
     said = error.diag.message_primary or next(iter(str(error).strip().splitlines()), type(error).__name__)
     return said.rstrip(".")

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL have in common for `bot.storage.store`: a database, by default of one bot alone."""
+"""The interface of SQLite and PostgreSQL for `bot.storage.store`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.clock import Clock
 
 
 class Database:
-    """An open database. What `Store` passes on is described there; as it is here, no other bot works on it."""
+    """An open database. `Store` documents what it passes on. The defaults suit a database that one bot has to itself."""
 
     installation: str
     clock: Clock
@@ -21,20 +21,20 @@ class Database:
     polls = False
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
-        """Do `works` in one transaction; when this returns, it is durable.
+        """Runs `works` in one transaction, durable on return.
 
         Raises:
-            StorageUnavailable: nothing was done.
-            StorageInDoubt: it is not known whether it was, and will not be.
+            StorageUnavailable: nothing was stored.
+            StorageInDoubt: whether it was stored will never be known.
         """
         raise NotImplementedError
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
-        """Each query's rows, or its exception: StorageUnavailable, or of who asked."""
+        """Returns each query's rows or its exception: StorageUnavailable, or the caller's own mistake."""
         raise NotImplementedError
 
     def glance(self, query: Query) -> list[Row] | None:  # noqa: ARG002 - a server is asked for everything
-        """The query's rows, without leaving the event loop; None where only `fetch` can tell."""
+        """Returns the query's rows without leaving the event loop, or None if only `fetch` can tell."""
         return None
 
     @property
@@ -58,7 +58,7 @@ class Database:
         return nullcontext()
 
     async def give_back(self) -> None:
-        """Return disk space that is not needed any more, where the database does not do so on its own."""
+        """Returns unused disk space to the file system, if the database does not do so itself."""
 
     def news(self) -> AsyncGenerator[list[News] | None]:
         raise NotImplementedError

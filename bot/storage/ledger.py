@@ -1,7 +1,7 @@
-"""Ledgers as rows of the PostgreSQL database that the bots of several machines share: the same JSON, one issue a row.
+"""Ledgers as rows of the PostgreSQL database that bots on several machines share: the same JSON, one row per issue.
 
-No transaction waits for a lock while it holds another: the decisions of many callers share one, so two bots that each
-wait for what the other holds would be a deadlock. Who finds a row locked tries again in a transaction of its own.
+Callers share transactions, so no transaction waits for a row lock while it holds another: two bots waiting for each
+other would deadlock. If a row is locked, the caller retries in a new transaction.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, decode, encod
 
 _T = TypeVar("_T")
 _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
-_SHORTEST, _LONGEST = 0.002, 0.012  # seconds until a locked row is tried again
-_LOOK, _DOUBT = 0.25, 1.0  # seconds between looks, and until who waits is told: Slack waits for three
-_PAGE = 500  # ledgers read at once on a start
+_SHORTEST, _LONGEST = 0.002, 0.012  # seconds between attempts on a locked row
+_LOOK, _DOUBT = 0.25, 1.0  # seconds between checks, and until waiting callers are told: Slack allows three
+_PAGE = 500  # ledgers read at once at startup
 CHANNEL = "clarify_ledgers"
 
 
 @dataclass(eq=False)
 class DatabaseLedger(Ledger):
-    """`core.ledger.Ledger` on a `Store` whose database is PostgreSQL."""
+    """A `core.ledger.Ledger` on a `Store` in PostgreSQL."""
 
     store: Store
     urls: tuple[str, str]
@@ -49,11 +49,11 @@ class DatabaseLedger(Ledger):
     async def open(
         cls, store: Store, url: str, listen_url: str | None = None, *, shell_consents: bool = False
     ) -> Self:
-        """`url`: the database's; `listen_url`: where notices are listened for, if elsewhere. `shell_consents`: as of
+        """Opens the ledgers. `listen_url`: where to listen for notices, if not at `url`. `shell_consents`: see
         `FileLedger`.
 
         Raises:
-            StorageUnavailable: the database cannot be had.
+            StorageUnavailable: the database is not available.
         """
         await store.run(
             "insert into keys (name, value) values ('seal', :value) on conflict (name) do nothing",
@@ -74,11 +74,11 @@ class DatabaseLedger(Ledger):
         transaction = asyncio.ensure_future(self._transact(issue, decide, timeout, written))
         try:
             while not (await asyncio.wait({transaction}, timeout=_LOOK))[0]:
-                if self.store.doubt > _DOUBT:  # somebody waits for a word
+                if self.store.doubt > _DOUBT:  # the caller needs an answer
                     raise LedgerInDoubt(issue)
         finally:
             if not transaction.done():
-                transaction.add_done_callback(partial(ended, issue))  # it goes on all the same
+                transaction.add_done_callback(partial(ended, issue))  # it continues regardless
         return transaction.result()
 
     async def _transact(
@@ -95,10 +95,10 @@ class DatabaseLedger(Ledger):
             self.own.note(issue, book.written, len(content))
             return result, _write(tx, book, content, row)
 
-        with self._noted_as_ours(issue):
+        with self._marked_as_ours(issue):
             result, version = await self._locking(issue, work, timeout)
             if version is not None and self._seen.get(issue, 0) == version - 1:
-                self._seen[issue] = version  # else somebody else had written before us, which is news
+                self._seen[issue] = version  # otherwise another writer came first, and that is news
         if version is not None:
             self._wake(issue)
         if written is not None:
@@ -106,7 +106,7 @@ class DatabaseLedger(Ledger):
         return result
 
     @contextmanager
-    def _noted_as_ours(self, issue: int) -> Iterator[None]:
+    def _marked_as_ours(self, issue: int) -> Iterator[None]:
         done = asyncio.get_running_loop().create_future()
         all_of_them = self._writing.setdefault(issue, set())
         all_of_them.add(done)
@@ -119,7 +119,7 @@ class DatabaseLedger(Ledger):
                 self._writing.pop(issue, None)
 
     async def _locking(self, issue: int, work: Callable[[Tx], _T], timeout: float) -> _T:
-        """Try until the row is not locked."""
+        """Runs `work` in a transaction; retries while the row is locked."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
@@ -132,14 +132,14 @@ class DatabaseLedger(Ledger):
             except _LockedError:
                 if loop.time() > deadline:
                     raise LockTimeout(issue, timeout, "another bot") from None
-            await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two do not meet again
+            await asyncio.sleep(random.uniform(_SHORTEST, _LONGEST))  # noqa: S311 - so that two bots do not collide again
 
     async def read(self, issue: int) -> list[Raw]:
         return _records(await self._row(issue), issue)
 
     async def news(self, issue: int) -> list[Raw] | None:
         row = await self._row(issue)
-        if issue in self._writing:  # what was read may be what we do not know yet to have written
+        if issue in self._writing:  # the row may contain our own write before we know that it succeeded
             await asyncio.wait(set(self._writing[issue]), timeout=LOCK_TIMEOUT)
         if row is not None:
             if self._seen.get(issue, 0) >= row["version"]:
@@ -155,7 +155,7 @@ class DatabaseLedger(Ledger):
     async def load(self, last_issue: int, take: Take) -> Loaded:  # noqa: ARG002 - all numbers here are ours
         troubles: list[LedgerUnreadable] = []
 
-        def look(rows: list[Row]) -> None:
+        def take_page(rows: list[Row]) -> None:
             for row in rows:
                 try:
                     self._seen[row["issue"]] = row["version"]
@@ -167,7 +167,7 @@ class DatabaseLedger(Ledger):
         try:
             last, rows = 0, await self._page(0)
             while rows:
-                await asyncio.to_thread(look, rows)
+                await asyncio.to_thread(take_page, rows)
                 last = rows[-1]["issue"]
                 rows = await self._page(last)
             highest = await self.store.read_one("select coalesce(max(issue), 0) as issue from ledgers")
@@ -187,13 +187,13 @@ class DatabaseLedger(Ledger):
         if issue is not None:
             row = await self._row(issue)
             if row is not None:
-                yield _kept(row, issue)
+                yield _contents(row, issue)
             return
         last = 0
         try:
             while rows := await self._page(last, archived=archived):
                 for row in rows:
-                    yield _kept(row, row["issue"])
+                    yield _contents(row, row["issue"])
                 last = rows[-1]["issue"]
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
@@ -212,20 +212,20 @@ class DatabaseLedger(Ledger):
         except StorageUnavailable as error:
             raise LedgersAway(None, why=str(error)) from error
 
-    async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - the server's time, not ours
-        """Each notice is an issue; one without says that some may have been missed."""
+    async def changes(self, clock: Clock) -> AsyncGenerator[Written]:  # noqa: ARG002 - uses the server's time
+        """Each notice names an issue. None means that some may have been missed."""
         since = 0
         async with aclosing(notices(*self.urls, CHANNEL)) as told:
             async for heard in told:
                 if heard is None:
-                    with suppress(LedgersAway):  # it is told again once the database is back
+                    with suppress(LedgersAway):  # repeated once the database is back
                         since, issues = await self._changed(since)
-                        yield self._woken(issues)
+                        yield self._report(issues)
                 else:
-                    yield self._woken([int(each) for each in heard])
+                    yield self._report([int(each) for each in heard])
 
     async def _changed(self, since: int) -> tuple[int, list[int]]:
-        """What was written by transactions that were not over at `since`, and which are not over now."""
+        """Returns the issues changed by transactions still open at `since`, and from when to look next time."""
         try:
             rows = await self.store.read(
                 "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, issue, version from installation"
@@ -237,7 +237,7 @@ class DatabaseLedger(Ledger):
         changed = (row["issue"] for row in rows if self._seen.get(row["issue"]) != row["version"])
         return rows[0]["until"], [issue for issue in changed if issue is not None]
 
-    def _woken(self, issues: list[int]) -> Written:
+    def _report(self, issues: list[int]) -> Written:
         for issue in issues:
             self._wake(issue)
         return Written(sorted(set(issues)), [])
@@ -280,7 +280,7 @@ class DatabaseLedger(Ledger):
         return None
 
     def close(self) -> None:
-        """The store is closed by who opened it."""
+        """The opener closes the store."""
 
     async def _row(self, issue: int) -> Row | None:
         try:
@@ -291,7 +291,7 @@ class DatabaseLedger(Ledger):
             raise LedgersAway(None, issue, str(error)) from error
 
 
-def _kept(row: Row, issue: int) -> IssueContents:
+def _contents(row: Row, issue: int) -> IssueContents:
     try:
         return IssueContents([(f"issue-{issue}", _records(row, issue))], [])
     except LedgerUnreadable as error:
@@ -299,15 +299,15 @@ def _kept(row: Row, issue: int) -> IssueContents:
 
 
 def hold(tx: Tx, issues: Sequence[int]) -> None:
-    """Lock rows before anything else is: bots wait for no row of a ledger while they hold something."""
+    """Locks the rows before the transaction takes any other lock, so that bots never wait for a ledger while holding
+    one.
+    """
     for some in batches(issues):
         tx.rows("select issue from ledgers where issue in :issues order by issue for update", issues=some)
 
 
 def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
-    """Let `change` edit what a row holds, archived or not; it is written if that says so. One that cannot be read stays as
-    it is.
-    """
+    """Lets `change` edit a row, archived or not, and writes it if `change` returns True. Skips an unreadable row."""
     row = tx.one("select body, archived from ledgers where issue = :issue for update", issue=issue)
     try:
         raw = _raw(issue, row)
@@ -326,11 +326,11 @@ def rewrite(tx: Tx, issue: int, change: Callable[[Raw], bool]) -> None:
 
 
 class _LockedError(Exception):
-    """Somebody else is about to change the row."""
+    """Another bot is about to change the row."""
 
 
 def _locked(tx: Tx, issue: int) -> Row | None:
-    """The row, locked to the end of the transaction; None: there is none, and nobody else makes it meanwhile."""
+    """Locks and returns the row. Returns None if it does not exist, and keeps other bots from creating it."""
     row = tx.one(
         "select body, highest, version, archived from ledgers where issue = :issue for update skip locked",
         issue=issue,
@@ -344,7 +344,7 @@ def _locked(tx: Tx, issue: int) -> Row | None:
 
 
 def _write(tx: Tx, book: Book, content: bytes, before: Row | None) -> int:
-    """Returns the row's new version."""
+    """Writes the row. Returns its new version."""
     version = 1 if before is None else int(before["version"]) + 1
     tx.run(
         "insert into ledgers (issue, body, highest, version, written, archived)"
@@ -361,8 +361,10 @@ def _write(tx: Tx, book: Book, content: bytes, before: Row | None) -> int:
 
 
 def _raw(issue: int, row: Row | None) -> Raw:
-    """Raises:
-    LedgerUnreadable: somebody wrote something else into the row.
+    """Returns the row's ledger.
+
+    Raises:
+        LedgerUnreadable: another program wrote something else into the row.
     """
     if row is None:
         return {"issueNumber": issue, "clarifications": []}

@@ -1,13 +1,13 @@
-# ruff: noqa: S608 - what is put into a statement here is ours alone
-"""PostgreSQL: several bots on one database, each with a connection that writes and one that reads.
+# ruff: noqa: S608 - only our own text is put into statements
+"""PostgreSQL: several bots on one database, each with one connection for writing and one for reading.
 
-Transactions keep nothing in the session and prepare nothing on the server, so that pooling proxies in transaction mode can
-stand in between.
+Transactions keep no state in the session and prepare nothing on the server, so pooling proxies in transaction mode
+work.
 
-A connection that dies in COMMIT leaves open whether it was done. Each transaction therefore notes its number in this
-process's row of `replicas`. A new connection reads it back once the server is done with the old one, which holds that row
-for as long as it lives. Until then who waits goes on waiting, and other work is refused. So it is with a COMMIT that a
-server which hangs does not answer; whatever else it does not answer was not done, as its transaction ends with our
+If a connection breaks during COMMIT, the outcome is unknown. Each transaction therefore writes its number into this
+process's row of `replicas`. A new connection reads it back once the server has finished with the old one, which holds
+a lock on that row. Until then the callers of that transaction wait, and other work is refused. The same goes for a
+COMMIT that a hung server does not answer. Any other unanswered statement had no effect: its transaction ends with the
 connection.
 """
 
@@ -49,12 +49,12 @@ from bot.storage.tx import News, Outcome, Query, Row, Topic, Tx, Work
 from core.clock import SystemClock
 
 _log = structlog.get_logger("clarify.storage")
-_SILENCE = 2.0  # seconds without a sign of the server, after which nothing is expected any more: Slack waits for three
+_SILENCE = 2.0  # seconds of silence after which the server counts as hung: Slack waits for three
 _LOCK_TIMEOUT_MS = 1500
-_IDLE_MS = 5000  # a process that was stopped in the middle of a transaction holds nobody up for longer
+_IDLE_MS = 5000  # so that a process stopped within a transaction blocks others no longer
 _SETTLE_MS = 10_000
 _IN_DOUBT, _RETRY = 30.0, 0.2  # seconds
-_KEPT = 3600.0  # seconds for which a row of `replicas` is there for sure; it is for a day
+_KEPT = 3600.0  # seconds for which a row of `replicas` is certain to exist; it is deleted after a day
 _LISTEN, _POLL, _ALIVE = 2.0, 0.5, 5.0  # seconds
 TERMS = Terms()
 _PROBE = "probe"
@@ -66,6 +66,7 @@ _TELL = (
 _OLDEST = 140000  # PostgreSQL 14
 _FAR = 0.02  # seconds
 _SUBJECT = "storage.url_env"
+_UNREAD = "The storage could not be read"
 _LOOKS = 5
 SCHEMA_VERSION = "schema_version"
 _MADE = re.compile(r"^create table (\w+)", re.MULTILINE)
@@ -74,7 +75,7 @@ _PARTS = re.compile(r"'(?:[^']|'')*'|%|(?<!:):([A-Za-z_]\w*)")
 
 
 class PostgreSQL(Database):
-    """An open database."""
+    """A database that several bots share."""
 
     clock: ServerClock
     is_shared = True
@@ -87,7 +88,7 @@ class PostgreSQL(Database):
         installation: str,
         urls: tuple[str, str],
     ) -> None:
-        """`urls`: the database's address, and the one at which notices are listened for."""
+        """`urls`: the database's address, and the one for listening."""
         self.installation = installation
         self.clock = ServerClock(SystemClock())
         self._writer = writer
@@ -101,10 +102,11 @@ class PostgreSQL(Database):
 
     @classmethod
     async def open(cls, url: str, listen_url: str | None = None) -> Self:
-        """Connect, bring the database to the newest version.
+        """Connects and migrates the database to the newest version.
 
         Raises:
-            StorageError: it cannot be used, or was written by a newer version. StorageUnavailable: not now.
+            StorageError: it cannot be used, or a newer version wrote it.
+            StorageUnavailable: it cannot be reached now.
         """
         server = Server()
         writer = ConnectionThread(url, server)
@@ -120,8 +122,8 @@ class PostgreSQL(Database):
             raise
         writer.limit = _SILENCE
         opened = cls(writer, reader, asking, installation, (url, listen_url or url))
-        with suppress(psycopg.Error):  # it is heard later, then
-            opened.clock.heard(await reader.run(opened._time))
+        with suppress(psycopg.Error):  # otherwise the first answer of the lease sets it
+            opened.clock.add(await reader.run(opened._time))
         return opened
 
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
@@ -129,7 +131,7 @@ class PostgreSQL(Database):
         results: list[Outcome] = []
         began = self.clock.steady()
         try:
-            return await self._writer.run(partial(self._do, works, results), self._begin())
+            return await self._writer.run(partial(self._run_works, works, results), self._begin())
         except _DeposedError as error:
             await self._writer.undo()
             raise StorageUnavailable(f"Nothing was stored: {error}.") from error
@@ -137,7 +139,7 @@ class PostgreSQL(Database):
             await self._writer.undo()
             if len(results) == len(works) and await self._was_committed(began):
                 return results
-            raise _unavailable(error) from error
+            raise _unavailable("Nothing was stored", error) from error
 
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         found = await self._fetch(queries)
@@ -146,7 +148,7 @@ class PostgreSQL(Database):
         if silent is not None:
             for at in again:
                 found[at] = silent
-        elif again:  # the connection may have been an old one
+        elif again:  # the connection may have been dead
             for at, each in zip(again, await self._fetch([queries[at] for at in again]), strict=True):
                 found[at] = each
         return found
@@ -155,7 +157,7 @@ class PostgreSQL(Database):
         try:
             return await self._reader.run(lambda db: [_fetched(query, db) for query in queries])
         except psycopg.Error as error:
-            return [_unread(error)] * len(queries)
+            return [_unavailable(_UNREAD, error)] * len(queries)
 
     @property
     def doubt(self) -> float:
@@ -174,15 +176,14 @@ class PostgreSQL(Database):
         return self._lease.epoch is not None
 
     async def lead(self, *, wait: bool) -> bool:
-        """Once we lead, what is written here is written as the leader, or not at all."""
+        """Once this bot leads, each transaction is done as the leader or refused."""
         await self._lease.take(wait=wait)
         return self.leads
 
     async def deposed(self) -> None:
-        """Returns when another bot leads: this one had not renewed its lease."""
         await self._lease.lost.wait()
 
-    def _note_polls(self, polls: bool) -> None:  # noqa: FBT001 - as `notices` tells it
+    def _note_polls(self, polls: bool) -> None:  # noqa: FBT001 - the signature that `notices` calls
         self.polls = polls
 
     def acting(self) -> AbstractAsyncContextManager[None]:
@@ -194,11 +195,11 @@ class PostgreSQL(Database):
             async for heard in told:
                 began = time.monotonic()
                 try:
-                    rows, since = await self._told(since)
+                    rows, since = await self._read_news(since)
                 except StorageUnavailable as error:
                     _log.warning("cannot read other replicas' messages", reason=str(error))
                     continue
-                # Where notices come, quiet minutes were quiet; after a new connection, anything may have been missed.
+                # While notices arrive, silence means no news. After a reconnect, some may have been missed.
                 if heard is None and began - looked > _NEWS_KEPT / 2:
                     yield None
                 elif news := [(row["topic"], row["name"]) for row in rows if row["id"] not in seen]:
@@ -209,8 +210,8 @@ class PostgreSQL(Database):
                         await self.commit([_clear_news])
                     cleared = began
 
-    async def _told(self, since: int) -> tuple[list[Row], int]:
-        """What others told in transactions that were not over at `since`; and which are not over now."""
+    async def _read_news(self, since: int) -> tuple[list[Row], int]:
+        """Returns the news from transactions still open at `since`, and from when to look next time."""
         told = (
             "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint as until, news.id, topic, name"
             " from installation left join news on xid >= :since and teller <> :me order by news.id"
@@ -223,7 +224,7 @@ class PostgreSQL(Database):
     async def close(self) -> None:
         await self._lease.hand_over()
         with suppress(psycopg.Error):
-            await self._writer.run(partial(_gone, self.name))
+            await self._writer.run(partial(_sign_off, self.name))
         await self._writer.close()
         await self._reader.close()
 
@@ -238,13 +239,13 @@ class PostgreSQL(Database):
         if epoch is None or not leader_only:
             db.execute(_TELL, [self.name, topic, name, _NEWS])
 
-    def _do(
+    def _run_works(
         self, works: Sequence[Work[Any]], results: list[Outcome], db: PostgresConnection
     ) -> list[Outcome]:
-        """All of `results`, once they are committed; they are complete before that.
+        """Runs `works` and commits. `results` is complete before the commit.
 
         Raises:
-            _DeposedError: the lease is over, or may be; nothing was done.
+            _DeposedError: the lease has ended, or may have. Nothing was done.
         """
         if (epoch := self._lease.epoch) is not None:
             if self._lease.left <= 0 and not self._lease.lost.is_set():
@@ -259,7 +260,7 @@ class PostgreSQL(Database):
         return results
 
     def _begin(self) -> str:
-        """In one string, since each is a way to the server and back; what is put into it is ours alone."""
+        """Begins a transaction in one round trip."""
         return (
             f"begin; set local lock_timeout = {_LOCK_TIMEOUT_MS};"
             f" set local idle_in_transaction_session_timeout = {_IDLE_MS};"
@@ -268,7 +269,9 @@ class PostgreSQL(Database):
         )
 
     async def _was_committed(self, began: float) -> bool:
-        """Whether the last transaction was done. The upsert waits for the server to be done with its old connection."""
+        """Returns whether the last transaction was committed. The upsert waits until the server has ended the old
+        connection.
+        """
         asked = (
             f"begin; set local lock_timeout = {_SETTLE_MS};"
             f" insert into replicas (id, batch, at) values ('{self.name}', 0, clock_timestamp())"
@@ -307,20 +310,20 @@ class PostgreSQL(Database):
 
 @lru_cache(maxsize=1024)
 def form(text: str) -> str:
-    """A statement as psycopg takes it: `%(name)s` for `:name`."""
+    """Returns the statement in psycopg's form: `%(name)s` for `:name`."""
     return _PARTS.sub(lambda m: f"%({m[1]})s" if m[1] else m[0].replace("%", "%%"), text)
 
 
 def tell_bots(db: PostgresConnection, topic: Topic, name: str, leader_only: bool) -> None:  # noqa: ARG001, FBT001 - as `Tx.tell`
-    """`Tx.tell` of a process that is no bot."""
+    """`Tx.tell` for a process that is not a bot."""
     db.execute(_TELL, ["", topic, name, _NEWS])
 
 
 class _DeposedError(Exception):
-    """Another bot leads, or may."""
+    """Another bot leads, or may lead."""
 
 
-def _gone(name: str, db: PostgresConnection) -> None:
+def _sign_off(name: str, db: PostgresConnection) -> None:
     db.execute("delete from replicas where id = %s", [name])
     db.execute("delete from alive where id = %s", [name])
 
@@ -341,22 +344,17 @@ def _fetched(query: Query, db: PostgresConnection) -> list[Row] | Exception:
     try:
         found: list[Any] = db.execute(form(text), values).fetchall()
     except psycopg.Error as error:
-        return _unread(error)
+        return _unavailable(_UNREAD, error)
     return found
 
 
-def _unavailable(error: psycopg.Error) -> StorageUnavailable:
+def _unavailable(outcome: str, error: psycopg.Error) -> StorageUnavailable:
     kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"Nothing was stored: {words(error)}.")
-
-
-def _unread(error: psycopg.Error) -> StorageUnavailable:
-    kind = StorageSilent if isinstance(error, ServerSilent) else StorageUnavailable
-    return kind(f"The storage could not be read: {words(error)}.")
+    return kind(f"{outcome}: {words(error)}.")
 
 
 def prepared(db: PostgresConnection) -> str:
-    """Bring the database to this release's version; returns the installation's id."""
+    """Migrates the database to this release's version. Returns the installation's id."""
     files = migrations()
     newest = max(files)
     with db.transaction():
@@ -379,21 +377,19 @@ def prepared(db: PostgresConnection) -> str:
 
 
 def migrations() -> dict[int, Traversable]:
-    """By the version that they make: the same as in SQLite."""
+    """Returns the migrations by the version that they lead to, numbered as in SQLite."""
     folder = resources.files("bot.storage").joinpath("migrations", "postgres")
     return {int(file.name.partition("_")[0]): file for file in folder.iterdir() if file.name.endswith(".sql")}
 
 
 def our_tables() -> list[str]:
-    """The names of all tables that the migrations make."""
+    """Returns the names of all tables that the migrations create."""
     made = (_MADE.findall(file.read_text(encoding="utf-8")) for file in migrations().values())
     return sorted({SCHEMA_VERSION, *(name for names in made for name in names)})
 
 
 def check(url: str, listen_url: str) -> tuple[list[CheckResult], SlackConnections | None]:
-    """Whether a database is as a bot needs it, and the connections with the Slack app as a bot noted them last. Nothing is
-    changed. Blocking.
-    """
+    """Checks a database, and reads the Slack app's connections as a bot last noted them. Changes nothing. Blocking."""
     try:
         with closing(connect(url)) as db:
             results = list(_checked(db, url, listen_url))
@@ -405,7 +401,7 @@ def check(url: str, listen_url: str) -> tuple[list[CheckResult], SlackConnection
 
 
 def _checked(db: PostgresConnection, url: str, listen_url: str) -> Iterator[CheckResult]:
-    """What is right and wrong with a server, the database and our rights; nothing more of one that cannot serve."""
+    """Checks the server, the database and our rights. Stops at the first result that makes the rest pointless."""
     took = []
     for _ in range(_LOOKS):
         began = time.perf_counter()
@@ -491,17 +487,17 @@ def _lacks(db: PostgresConnection) -> list[str]:
 
 
 def _is_pooled(db: PostgresConnection, url: str) -> bool:
-    """Two connections at once have the same session of the server, one after the other."""
+    """Returns whether two open connections share one server session, as they do behind a pooling proxy."""
     pid = "select pg_backend_pid() as pid"
     with closing(connect(url)) as other:
         return any(db.execute(pid).fetchone() == other.execute(pid).fetchone() for _ in range(_LOOKS))
 
 
 def is_led(url: str) -> bool:
-    """Whether a bot leads on a database. Blocking.
+    """Returns whether a bot leads on a database. Blocking.
 
     Raises:
-        StorageUnavailable: it cannot be had.
+        StorageUnavailable: it cannot be reached.
     """
     try:
         with closing(connect(url)) as db:
@@ -511,29 +507,30 @@ def is_led(url: str) -> bool:
 
 
 def led(db: PostgresConnection) -> bool:
-    """Whether a bot leads."""
-    return lease.is_led(TERMS.lasts, db)
+    leads = "select 1 from lease where holder is not null and renewed_at > clock_timestamp() - %s * interval '1 second'"
+    return db.execute(leads, [TERMS.lasts]).fetchone() is not None
 
 
 async def notices(
     url: str, listen_url: str, channel: str, polls: Callable[[bool], None] = lambda _: None
 ) -> AsyncGenerator[list[str] | None]:
-    """What is told at `url` on a channel (`pg_notify`), heard at `listen_url`: the payloads of some notices; or None where
-    some may have been missed, as at first, after a connection broke, and all the time where they do not get through, as
-    past a pooling proxy: `polls` is told whether that is so.
+    """Yields the payloads of notices sent at `url` on a channel (`pg_notify`) and received at `listen_url`.
+
+    Yields None when some may have been missed: at first, after a break, and always where they do not arrive, such as
+    behind a pooling proxy. `polls` is called with whether that is the case.
     """
     why = ""
     while True:
         try:
             async with (
                 await _listening(listen_url) as db,
-                aclosing(_heard(db, url, channel, polls)) as heard,
+                aclosing(_received(db, url, channel, polls)) as heard,
             ):
                 async for each in heard:
                     why = ""
                     yield each
         except psycopg.Error as error:
-            if words(error) != why:  # told once: it is tried again and again
+            if words(error) != why:  # log each reason once
                 why = words(error)
                 _log.warning("cannot listen for database notifications", reason=why)
             polls(True)  # noqa: FBT003 - as `_note_polls`
@@ -545,12 +542,12 @@ async def _listening(url: str) -> psycopg.AsyncConnection[Any]:
     return await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=None, **OPTIONS)
 
 
-async def _heard(
+async def _received(
     db: psycopg.AsyncConnection[Any], url: str, channel: str, found: Callable[[bool], None]
 ) -> AsyncGenerator[list[str] | None]:
     await db.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
-    # Told by another connection, as all notices are: a pooling proxy would hand this one its own notice with the answer,
-    # and no other; and the address to listen at may be another database's.
+    # Probe from another connection, as real notices come from others: a pooling proxy would return this connection
+    # its own notice, but no other; and the listening address may lead to another database.
     async with await _listening(url) as other:
         await other.execute("select pg_notify(%s, %s)", [channel, _PROBE])
     polls = not [each async for each in db.notifies(timeout=_LISTEN, stop_after=1)]
@@ -566,4 +563,4 @@ async def _heard(
         elif polls:
             yield None
         elif not heard:
-            await db.execute("select 1")  # a connection that is gone hears nothing, either
+            await db.execute("select 1")  # raises if the connection is dead

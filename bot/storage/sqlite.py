@@ -1,7 +1,7 @@
 """SQLite: one file, one writer, one instance per file.
 
-WAL with synchronous=FULL: once `commit` returns, its data is on disk. What is asked for runs in the connection's thread in
-one go, since switching threads costs more than most statements. What an index finds is read where it is asked for.
+WAL with synchronous=FULL: once `commit` returns, its data is on disk. A batch runs in one visit to the connection's
+thread, since switching threads costs more than most statements. Indexed look-ups run on the event loop.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from core.files import DEBOUNCE, STEP, make_private
 
 _T = TypeVar("_T")
 _BUSY_MS = 2000
-_PAGES_AT_ONCE = 128  # of 4 KiB, given back to the file system in one go
+_PAGES_AT_ONCE = 128  # of 4 KiB, returned to the file system at once
 
 
 @dataclass(kw_only=True, eq=False)
 class SQLite(Database):
-    """An open file. A statement that it cannot do is a part's own exception; the disk's or a lock's is everybody's."""
+    """An open file. A statement that fails affects its own part; trouble with the disk or a lock affects the whole
+    batch.
+    """
 
     writer: _Connection
     reader: _Connection
@@ -46,15 +48,15 @@ class SQLite(Database):
 
     @classmethod
     async def open(cls, path: Path) -> Self:
-        """Open or create the file, bring it to the newest version.
+        """Opens or creates the file and migrates it to the newest version.
 
         Raises:
             StorageInUseError: another instance holds it.
-            StorageError: it cannot be opened, or was written by a newer version.
+            StorageError: it cannot be opened, or a newer version wrote it.
         """
         lock = FileLock(f"{path}.lock", mode=0o600, thread_local=False)
         try:
-            lock.acquire(timeout=0.2, poll_interval=0.01)  # a shell that looks has it for a moment
+            lock.acquire(timeout=0.2, poll_interval=0.01)  # `beside.is_in_use` holds it for a moment
         except Timeout:
             raise StorageInUseError(
                 f"{path} is in use by another clarify-bot; one instance per storage."
@@ -98,14 +100,14 @@ class SQLite(Database):
         return await self.reader.run(partial(_fetch_all, queries))
 
     def glance(self, query: Query) -> list[Row] | None:
-        """None where it fails, or another process has the file to itself."""
+        """Returns None if it fails, or if another process has locked the file."""
         try:
             return self.glances.execute(*query).fetchall()
         except sqlite3.Error:
             return None
 
     async def give_back(self) -> None:
-        """Make the file smaller, a little at a time; only one that was begun so can be."""
+        """Shrinks the file bit by bit. Works only if the file was created with incremental vacuum."""
         mode = await self._pragma("auto_vacuum")
         while mode == 2:
             before = await self._pragma("freelist_count")
@@ -119,13 +121,12 @@ class SQLite(Database):
         return int(next(iter(rows))[0])
 
     async def news(self) -> AsyncGenerator[list[News] | None]:
-        """No other bot tells anything, as there is none; another process may have forgotten something."""
+        """There is no other bot, but another process may have forgotten something."""
         forget_signal(self.path).touch(mode=0o600)
         async for _ in awatch(forget_signal(self.path), watch_filter=None, step=STEP, debounce=DEBOUNCE):
             yield [("forgotten", "")]
 
     async def close(self) -> None:
-        """Close, let another instance in."""
         self.glances.close()
         await self.writer.close()
         await self.reader.close()
@@ -133,12 +134,12 @@ class SQLite(Database):
 
 
 def forget_signal(path: Path) -> Path:
-    """The file that another process changes to signal the bot that something was forgotten."""
+    """Returns the file that another process touches to signal the bot that something was forgotten."""
     return Path(f"{path}.forget")
 
 
 def _what_to_do(error: sqlite3.Error) -> str:
-    """The way out of a broken file; empty for other trouble."""
+    """Returns how to recover from a broken file; empty for other errors."""
     if getattr(error, "sqlite_errorcode", None) not in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
         return ""
     return (
@@ -148,19 +149,19 @@ def _what_to_do(error: sqlite3.Error) -> str:
 
 
 class _Connection(aiosqlite.Connection):
-    """A connection that also runs several statements in one visit to its thread."""
+    """A connection that can also run several statements in one visit to its thread."""
 
     async def run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         result: _T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]  # aiosqlite leaves it bare
         return result
 
     async def ended(self) -> None:
-        """Returns when its thread is over."""
+        """Waits until its thread has ended."""
         await asyncio.to_thread(self._thread.join)
 
 
 def _run_all(works: Sequence[Work[Any]], db: sqlite3.Connection) -> list[Outcome]:
-    """All of a transaction in one visit to the thread; one that fails leaves nothing behind."""
+    """Runs a transaction in one visit to the thread. If it fails, nothing is changed."""
     try:
         db.execute("begin immediate")
         results = Tx(db).parts(works, sqlite3.OperationalError)
@@ -185,33 +186,29 @@ def _fetched(query: Query, db: sqlite3.Connection) -> list[Row] | Exception:
         return db.execute(*query).fetchall()
     except sqlite3.Error as error:
         return StorageUnavailable(f"The storage could not be read: {error}.{_what_to_do(error)}")
-    except Exception as error:  # noqa: BLE001 - handed to the caller whose query it was
+    except Exception as error:  # noqa: BLE001 - passed to the caller
         return error
 
 
 async def _connect(path: Path, undo: AsyncExitStack) -> _Connection:
-    """A connection is a thread, which would keep the process alive: `undo` ends it if opening fails later."""
+    """Opens a connection. Its thread would keep the process alive: `undo` ends it if opening fails later."""
     connection = _Connection(partial(sqlite3.connect, path, isolation_level=None), iter_chunk_size=64)
     try:
         await connection
     except sqlite3.Error:
-        await (
-            connection.ended()
-        )  # which it does by itself, but would tell an event loop that is closed by then
+        await connection.ended()  # it ends anyway, but would report to an event loop that is closed by then
         raise
     undo.push_async_callback(connection.close)
     connection.row_factory = sqlite3.Row
     await connection.execute(f"pragma busy_timeout = {_BUSY_MS}")
-    await connection.execute(
-        "pragma auto_vacuum = incremental"
-    )  # of a new file; what is in use stays as it is
+    await connection.execute("pragma auto_vacuum = incremental")  # only affects a new file
     await connection.execute("pragma journal_mode = wal")
     await connection.execute("pragma synchronous = full")
     return connection
 
 
 def newest_version() -> int:
-    """The version that a storage of this release has."""
+    """Returns the storage version of this release."""
     return len(_migrations())
 
 
@@ -221,7 +218,7 @@ def _migrations() -> list[Traversable]:
 
 
 def migrate(db: sqlite3.Connection, path: Path) -> None:
-    """Bring the storage at `path` to this release's version.
+    """Migrates the storage at `path` to this release's version.
 
     Raises:
         StorageError: a newer release wrote it.

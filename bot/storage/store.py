@@ -1,7 +1,7 @@
-"""The bot's database: durable writes with group commit, reads, sweeps. Which database it is, `sqlite` and `postgres` know.
+"""The bot's database: durable writes with group commit, reads, sweeps. `sqlite` and `postgres` implement it.
 
 The waiting work of all callers goes into one transaction, each part in its own savepoint, so that many small durable
-writes cost one sync. It runs in the connection's thread in one go, as the waiting reads do in theirs.
+writes cost one sync. Waiting reads are batched too.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from core.clock import Clock
 
 _T = TypeVar("_T")
 Acting = Callable[[], AbstractAsyncContextManager[None]]
-"""`Store.acting`, for those who make calls outside."""
+"""`Store.acting`, for parts that make outside calls."""
 _BATCH = 256
 _RETRY = 0.5  # seconds
 _PATIENCE = 2.0  # seconds
-_LOOK = 0.5  # seconds between looks at a commit that takes long
+_LOOK = 0.5  # seconds between checks on a slow commit
 _SOON = 0.05  # seconds that `write_soon` waits for a transaction to join: longer than a card or a click takes
 
 
 class Store:
-    """The open storage. Open it with `Store.open`; `write` and `read` raise StorageUnavailable if nothing was done.
+    """The open storage. `write` and `read` raise StorageUnavailable if nothing was done.
 
-    `installation`: tells this bot from others on the same Slack app; it is as old as the storage.
+    `installation`: identifies this bot among others on the same Slack app; created with the storage.
     """
 
     def __init__(self, database: Database) -> None:
@@ -49,26 +49,25 @@ class Store:
 
     @classmethod
     async def open(cls, place: Path | str, listen_url: str | None = None) -> Store:
-        """Open or create the storage, bring it to the newest version.
+        """Opens or creates the storage and migrates it to the newest version.
 
         Args:
             place: SQLite's file, or PostgreSQL's address (`postgresql://…`).
-            listen_url: PostgreSQL's direct address, where `place` is a pooling proxy's.
+            listen_url: PostgreSQL's direct address, if `place` is a pooling proxy's.
 
         Raises:
             StorageInUseError: another instance holds the file.
-            StorageError: it cannot be opened, or was written by a newer version.
+            StorageError: it cannot be opened, or a newer version wrote it.
         """
         if isinstance(place, Path):
             return cls(await SQLite.open(place))
-        from bot.storage.postgres import PostgreSQL  # noqa: PLC0415 - an extra: psycopg need not be there
+        from bot.storage.postgres import PostgreSQL  # noqa: PLC0415 - psycopg is an optional extra
 
         return cls(await PostgreSQL.open(place, listen_url))
 
     async def write(self, work: Work[_T]) -> _T:
-        """Run `work` in a transaction; when this returns, its effect is durable.
-
-        `work` runs in the connection's thread. An exception of it undoes what it did, and only that.
+        """Runs `work` in a transaction, in the connection's thread. Durable on return. An exception undoes only its
+        own changes.
         """
         done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
         self._hurry()
@@ -76,7 +75,7 @@ class Store:
         return await done
 
     def write_soon(self, work: Work[_T]) -> asyncio.Future[_T]:
-        """As `write`, as the first part of the next transaction, or of one of its own in 50 ms."""
+        """Like `write`, but joins the next transaction, or starts one after 50 ms."""
         loop = asyncio.get_running_loop()
         if not self._soon:
             loop.call_later(_SOON, self._hurry)
@@ -90,11 +89,11 @@ class Store:
         self._soon.clear()
 
     async def run(self, sql: str, **values: object) -> int:
-        """One statement as a transaction; returns the number of rows it changed."""
+        """Runs one statement as a transaction. Returns the number of changed rows."""
         return await self.write(lambda tx: tx.run(sql, **values))
 
     async def read(self, sql: str, **values: object) -> list[Row]:
-        """The rows of a query, as last committed."""
+        """Returns the rows of a query, as last committed."""
         found: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
         self._unread.append((bound(sql, values), found))
         if self._reading is None:
@@ -102,16 +101,16 @@ class Store:
         return await found
 
     async def find(self, sql: str, **values: object) -> list[Row]:
-        """As `read`, for the few rows that an index finds: SQLite reads them faster than a thread wakes up."""
+        """Like `read`, for a few indexed rows: SQLite reads them faster than a thread wakes up."""
         rows = self._database.glance(bound(sql, values))
         return await self.read(sql, **values) if rows is None else rows
 
     async def read_one(self, sql: str, **values: object) -> Row | None:
-        """The first row that an index finds."""
+        """Returns the first indexed row, or None."""
         return next(iter(await self.find(sql, **values)), None)
 
     async def trouble(self) -> str | None:
-        """Why it cannot be read, None if it can."""
+        """Returns why the storage cannot be read, or None."""
         try:
             async with asyncio.timeout(_PATIENCE):
                 await self.read("select id from installation")
@@ -122,90 +121,89 @@ class Store:
         return None
 
     async def note_connections(self, others: int, at: datetime) -> None:
-        """Keep how many connections of the Slack app are not ours, for `clarify check`."""
+        """Stores how many connections of the Slack app are not ours, for `clarify check`."""
         await self.run(
             "update installation set others = :others, told_at = :at", others=others, at=at.timestamp()
         )
 
     @property
     def clock(self) -> Clock:
-        """The time that all bots on this database have: the server's, or the machine's where the storage is a file."""
+        """The time that all bots on this database share: the server's, or with SQLite the machine's."""
         return self._database.clock
 
     @property
     def is_shared(self) -> bool:
-        """Whether other bots may work on it."""
+        """Whether other bots may use this database."""
         return self._database.is_shared
 
     @property
     def name(self) -> str:
-        """Tells this process from others on the same database."""
+        """Identifies this process among others on the same database."""
         return self._database.name
 
     @property
     def doubt(self) -> float:
-        """Since how many seconds it is not known whether something was stored, since the database went away; 0: it is."""
+        """For how many seconds the outcome of a commit has been unknown; 0 if it is not."""
         return self._database.doubt
 
     @property
     def polls(self) -> bool:
-        """Whether it is asked again and again what is new, as a pooling proxy swallows what it would tell by itself."""
+        """Whether the bot polls for news, because a pooling proxy swallows notices."""
         return self._database.polls
 
     async def others(self) -> frozenset[str]:
-        """The names of the other bots on this database that are alive.
+        """Returns the names of the other live bots on this database.
 
         Raises:
-            StorageUnavailable: that is not known now.
+            StorageUnavailable: they cannot be read now.
         """
         return await self._database.others()
 
     @property
     def leads(self) -> bool:
-        """Whether this bot leads: it alone sends, delivers, and runs timers. A bot on SQLite always does."""
+        """Whether this bot leads: only the leader sends, delivers and runs timers. With SQLite it always does."""
         return self._database.leads
 
     async def lead(self, *, wait: bool = True) -> bool:
-        """Lead, unless another bot on this database does; whether we do. `wait` until it does not any more."""
+        """Takes the lead unless another bot has it; returns whether this bot leads. `wait`: until it does."""
         return await self._database.lead(wait=wait)
 
     async def deposed(self) -> None:
-        """Returns when another bot leads instead, since this one stood still, or could not reach the database, for too
-        long. From then on nothing is stored here.
+        """Returns when another bot leads because this one was stopped or cut off for too long. It stores nothing from
+        then on.
         """
         await self._database.deposed()
 
     def acting(self) -> AbstractAsyncContextManager[None]:
-        """Around each call outside that only the leader makes, right before it: a context that is entered only while no
-        other bot can lead, and cut off when one may.
+        """Wraps an outside call that only the leader makes. The call is cut off when another bot may lead.
 
         Raises:
-            NotLeading: it was not entered.
+            NotLeading: this bot does not lead; the call was not made.
             TimeoutError: it was cut off.
         """
         return self._database.acting()
 
     async def give_back(self) -> None:
-        """Return disk space that is not needed any more."""
+        """Returns unused disk space to the file system."""
         await self._database.give_back()
 
     async def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
-        """`Tx.tell`, of what is stored nowhere.
+        """Tells the other bots, like `Tx.tell`, without storing anything else.
 
         Raises:
-            StorageUnavailable: they do not hear of it.
+            StorageUnavailable: they were not told.
         """
         if self.is_shared:
             await self.write(lambda tx: tx.tell(topic, name, leader_only=leader_only))
 
     def news(self) -> AsyncGenerator[list[News] | None]:
-        """What other bots tell (`Tx.tell`), each with its topic and name, and that another process forgot something here
-        (`beside.notify`); None where some of it may have been missed, as at first.
+        """Yields what other bots tell (`Tx.tell`) and what another process forgot (`beside.notify`), as topics with
+        names. Yields None when some may have been missed, as at first.
         """
         return self._database.news()
 
     async def close(self) -> None:
-        """Finish what was asked for, close, let another instance in."""
+        """Finishes waiting work and closes, so that another instance can open it."""
         self._hurry()
         await self._queue.join()
         self._task.cancel()
@@ -216,17 +214,17 @@ class Store:
         await self._database.close()
 
     async def _read_batches(self) -> None:
-        """Work off the queries that wait, and those that come meanwhile."""
+        """Runs the waiting queries until there are no more."""
         while batch := self._unread[:_BATCH]:
             del self._unread[:_BATCH]
             results: list[list[Row] | Exception]
             try:
                 results = await self._database.fetch([query for query, _ in batch])
-            except Exception as error:  # noqa: BLE001 - of the connection: handed to all who wait
+            except Exception as error:  # noqa: BLE001 - passed to all callers
                 results = [error] * len(batch)
             if any(
                 isinstance(each, StorageSilent) for each in results
-            ):  # to others it would say nothing, either
+            ):  # the others would get no answer either
                 batch += self._unread
                 results += [StorageSilent()] * len(self._unread)
                 self._unread.clear()
@@ -249,7 +247,7 @@ class Store:
             self._slow.cancel()
 
     def _watch_commit(self) -> None:
-        """Refuse what waits behind a commit, once the database has been silent for too long."""
+        """Refuses the work that waits behind a commit once the database has been silent for too long."""
         if self._database.doubt > _PATIENCE:
             self._refuse()
         self._slow = asyncio.get_running_loop().call_later(_LOOK, self._watch_commit)
@@ -265,7 +263,7 @@ class Store:
         self._settle(batch, results)
 
     def _refuse(self) -> None:
-        """Nothing of what waits is begun: the database does not answer."""
+        """Refuses all waiting work, because the database does not answer."""
         waiting = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
         self._settle(waiting, [(None, StorageSilent())] * len(waiting))
 
@@ -285,7 +283,7 @@ class Store:
 async def until_stored(
     work: Callable[[], Awaitable[_T]], clock: Clock, log: FilteringBoundLogger, otherwise: str
 ) -> _T:
-    """The result of `work`, retried while the storage is unavailable; each failure is logged as `otherwise`."""
+    """Returns the result of `work`, retried while the storage is unavailable. Logs each failure as `otherwise`."""
     while True:
         try:
             return await work()
@@ -296,15 +294,16 @@ async def until_stored(
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Which rows of one table are deleted once nobody needs them (`bot.retention.upkeep`): said by the table's owner.
+    """Tells which rows of a table to delete once they are unneeded (`bot.retention.upkeep`). Defined by the table's
+    owner.
 
-    Row ids are part of names elsewhere (`notice:17`, `page:3:…`), and SQLite reuses the highest id once its row is gone.
-    So the row with the highest id stays.
+    Row ids appear in names elsewhere (`notice:17`, `page:3:…`), and SQLite reuses the highest id once its row is
+    deleted. So keep the row with the highest id.
 
-    `find` takes `:after` (the name of the last row seen, at first `first`), `:horizon` and `:most`; it selects `name`,
-    and the columns that show whether something open needs the row: `clarification`, `producer` and `session_id`, or ids
-    anywhere in `said`. `delete` (several statements, in their order) takes `:names`. `timeless`: rows without a time of
-    their own are noted when they are first found over, and go once that was before the horizon.
+    `find` takes `:after` (the name of the last row seen, at first `first`), `:horizon` and `:most`. It selects `name`
+    and the columns that show whether an open question needs the row: `clarification`, `producer` and `session_id`, or
+    ids anywhere in `said`. `delete` (several statements, in order) takes `:names`. `timeless`: rows without a time of
+    their own are noted when first found unneeded, and deleted once that was before the horizon.
     """
 
     table: str

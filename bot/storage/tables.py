@@ -1,8 +1,9 @@
 # ruff: noqa: S608 - names of tables and columns are ours alone
-"""PostgreSQL's tables from another process, as `beside` has SQLite's file, whether bots run or not. Blocking.
+"""Reads and replaces PostgreSQL's tables from another process, whether bots run or not, as `beside` does SQLite's.
+Blocking.
 
-A backup holds a file of SQLite, whichever database it is of: each table of it is also one of PostgreSQL, with the same
-columns. What PostgreSQL has besides (ledgers, keys, who leads) is for the caller to copy.
+A backup always contains a SQLite file. Each of its tables exists in PostgreSQL too, with the same columns. The caller
+copies what only PostgreSQL has (ledgers, keys, the lease).
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ _T = TypeVar("_T")
 _LOCK_TIMEOUT_MS = 10_000
 _TRIES = 3
 _PAGE = 500
-# Rows that are there in a database which was never used.
-_ALWAYS = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", SCHEMA_VERSION})
+# Tables with rows even in an unused database.
+_NEVER_EMPTY = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", SCHEMA_VERSION})
 
 
 class Tables:
-    """The tables within one transaction; `tx` does anything else in it."""
+    """The tables within one transaction, `tx`."""
 
     def __init__(self, db: PostgresConnection) -> None:
         self.tx = Tx(db, form)
         self._db = db
 
     def rows(self, query: str) -> Iterator[Row]:
-        """The rows of a query, however many there are."""
+        """Yields the rows of a query, page by page."""
         with self._db.cursor(name="rows", row_factory=dict_row) as cursor:
             cursor.itersize = _PAGE
             cursor.execute(query.encode())
             yield from cursor
 
     def to_file(self, path: Path) -> int:
-        """Make a file of SQLite that holds the same; returns its version.
+        """Writes the tables into a SQLite file. Returns its version.
 
         Raises:
-            BackupError: the disk refused.
+            BackupError: the file cannot be written.
         """
         make_private(path)
         try:
@@ -67,18 +68,19 @@ class Tables:
                         file.executemany(
                             f"insert into {table} ({', '.join(columns)}) values ({marks})", cursor
                         )
-                for table in _never_again(file):
-                    _go_on_after(file, table, self._last_number(table))
+                for table in _autoincremented(file):
+                    _continue_after(file, table, self._last_number(table))
                 file.execute("commit")
                 return int(file.execute("pragma user_version").fetchone()[0])
         except sqlite3.Error as error:
             raise BackupError(f"{path} cannot be written: {error}.") from error
 
     def from_file(self, path: Path) -> None:
-        """Have the tables hold what a file of SQLite does, which is of this version. Numbers go on after the highest.
+        """Replaces the tables' contents by those of a SQLite file of this version. Numbering continues after the
+        highest.
 
         Raises:
-            BackupError: it cannot be read.
+            BackupError: the file cannot be read.
         """
         try:
             with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
@@ -90,7 +92,7 @@ class Tables:
                             copy.write_row(row)
                 last = {
                     table: file.execute("select seq from sqlite_sequence where name = ?", [table]).fetchone()
-                    for table in _never_again(file)
+                    for table in _autoincremented(file)
                 }
         except sqlite3.Error as error:
             raise BackupError(f"{path} cannot be used: {error}.") from error
@@ -106,7 +108,7 @@ class Tables:
                 )
 
     def _last_number(self, table: str) -> int:
-        """That was given out in a table."""
+        """Returns the last number given out in a table."""
         row = self.tx.one(
             "select pg_get_serial_sequence(:of, :its) as name", of=table, its=self._numbered()[table]
         )
@@ -118,7 +120,7 @@ class Tables:
         return int(last["last"]) if last else 0
 
     def _numbered(self) -> Mapping[str, str]:
-        """The columns whose numbers PostgreSQL gives out, by their tables."""
+        """Returns the columns that PostgreSQL numbers, by table."""
         rows = self.tx.rows(
             "select table_name, column_name from information_schema.columns"
             " where table_schema = current_schema() and is_identity = 'YES'"
@@ -128,7 +130,7 @@ class Tables:
 
 @contextmanager
 def snapshot(url: str) -> Iterator[Tables]:
-    """All of a database as it is at one moment, while others write.
+    """Yields the whole database as of one moment, while others write.
 
     Raises:
         StorageUnavailable: it cannot be read.
@@ -142,15 +144,15 @@ def snapshot(url: str) -> Iterator[Tables]:
 
 
 def change(url: str, work: Callable[[Tx], _T]) -> _T:
-    """Do `work` in one transaction, beside bots; again, where it and one of theirs waited for each other.
+    """Runs `work` in one transaction beside bots. Retries after a deadlock.
 
     Raises:
-        StorageUnavailable: nothing was changed, or nobody can tell whether it was.
+        StorageUnavailable: nothing was changed, or the outcome is unknown.
     """
     for left in reversed(range(_TRIES)):
         try:
             with closing(connect(url)) as db, db.transaction():
-                _be_patient(db)
+                _set_lock_timeout(db)
                 return work(Tx(db, form, tell=tell_bots))
         except psycopg.errors.DeadlockDetected as error:
             if not left:
@@ -161,43 +163,44 @@ def change(url: str, work: Callable[[Tx], _T]) -> _T:
 
 
 def vacuum(url: str) -> None:
-    """Have the server give up what was deleted: no query finds it any more, and its room is used again.
+    """Vacuums the tables, so that deleted rows are gone for good and their space is reused.
 
     Raises:
-        StorageUnavailable: it could not.
+        StorageUnavailable: it failed.
     """
     try:
         with closing(connect(url)) as db:
-            for table in _there(db):
+            for table in _existing(db):
                 db.execute(sql.SQL("vacuum {}").format(sql.Identifier(table)))
     except psycopg.Error as error:
         raise StorageUnavailable(f"The database could not be vacuumed: {words(error)}.") from error
 
 
 @contextmanager
-def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
-    """A transaction in which all tables are new. Where they were in use they move to the new schema `aside`, which is told.
+def new_tables(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
+    """Yields new, empty tables in a transaction, and whether the old ones were in use and moved to the new schema
+    `aside`.
 
     Raises:
         StorageInUseError: a bot runs on the database.
-        BackupError: something is there and `aside` is None; or the database refused, and nothing was changed; or it
-            went away, and whether it was is not known.
+        BackupError: the tables hold data and `aside` is None; or the database refused, and nothing was changed; or it went
+            away, and the outcome is unknown.
     """
     is_whole = False
     try:
         with closing(connect(url)) as db, db.transaction():
-            _be_patient(db)
+            _set_lock_timeout(db)
             db.execute("select pg_advisory_xact_lock(%s)", [MIGRATING])
             is_aside, epoch = False, 0
-            if there := _there(db):
-                db.execute("lock table lease in access exclusive mode")  # nobody begins to lead meanwhile
+            if there := _existing(db):
+                db.execute("lock table lease in access exclusive mode")  # keeps bots from taking the lead
                 if led(db) or _has_followers(db):
                     raise StorageInUseError("A clarify-bot runs on the database: stop all that use it first.")
                 row = db.execute("select max(epoch) as epoch from lease").fetchone()
                 epoch = row["epoch"] if row else 0
                 is_aside = _clear(db, there, aside)
             prepared(db)
-            # So that who led before, and stood still all the time, does not go on.
+            # Keeps a leader that was stopped all along from continuing.
             db.execute("update lease set epoch = %s", [epoch + 1])
             yield Tables(db), is_aside
             is_whole = True
@@ -212,8 +215,8 @@ def anew(url: str, aside: str | None) -> Iterator[tuple[Tables, bool]]:
 
 
 def _clear(db: PostgresConnection, there: Sequence[str], aside: str | None) -> bool:
-    """Have none of our tables be there; whether they are aside now."""
-    used = next((table for table in there if table not in _ALWAYS and _holds_any(db, table)), None)
+    """Drops our tables, or moves them aside if they hold data. Returns whether they were moved."""
+    used = next((table for table in there if table not in _NEVER_EMPTY and _holds_any(db, table)), None)
     if used is not None and aside is None:
         raise BackupError(
             f"The database has something already, in its table {used}: with --replace all moves to a schema of its own."
@@ -241,8 +244,8 @@ def _holds_any(db: PostgresConnection, table: str) -> bool:
     return bool(row and row["any"])
 
 
-def _there(db: PostgresConnection) -> list[str]:
-    """Our tables, as far as they are there."""
+def _existing(db: PostgresConnection) -> list[str]:
+    """Returns those of our tables that exist."""
     rows = db.execute(
         "select tablename from pg_tables where schemaname = current_schema() and tablename = any(%s) order by tablename",
         [our_tables()],
@@ -250,13 +253,13 @@ def _there(db: PostgresConnection) -> list[str]:
     return [row["tablename"] for row in rows]
 
 
-def _be_patient(db: PostgresConnection) -> None:
-    """Somebody waits at a prompt."""
+def _set_lock_timeout(db: PostgresConnection) -> None:
+    """Waits longer for locks: a person waits at a prompt."""
     db.execute(f"set local lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
 
 
 def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
-    """The tables of both databases, with their columns."""
+    """Returns SQLite's tables, which both databases have, with their columns."""
     tables = file.execute(
         "select name from sqlite_master where type = 'table' and name not like 'sqlite_%' order by name"
     )
@@ -264,13 +267,13 @@ def _shared(file: sqlite3.Connection) -> Mapping[str, Sequence[str]]:
     return {name: [str(row[1]) for row in file.execute(f"pragma table_info({name})")] for name in names}
 
 
-def _never_again(file: sqlite3.Connection) -> list[str]:
-    """Tables that give out no number twice, even if its row is gone."""
+def _autoincremented(file: sqlite3.Connection) -> list[str]:
+    """Returns the tables that never give out a number twice."""
     rows = file.execute("select name from sqlite_master where type = 'table' and sql like '%autoincrement%'")
     return [str(name) for (name,) in rows]
 
 
-def _go_on_after(file: sqlite3.Connection, table: str, number: int) -> None:
+def _continue_after(file: sqlite3.Connection, table: str, number: int) -> None:
     values: dict[str, Any] = {"table": table, "number": number}
     if not file.execute(
         "update sqlite_sequence set seq = max(seq, :number) where name = :table", values

@@ -1,4 +1,4 @@
-"""What is done with a database in one transaction, whichever it is.
+"""Transactions of either database.
 
 Statements use the SQL that SQLite and PostgreSQL share, with named parameters: `where id = :id`, and `in :ids` for a
 list.
@@ -18,24 +18,26 @@ Query = tuple[str, Mapping[str, object]]
 Topic = Literal[
     "inbox", "message", "card", "incident", "home", "gap", "people", "replies", "reader", "forgotten"
 ]
-"""What other bots hear of: events came; a message, by its key, or a clarification's cards have to be brought up to date;
-something happened to an incident; a person (or none) looks at a Home tab; something from Slack was missed; what was known
-of a person, channel or group is out of date; replies of a producer are to be read; somebody reads them; something
-was forgotten.
+"""What bots tell each other, with a name.
+
+- inbox: events arrived; message: one needs an update (its key); card: a clarification's cards need an update
+- incident: it changed; home: a person looks at the Home tab; gap: something from Slack was missed
+- people: cached data of a person, channel or group is outdated; forgotten: another process forgot something
+- replies: a producer's replies are ready to be read; reader: a producer is reading them
 """
 
 News = tuple[Topic, str]
 
 
 class Row(Protocol):
-    """A row of a query: its columns are read by name."""
+    """A row of a query; read its columns by name."""
 
     def __getitem__(self, column: str, /) -> Any: ...
     def keys(self) -> Iterable[str]: ...
 
 
 class Tx:
-    """A transaction. Blocking: use it only in the function given to `write`, in the connection's thread."""
+    """A transaction. Blocking: use it only within the function given to `write`."""
 
     def __init__(
         self,
@@ -45,8 +47,8 @@ class Tx:
         tell: Callable[[Any, Topic, str, bool], None] = lambda *_: None,
         queue: Callable[[Any, str], None] = lambda *_: None,
     ) -> None:
-        """`form`: a statement as the driver takes it; `tell`, `queue`: how the methods of these names are done where other
-        processes work on the same database; else there is nobody to be told, or to queue behind.
+        """`form` turns a statement into the driver's form. `tell` and `queue` implement the methods of these names
+        where several processes share the database.
         """
         self._db = db
         self._form = form
@@ -54,39 +56,39 @@ class Tx:
         self._queue = queue
 
     def run(self, sql: str, **values: object) -> int:
-        """One statement; returns the number of rows that it changed."""
+        """Runs a statement. Returns the number of changed rows."""
         return int(self._execute(sql, values).rowcount)
 
     def rows(self, sql: str, **values: object) -> list[Row]:
-        """The rows of a query, or of what a statement returns."""
+        """Returns the rows of a query, or of a `returning` clause."""
         found: list[Row] = self._execute(sql, values).fetchall()
         return found
 
     def one(self, sql: str, **values: object) -> Row | None:
-        """The first of them."""
+        """Returns the first row, or None."""
         return next(iter(self.rows(sql, **values)), None)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, object]]) -> int:
-        """One statement for each of `rows`; returns the number of rows that all of them changed."""
+        """Runs a statement once for each of `rows`. Returns the number of changed rows."""
         cursor = self._db.cursor()
         cursor.executemany(self._form(sql), rows)
         return int(cursor.rowcount)
 
     def tell(self, topic: Topic, name: object = "", *, leader_only: bool = False) -> None:
-        """Once this is committed, the other bots on this database hear of it (`Store.news`). `leader_only`: it is no news
-        where we lead.
+        """Tells the other bots (`Store.news`) once this is committed. `leader_only`: only the leader needs it, so not
+        if we lead.
         """
         self._tell(self._db, topic, str(name), leader_only)
 
     def queue(self, what: str) -> None:
-        """From here to the commit no other bot's transaction is in such a part: rows that are numbered in it can be read in
-        the order of their numbers.
+        """Keeps other bots out of the same section until the commit, so that rows become visible in the order of
+        their numbers.
         """
         self._queue(self._db, what)
 
     def parts(self, works: Sequence[Work[Any]], fatal: type[Exception]) -> list[Outcome]:
-        """Each work's result, or its exception, which undoes what it did, and only that; one that is `fatal` (the disk, a
-        connection, a lock) is raised, since the whole transaction is at stake.
+        """Returns each work's result, or its exception, which undoes only that work. Raises a `fatal` one, such as a
+        disk error.
         """
         return [self._part(work, fatal) for work in works]
 
@@ -96,7 +98,7 @@ class Tx:
             result = work(self)
         except fatal:
             raise
-        except Exception as error:  # noqa: BLE001 - handed to the caller whose work it was
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             self._db.execute("rollback to part")
             self._db.execute("release part")
             return None, error
@@ -113,9 +115,8 @@ Outcome = tuple[object, Exception | None]
 
 
 def bound(sql: str, values: Mapping[str, object]) -> Query:
-    """A statement as SQLite takes it: each list has become as many parameters as it has values.
-
-    They are padded to a power of two, so that there are few forms of one statement. An empty list holds nothing.
+    """Returns a statement for SQLite, with each list expanded into parameters. Lists are padded to a power of two, to
+    keep the number of distinct statements small. An empty list matches nothing.
     """
     names = _lists(sql)
     if not names:
@@ -130,7 +131,7 @@ def bound(sql: str, values: Mapping[str, object]) -> Query:
 
 
 def batches(items: Iterable[_T], size: int = LONGEST_LIST) -> Iterator[list[_T]]:
-    """`items` in lists that one statement takes."""
+    """Yields `items` in lists short enough for one statement."""
     left = list(items)
     return (left[at : at + size] for at in range(0, len(left), size))
 

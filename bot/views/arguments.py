@@ -1,8 +1,8 @@
-"""The arguments of an action that waits for consent: how people read them, and how they change them.
+"""The arguments of an action that needs approval: how people read them, and how they change them.
 
-A command, SQL or a change of a file looks like what it is; all else stands in lines of `name: value`, what is nested
-indented. Words of several lines are marked line by line (`│`), so that they cannot look like another argument. All of it is
-`inert.visible`, and a string stands in quotes where it could be taken for something else (`inert.value_words`). Pure.
+A command, SQL or a change of a file is shown as code. Everything else becomes lines of `name: value`, nested values
+indented. Each line of a multi-line text is marked (`│`), so that it cannot look like another argument. All of it is
+`inert.visible`, and ambiguous strings are quoted (`inert.value_words`). Pure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIELD = "argument."
 LONGEST = 3000  # characters of a value that can be changed: plain_text_input takes no more
 MOST_FIELDS = 40
 _FIELD_ROWS = 4
-_ROOM = 120_000  # bytes of fields in a view
+_ROOM = 120_000  # bytes of all fields in a view
 _COMMAND = frozenset({"command", "cmd", "script"})
 _CHANGE = frozenset({"patch", "diff"})
 _SQL = frozenset({"sql", "query", "statement"})
@@ -48,17 +48,17 @@ _SQL_WORDS = re.compile(
 _REPLACED = (("old_string", "new_string"), ("old_str", "new_str"), ("old_text", "new_text"), ("old", "new"))
 _COMPARED = 400  # lines: comparing more takes too long
 _DEEPEST = 24
-_APART = 8  # pieces that hold one argument; beyond these, one after the other in lines
+_APART = 8  # pieces with one argument each; further arguments share pieces
 _LONG_LINES, _LONG = 7, 600
 _PLAIN_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _ARGUMENTS = "Arguments:"
-_BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of what stays the same beside a change
+_BRIEF, _AROUND = 300, 40  # characters of a value on one line, and of context around a change
 _SENT_AS_TEXT = "Sent as text, not as a number or another value."
 _YES_OR_NO = "Yes is sent as true, No as false."
 
 
 class _LeftOut:
-    """In place of a value that there is not."""
+    """Stands for a missing value."""
 
 
 _NOTHING = _LeftOut()
@@ -66,7 +66,7 @@ _NOTHING = _LeftOut()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some arguments in words; `is_code`: to be shown as it stands, below its `title`."""
+    """Some arguments as text; `is_code`: shown verbatim, below its `title`."""
 
     text: str
     title: str = ""
@@ -74,7 +74,7 @@ class Piece:
 
 
 def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
-    """All arguments, in their order; empty where there are none."""
+    """Returns all arguments, in order."""
     found: list[Piece] = []
     lines: list[str] = []
     rest = dict(arguments)
@@ -89,7 +89,7 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
             if apart == _APART or (told.count("\n") < _LONG_LINES and inert.size(told) < _LONG):
                 lines.append(told)
                 continue
-            piece = Piece(told)  # where it is cut, this hides none of the others
+            piece = Piece(told)  # so that cutting it hides no other argument
         apart += 1
         if lines:
             found.append(Piece("\n".join(lines)))
@@ -99,7 +99,7 @@ def argument_pieces(arguments: Mapping[str, Any]) -> list[Piece]:
 
 
 def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
-    """The same as text, below its heading; empty where there are none."""
+    """Returns all arguments as text, after a heading; empty without arguments."""
     said = [
         f"{each.title}\n{_marked(each.text)}" if each.is_code else each.text
         for each in argument_pieces(arguments)
@@ -108,13 +108,13 @@ def argument_texts(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def argument_words(arguments: Mapping[str, Any]) -> str:
-    """The same in one."""
+    """Returns all arguments as one text."""
     return "\n".join(argument_texts(arguments))
 
 
 def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
-    """The argument that says most of what is done, such as the command, on one line, or its beginning; empty where
-    there are none.
+    """Returns the most telling argument, such as the command, on one line of at most `limit`; empty without
+    arguments.
     """
     found = argument_pieces(arguments)
     if not found:
@@ -125,7 +125,7 @@ def main_argument(arguments: Mapping[str, Any], limit: int) -> str:
 
 
 def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
-    """Pieces as blocks; those of which nothing is left are left out."""
+    """Returns the pieces as blocks, without blank ones."""
     shown: list[Section | Code] = []
     for each in found:
         if not each.text.strip():
@@ -139,7 +139,7 @@ def argument_parts(found: Iterable[Piece]) -> tuple[Section | Code, ...]:
 
 
 def change_words(asked: Aaep) -> list[str]:
-    """What the last change of the arguments was, a line for each; empty where nobody changed them."""
+    """Returns the last change of the arguments, one line each; empty if they were never changed."""
     edits = asked.edits or ()
     if not edits:
         return []
@@ -151,7 +151,7 @@ def change_words(asked: Aaep) -> list[str]:
 
 
 def changed_in_all(asked: Aaep) -> str:
-    """How the arguments differ from what the agent sent, a line for each; empty where nobody changed them."""
+    """Returns how the arguments differ from what the agent sent, one line each; empty if they were never changed."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     names = {name: None for edit in asked.edits or () for name in edit.changed}
     said = [
@@ -163,7 +163,7 @@ def changed_in_all(asked: Aaep) -> str:
 
 
 def _compared(name: str, was: object, now: object) -> list[str]:
-    """What differs, a line for each; what is nested by its place: `links › survey: (none) → …`."""
+    """Returns the differences, one line each; nested ones by their path: `links › survey: (none) → …`."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
         lines = [
             line
@@ -176,7 +176,7 @@ def _compared(name: str, was: object, now: object) -> list[str]:
         if lines:
             return lines
     before, after = _differing(_brief(was), _brief(now))
-    if before == after:  # characters that nobody sees, beside the words that stand for such
+    if before == after:  # they differ in invisible characters
         before, after = _differing(_json_of(was), _json_of(now))
     return [f"{name}: {before} → {after}"]
 
@@ -186,12 +186,11 @@ def _json_of(value: object) -> str:
 
 
 def _brief(value: object) -> str:
-    """A value on one line."""
     return "(left out)" if isinstance(value, _LeftOut) else inert.value_words(value)
 
 
 def _differing(was: str, now: str) -> tuple[str, str]:
-    """Two values where they differ, and a little of what stands around that; whole where they are short."""
+    """Returns two values, long ones cut to their difference and a little context."""
     if max(map(inert.size, (was, now))) <= _BRIEF:
         return was, now
     head = _alike(was, now)
@@ -204,7 +203,7 @@ def _differing(was: str, now: str) -> tuple[str, str]:
 
 
 def _alike(was: str, now: str) -> int:
-    """How many characters two texts begin with alike."""
+    """Returns the length of the common prefix."""
     pairs = enumerate(zip(was, now, strict=False))
     return next((n for n, (one, other) in pairs if one != other), min(len(was), len(now)))
 
@@ -214,7 +213,7 @@ def _one_line(text: str) -> str:
 
 
 def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
-    """A field for each argument that can be changed, by its name; the others are only shown."""
+    """Returns an input for each argument that can be changed, by its name; the others are only shown."""
     found: dict[str, Input] = {}
     room = _ROOM
     for place, (name, value) in enumerate(arguments.items()):
@@ -230,7 +229,7 @@ def editable(arguments: Mapping[str, Any]) -> dict[str, Input]:
 def read_changes(
     values: Mapping[str, Any], arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """What a submitted form changes, and what is wrong with it, by block_id. A field left as it was changes nothing."""
+    """Returns what a submitted form changes, and its errors by block_id. An untouched field changes nothing."""
     changed: dict[str, Any] = {}
     errors: dict[str, str] = {}
     for name, field in editable(arguments).items():
@@ -246,7 +245,7 @@ def read_changes(
 
 
 def overflows(field: Input) -> bool:
-    """Whether a field does not show all that it holds at a glance: many lines, or long runs of blanks."""
+    """Returns whether a field cannot show its whole content at once: many lines, or long runs of blanks."""
     if field.element != "plain_text_input":
         return False
     return inert.excerpt(inert.visible(str(field.initial)), rows=_FIELD_ROWS) != inert.plain(
@@ -266,20 +265,18 @@ def _field(place: int, name: str, value: object) -> Input | None:
     else:
         shown, hint = json.dumps(value, indent=2, ensure_ascii=False), "As JSON."
     if inert.size(shown) > LONGEST or REDACTED in shown:
-        return None  # the agent goes on with what it has, which nobody here knows
+        return None  # too long to edit, or redacted: the agent keeps its value
     if inert.has_hidden(shown):
-        return None  # what cannot be shown as it is would be changed by showing it
-    blank = (
-        not shown.strip()
-    )  # what says something may be changed, never cleared: an agent would get an empty text
+        return None  # showing it would change it
+    blank = not shown.strip()  # a text may be changed but not cleared: the agent would get an empty text
     return Input(block, label, "plain_text_input", optional=blank, hint=hint, initial=shown, most=LONGEST)
 
 
 def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any] | None:
-    """The new value; None where the field was left as it was.
+    """Returns the new value in a tuple, or None if the field was not changed.
 
     Raises:
-        ValueError: it is none, in words for the person.
+        ValueError: the input is invalid; in words for the person.
     """
     if field.element == "radio_buttons":
         if (picked := chosen(state)) not in ([YES_VALUE], [NO_VALUE]):
@@ -287,7 +284,7 @@ def _change(state: Mapping[str, Any], field: Input, value: object) -> tuple[Any]
         return None if picked == [field.initial] else (picked == [YES_VALUE],)
     text = whole_characters(str(state.get("value") or "")).replace("\r\n", "\n")
     initial = str(field.initial)
-    # Slack may drop the blanks around what stood there; blanks that stand where there were none were typed.
+    # Slack may strip the initial text. Outer blanks that were not there before were typed by the person.
     is_typed = isinstance(value, str) and initial == initial.strip() != "" and text != initial
     if text.strip() == initial.strip() and not is_typed:
         return None
@@ -324,12 +321,12 @@ def _json(text: str, value: object) -> tuple[Any] | None:
         called = (
             'an object in braces, like {"name": 1}' if kind is dict else "a list in brackets, like [1, 2]"
         )
-        raise ValueError(f"The agent sent {called}; enter one, too.")  # noqa: TRY004 - a hint, as all others
+        raise ValueError(f"The agent sent {called}; enter one, too.")  # noqa: TRY004 - a hint, like all others
     return None if written == json.dumps(value) else (read,)
 
 
 def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
-    """An argument that is shown as it stands; what it stands together with is taken out of `arguments`."""
+    """Returns an argument to show verbatim, or None. Removes the arguments that belong to it from `arguments`."""
     value = arguments[name]
     title = f"{inert.name_words(name)}:"
     if name == "edits" and isinstance(value, list) and (changes := _edits(value)):
@@ -346,7 +343,7 @@ def _code(name: str, arguments: dict[str, Any]) -> Piece | None:
 
 
 def _edits(value: list[Any]) -> str:
-    """Several changes of a file; empty where they are not all such."""
+    """Returns several changes of a file; empty if not all of them are changes."""
     found: list[str] = []
     for each in value:
         if not isinstance(each, dict):
@@ -362,11 +359,9 @@ def _edits(value: list[Any]) -> str:
 
 
 def _difference(old: str, new: str) -> str:
-    """Two texts as a diff, without its heads."""
+    """Returns two texts as a diff, without its header."""
     before, after = inert.visible(old), inert.visible(new)
-    if (
-        before == after and old != new
-    ):  # line ends; characters that nobody sees, beside the words that stand for such
+    if before == after and old != new:  # they differ in line ends or invisible characters
         before, after = json.dumps(old), json.dumps(new)
     lines = _unified(before.split("\n"), after.split("\n"))
     return "\n".join(lines) or "(no change)"
@@ -384,7 +379,7 @@ def _outlined(name: str, value: object, depth: int) -> Iterator[str]:
 
 
 def _named(head: str, value: object, depth: int) -> Iterator[str]:
-    """A value behind its name or its dash, on the same line where it fits there."""
+    """Yields a value after its name or dash, on the same line if it fits."""
     if isinstance(value, Mapping) and value:
         yield head
         for name, each in value.items():

@@ -1,8 +1,8 @@
 """The parts of messages, modals and Home tabs, in the order in which they are shown; and Slack's limits.
 
-A view chooses the words and how many of them fit; the templates lay the parts out as Block Kit; `check_message` and
-`check_view` are the last check before sending. Agents' words are plain text here; only `Words(…, live=True)` is
-mrkdwn, all of it the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Composition objects", "Views". Pure.
+Views choose the words and how many of them fit; the templates turn the parts into Block Kit; `check_message` and
+`check_view` are the last check before sending. Agents' text is plain text here; only `Words(…, live=True)` is mrkdwn,
+always the bot's own. Source: docs.slack.dev, "Blocks", "Block elements", "Composition objects", "Views". Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NEXT, PREVIOUS, SHOW_ALL, LEARN_MORE = "Next", "Previous", "Show all", "Learn mo
 
 MESSAGE_BLOCKS = 50
 VIEW_BLOCKS = 100
-MESSAGE_BUDGET = 10_000  # one message's text in all; Slack refuses somewhere above 11 000
+MESSAGE_BUDGET = 10_000  # all text of a message; Slack refuses somewhere above 11 000
 VIEW_BUDGET = 240_000  # one view as JSON; Slack takes 250 KB
 SECTION = 3000
 OPTION = 75
@@ -36,7 +36,7 @@ BUTTON = 75
 TITLE = 24
 CONFIRM_TEXT = 300
 _SELECT = {"placeholder": 150}
-# Characters of texts and strings, by the kind of what holds them.
+# Characters of texts and strings, by the kind of element.
 _LIMITS: dict[str, dict[str, int]] = {
     "section": {"text": SECTION},
     "header": {"text": 150},
@@ -57,24 +57,24 @@ _COUNTS = {
     "static_select": ("options", 100),
     "multi_static_select": ("options", 100),
 }
-_ROWS = 10  # of each of an agent's texts on a card
-_RESERVE = 400  # numbering, labels such as "Context: ", rounding
+_ROWS = 10  # per text of an agent on a card
+_RESERVE = 400  # for numbering, labels such as "Context: ", rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A text element: plain text, or the bot's own mrkdwn where `live`."""
+    """A text element: plain text or, if `live`, the bot's own mrkdwn."""
 
     text: str
     live: bool = False
 
     @property
     def mrkdwn(self) -> str:
-        """As part of a longer mrkdwn text."""
+        """The text for use within mrkdwn."""
         return self.text if self.live else inert.escape(self.text)
 
     def escaped(self, limit: int = TEXT_LIMIT) -> str:
-        """As part of a message's top-level text, where Slack formats nothing: moments are spelled out."""
+        """Returns the text for a message's top-level text, where Slack formats nothing: dates are spelled out."""
         return inert.utc_dates(self.text) if self.live else inert.fallback(self.text, limit)
 
 
@@ -90,7 +90,7 @@ class Dialog:
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button. `spoken` is the accessibility label, if the label alone does not say it all. `style` is a colour; it
+    """A button. `spoken` is the accessibility label, if the label alone is not enough. `style` is a colour, which
     never carries a meaning alone.
     """
 
@@ -105,7 +105,7 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A menu; `options` are (text, value). `dialog` is asked for every choice."""
+    """A menu; `options` are (text, value). `dialog` appears for every choice."""
 
     placeholder: str
     action_id: str
@@ -131,7 +131,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text that is shown as it stands, in letters of one width: a command, a diff. Nothing in it is live."""
+    """Text shown verbatim, in a monospaced font: a command, a diff. Nothing in it is live."""
 
     kind: ClassVar = "code"
     text: str
@@ -139,7 +139,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Small print; left out where there is none."""
+    """Small print; omitted if empty."""
 
     kind: ClassVar = "context"
     words: tuple[Words, ...]
@@ -150,7 +150,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """A row of controls; left out where there are none."""
+    """A row of controls; omitted if empty."""
 
     kind: ClassVar = "actions"
     buttons: tuple[Button, ...]
@@ -162,10 +162,10 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One field of a form. `element` is the type of its Block Kit element, `options` are (text, value). `initial`: what it
-    holds at first, as a text, as values of options, or as a moment.
+    """A field of a form. `element` is the type of its Block Kit element, `options` are (text, value). `initial`: its
+    first content, as a text, as values of options, or as a moment.
 
-    Of texts: `multiline`, `least` and `most` characters; of numbers: `whole`, and bounds as digits.
+    For texts: `multiline`, `least` and `most` characters; for numbers: `whole`, and bounds as digits.
     """
 
     kind: ClassVar = "input"
@@ -184,17 +184,17 @@ class Input:
     whole: bool = False
     lowest: str = ""
     highest: str = ""
-    chosen_most: int = 0  # options of a menu of several; 0: all
+    chosen_most: int = 0  # options of a multi-select; 0: all
 
     @property
     def chosen(self) -> tuple[tuple[str, str], ...]:
-        """The options that are chosen at first."""
+        """The initially chosen options."""
         held = self.initial if isinstance(self.initial, tuple) else (self.initial,)
         return tuple(each for each in self.options if each[1] in held)
 
     @property
     def cost(self) -> int:
-        """How many bytes it takes as JSON, at most."""
+        """The largest possible size as JSON, in bytes."""
         offered = sum(json_size(text) + 90 for text, _ in (*self.options, *self.chosen))
         return 500 + json_size((self.label, self.hint, self.initial, self.placeholder)) + offered
 
@@ -205,7 +205,7 @@ FILL_IN, TYPE_A_NUMBER = "Fill this in to answer.", "Type a number, like 1200 or
 
 
 def chosen(state: Mapping[str, Any]) -> list[str] | None:
-    """The values of the options that are chosen in a submitted input; None where it has none to choose from."""
+    """Returns the values of the chosen options of a submitted input, or None if it has no options."""
     if "selected_options" not in state and "selected_option" not in state:
         return None
     picked = state.get("selected_options") or [state.get("selected_option")]
@@ -217,8 +217,8 @@ Part = Header | Section | Code | Context | Actions | Input
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message before it is laid out. `text` is escaped; `more` is the whole in pieces, where `text` is only the
-    beginning; `stem` is what the ids of its blocks begin with.
+    """A message before layout. `text` is escaped. `more`: the whole in pieces, if `text` is only the beginning.
+    `stem`: the prefix of its block ids.
     """
 
     stem: str
@@ -229,7 +229,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A modal, or the Home tab, before it is laid out. `press` is packed; `submit` is left out where nothing is sent."""
+    """A modal or the Home tab before layout. `press` is packed. Without `submit`, nothing can be submitted."""
 
     parts: tuple[Part, ...]
     callback: str = ""
@@ -242,27 +242,27 @@ class View:
 
 @dataclass(slots=True)
 class Budget:
-    """The room that a message has left for texts that may be cut; `cut` tells whether any were."""
+    """The room left in a message for texts that may be cut; `cut` tells whether any were."""
 
     left: int
     cut: bool = field(default=False)
 
     @classmethod
     def beside(cls, text: str) -> Budget:
-        """The room for blocks beside the message's `text`: both count."""
+        """Returns the room for blocks beside the message's `text`, as both count."""
         return cls(MESSAGE_BUDGET - size(text) - _RESERVE)
 
     def spend(self, *texts: str) -> None:
         self.left -= sum(map(size, texts))
 
     def brief(self, text: str) -> str:
-        """`text`, or its first lines: nobody should have to scroll past a question to its buttons."""
+        """Returns `text` or its first lines, so that the buttons stay in sight."""
         shown = inert.clip_rows(text, _ROWS)
         self.cut = self.cut or shown != text
         return shown
 
     def excerpts(self, texts: list[str]) -> list[str]:
-        """Each text, or its beginning and its end where it is long or does not fit."""
+        """Returns each text or, if it is too long, its beginning and end."""
         shown = [inert.excerpt(text, rows=_ROWS) for text in texts]
         room = inert.shares(list(map(size, shown)), max(self.left, 10 * len(texts)))
         for n, text in enumerate(texts):
@@ -273,7 +273,7 @@ class Budget:
         return shown
 
     def fit(self, texts: list[str]) -> list[str]:
-        """Each text, or its beginning where it does not fit."""
+        """Returns each text or, if it does not fit, its beginning."""
         fitted = inert.shared(texts, max(self.left, 10 * len(texts)))
         self.cut = self.cut or fitted != texts
         self.spend(*fitted)
@@ -281,22 +281,22 @@ class Budget:
 
 
 def pieces(text: str, limit: int = SECTION) -> tuple[str, ...]:
-    """`text` in text objects of at most `limit`, none of them blank."""
+    """Splits `text` into text objects of at most `limit`, without blank ones."""
     return tuple(piece.strip("\n") for piece in inert.split(text, limit) if piece.strip())
 
 
 def sections(*texts: str) -> tuple[Section, ...]:
-    """Plain text, in as many sections as it needs."""
+    """Returns plain text in as many sections as it needs."""
     return tuple(Section(Words(piece)) for text in texts for piece in pieces(text))
 
 
 def plain_words(*texts: str) -> tuple[Words, ...]:
-    """Those that are not empty, as plain text."""
+    """Returns the non-empty texts as plain text."""
     return tuple(Words(text) for text in texts if text)
 
 
 def live_words(*texts: str) -> tuple[Words, ...]:
-    """Those that are not empty, as the bot's own mrkdwn."""
+    """Returns the non-empty texts as the bot's own mrkdwn."""
     return tuple(Words(text, live=True) for text in texts if text)
 
 
@@ -309,7 +309,7 @@ def button(
     style: Style = "",
     dialog: Dialog | None = None,
 ) -> Button:
-    """A button that carries `press`; `n` tells it apart from others of its verb in the same message."""
+    """Returns a button that carries `press`; `n` distinguishes buttons with the same verb in a message."""
     return Button(
         inert.clip(label, BUTTON),
         action_id(press, n),
@@ -325,14 +325,16 @@ def answer_button(record: Clarification, number: int, n: int | None = None) -> B
 
 
 def link_button(label: str, url: str | None) -> tuple[Button, ...]:
-    """A button that opens `url`, where that is a plain web address."""
+    """Returns a button that opens `url`, if it is a plain web address."""
     return (Button(label, LINK_ACTION, "", url=url),) if (url := inert.web_address(url)) else ()
 
 
 def turning(
     page: Page[Any], press: Callable[[int], AnyPress], spoken: str = "", first: int = 1
 ) -> tuple[Button, ...]:
-    """The buttons from a page to those beside it; `press` goes to a page; `first` numbers the buttons."""
+    """Returns the buttons to the previous and the next page. `press` makes the press for a page; `first` numbers the
+    buttons.
+    """
     found = [(PREVIOUS, page.number - 1, first)] if page.number > 1 else []
     found += [(NEXT, page.number + 1, first + 1)] if page.number < page.pages else []
     return tuple(
@@ -341,10 +343,10 @@ def turning(
 
 
 def check_message(text: str, blocks: Sequence[Block]) -> None:
-    """Whether Slack would take a message, also as an update.
+    """Checks that Slack would accept a message, also as an update.
 
     Raises:
-        RenderError: with the first thing that is wrong, and where; never the content.
+        RenderError: names the first problem and its place, never the content.
     """
     check = _Check(blocks, MESSAGE_BLOCKS)
     if not 0 < size(text) <= TEXT_LIMIT:
@@ -356,10 +358,10 @@ def check_message(text: str, blocks: Sequence[Block]) -> None:
 
 
 def check_view(view: Block) -> None:
-    """Whether Slack would take a modal.
+    """Checks that Slack would accept a modal.
 
     Raises:
-        RenderError: with the first thing that is wrong, and where; never the content.
+        RenderError: names the first problem and its place, never the content.
     """
     check = _Check(view.get("blocks", []), VIEW_BLOCKS)
     check.item("view", view)
@@ -369,7 +371,7 @@ def check_view(view: Block) -> None:
 
 
 class _Check:
-    """One walk over blocks: what is wrong with them, and the characters of all their text."""
+    """Walks over blocks; collects the problems and the size of all text."""
 
     def __init__(self, blocks: Sequence[Block], most: int) -> None:
         self.problems: list[str] = []
@@ -379,7 +381,7 @@ class _Check:
             self.problems.append(f"{len(blocks)} blocks; expected 1 to {most}")
         for index, block in enumerate(blocks):
             self._walk(f"blocks[{index}]", block)
-        # The fields of a form are told apart by their blocks.
+        # Fields of a form are identified by their blocks.
         actions = [] if any(block.get("type") == "input" for block in blocks) else self._actions
         for name, names in (
             ("block_id", [each["block_id"] for each in blocks if "block_id" in each]),
@@ -409,7 +411,7 @@ class _Check:
                     self._walk(where, each)
 
     def item(self, where: str, item: Block) -> None:
-        """What is wrong with one block, element or object, without what it holds."""
+        """Checks one block, element or object, without its children."""
         kind = item.get("type") or ("option" if "value" in item else "confirm" if "deny" in item else "")
         for key, most in _LIMITS.get(kind, {}).items():
             if key not in item:
@@ -428,5 +430,5 @@ class _Check:
 
 
 def json_size(value: Any) -> int:
-    """Bytes as JSON in pure ASCII, the longest form that a client may send."""
+    """Returns the size as JSON in pure ASCII, the longest form that a client may send."""
     return len(json.dumps(value, separators=(",", ":")))

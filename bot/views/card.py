@@ -1,8 +1,8 @@
 """The card of a question: its blocks, and the `text` that a screen reader reads aloud and a notification shows.
 
-Both say the same in the same words (`wording`); what differs is how much of it fits. The text stands alone: where 4000
-characters do not hold all of it, it begins, says that the whole follows in the thread, and `more` is the whole in pieces.
-What is to be approved is never accepted from its beginning: where some of it is left out, Accept opens all of it. Pure.
+Both use the same words (`wording`) but cut them differently. The text stands alone: above 4000 characters it contains
+the beginning and says that the whole follows in the thread; `more` is the whole in pieces. An action is never
+approved by its beginning: if the card leaves something out, Accept opens all of it. Pure.
 """
 
 from __future__ import annotations
@@ -95,21 +95,21 @@ POINTER = "This is only the beginning. The full text is in the thread."
 SHORTENED = "Some of this is left out. Click View full to see all of it."
 ACCEPT_SHOWS_ALL = "Some of this is hidden on the card. Click Accept to see all of it, and accept it there."
 PIECE = 3900
-MENU = 3500  # characters of a menu in all
+MENU = 3500  # characters of a whole menu
 MENU_OPTIONS = 100  # Slack's menus take no more
 _BUTTON_CHOICES = 5
 _BUTTON_LABEL = 30  # longer labels clip on screen
 _LEAST_OPTION, _LEAST_LINE = 12, 20
-_LEAST_WORDS = 1500  # what a menu leaves to the question
-_LINES = 10  # of choices that no menu holds
+_LEAST_WORDS = 1500  # reserved for the question beside a menu
+_LINES = 10  # of choices that fit no menu
 _CONTEXT = 2000
 _SMALL = 500
-_BRIEF = 250  # of a dialog of which there may be ten in a message
-_LINE = 120  # of what was asked, with what, and of the answer, once a card is one line
-_NAMED = 40  # where two names share a heading
+_BRIEF = 250  # of a dialog, as a message may have ten
+_LINE = 120  # of the question, its main argument and the answer, on a one-line card
+_NAMED = 40  # per name, if two share a heading
 _DEFAULT_ALOUD = 300
 _PLAIN = 1200
-_MOST_PIECES = 20  # messages that repeat a question in its thread; beyond, View full has to do
+_MOST_PIECES = 20  # messages that repeat a question in its thread; beyond that, there is View full
 _STANDING = {"stale": "overdue", "escalated": "escalated"}
 _REST = "The rest is under View full."
 _OWN_LABELS = frozenset(label.casefold() for label in (YES, NO, ANSWER, VIEW_FULL, TAKE, TAKE_OVER, RELEASE))
@@ -125,13 +125,13 @@ class Card:
     topic: tuple[Words, ...] = ()
     choices: tuple[Section, ...] = ()
     context: tuple[Words, ...] = ()
-    below: tuple[Section, ...] = ()  # its answer; on a page: why somebody is paged
+    below: tuple[Section, ...] = ()  # the answer; on a page: why on-call is paged
     facts: tuple[Words, ...] = ()
     buttons: tuple[Button, ...] = ()
     selects: tuple[Select, ...] = ()
-    controls: tuple[Button, ...] = ()  # what else can be done with it than answer
+    controls: tuple[Button, ...] = ()  # that do not answer
     hint: tuple[Words, ...] = ()
-    is_whole: bool = True  # it shows all that is decided on
+    is_whole: bool = True  # it shows everything that is decided on
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -159,16 +159,16 @@ def card(
     asks_an_agent: bool = False,
     shrinks: bool = False,
 ) -> Draft:
-    """The card of one round: the current one, or an earlier one, which is always closed.
+    """Returns the card of a round: the current one, or an earlier one, which is always closed.
 
     Args:
         record: as found in the ledger.
         round: from 1; None is the current one.
         verbosity: of the route.
-        posted_to_fallback: the channel id that this card was meant for, where it could not be used.
+        posted_to_fallback: the channel id that this card was meant for, if it could not be used.
         asks_an_agent: an agent is asked for the answer, too.
-        shrinks: once it takes no answer any more it is one line: it stands in the channel beside its thread. The text,
-            which a screen reader reads, says all of it still.
+        shrinks: shorten a closed card to one line, because it is also in the channel, beside its thread. The text for
+            screen readers stays complete.
     """
     shown = replace(round_of(directed(record), round), asks_an_agent=asks_an_agent)
     if shown.stage == "open":
@@ -186,19 +186,19 @@ def card(
 
 
 def shows_whole(record: Clarification, verbosity: Verbosity = "normal") -> bool:
-    """Whether the card of an open question shows all that is decided on, and so does a page about it: an accept counts
-    without more only then.
+    """Returns whether the card of an open question, and a page about it, show everything that is decided on. Only
+    then does an accept count without a further view.
     """
     shown = round_of(directed(record))
     spoken = open_text(shown)
-    page = "x" * (SECTION + _SMALL) if record.status == "escalated" else ""  # why somebody is paged
+    page = "x" * (SECTION + _SMALL) if record.status == "escalated" else ""  # why on-call is paged
     levels: tuple[Verbosity, ...] = (verbosity, "normal") if page else (verbosity,)
     beside = replace(spoken, text=spoken.text + page)
     return spoken.is_whole and all(open_card(shown, each, beside, None).is_whole for each in levels)
 
 
 def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noqa: A002 - the protocol's word
-    """What can always be laid out: the id, the question and how to answer, or how it ended."""
+    """Returns a card that can always be laid out: the id, the question and how to answer, or how it ended."""
     shown = round_of(directed(record), round)
     said, more = plain_text(shown)
     parts = tuple(Context((Words(piece),)) for piece in pieces(inert.plain(said)))
@@ -207,8 +207,8 @@ def plain_card(record: Clarification, round: int | None = None) -> Draft:  # noq
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A message's fallback `text`, which counts against the same budget as its blocks. `is_whole`: nothing was left out;
-    else `more` is the whole in pieces, where that is to follow in the thread.
+    """A message's fallback `text`, which shares a budget with its blocks. `is_whole`: nothing is left out; otherwise
+    `more` is the whole in pieces, if it follows in the thread.
     """
 
     text: str
@@ -217,7 +217,7 @@ class Spoken:
 
 
 def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: str | None) -> Card:
-    """A card that takes an answer. `instead_of` is the channel that the card could not be posted to."""
+    """Returns a card that takes an answer. `instead_of`: the channel in which it could not be posted."""
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
     people = live_words(people_words(shown.asked))
@@ -248,7 +248,7 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
 
 
 def _question(shown: Round, budget: Budget, verbosity: Verbosity) -> Card:
-    """A question in its agent's words, as they fit."""
+    """A question in its agent's words, cut to fit."""
     terse = verbosity == "terse"
     listed = bool(shown.labels) and (not uses_buttons(shown) or bool(shown.described))
     form = shown.asked.form
@@ -280,7 +280,7 @@ def _asides(*texts: str) -> tuple[Words, ...]:
 
 
 def _consent(shown: Round, wanted: Confirmation, budget: Budget, verbosity: Verbosity) -> Card:
-    """What is to be done and what follows from it; how grave that is stands there in full, whatever is cut."""
+    """An action and its consequence. The stakes are always shown in full, whatever else is cut."""
     terse, extra = verbosity == "terse", extra_words(wanted)
     stakes, again = (risk_words(wanted), warning_words(wanted)), _dialog(wanted)
     budget.spend(*stakes, again.title, again.text, again.confirm, again.deny, *LABELS.values())
@@ -313,7 +313,7 @@ def _detail(shown: Round, verbosity: Verbosity) -> str:
 
 
 def _closing_facts(shown: Round) -> tuple[Words, ...]:
-    """Who answered, when, what became of it, why it is closed."""
+    """Returns who answered, when, the outcome, and why it is closed."""
     answered = shown.stage == "answered"
     facts: list[Words] = []
     if answered and shown.slack_user:
@@ -332,7 +332,9 @@ def _closing_facts(shown: Round) -> tuple[Words, ...]:
 
 
 def _line(shown: Round) -> Section | None:
-    """How a question ended in one line; View full has what is left out of it. None: no line holds that."""
+    """Returns how a question ended, in one line, with View full if something is left out; None if it does not fit a
+    line.
+    """
     wanted = shown.asked.confirmation
     arguments = wanted.arguments if wanted is not None else {}
     answer = f"Answer: {shown.answer_label}" if shown.stage == "answered" else ""
@@ -361,13 +363,13 @@ def _line(shown: Round) -> Section | None:
 
 
 def _closed_card(shown: Round, text: str) -> Card:
-    """A card that takes no answer any more: no controls but View full where words were cut."""
+    """A card that takes no answer any more, with View full as its only control if something is cut."""
     answered, facts = shown.stage == "answered", _closing_facts(shown)
     budget = Budget.beside(text)
     budget.spend(shown.agent, shown.target, *(part.text for part in facts))
     form = shown.asked.form
     answer = f"Answer: {shown.answer_label}" if answered else ""
-    # What was filled into a form has a line for each field: only its length is a reason to cut it.
+    # A form's answer has a line per field: cut it only for its length.
     brief = budget.brief(answer) if form is None else answer.replace(" ", "\n", 1)
     reason = budget.brief(shown.reason if answered else "")
     changes = budget.brief(changed_in_all(shown.asked) if answered else "")
@@ -383,7 +385,7 @@ def _closed_card(shown: Round, text: str) -> Card:
 
 
 def uses_buttons(shown: Round) -> bool:
-    """Whether each choice gets a button: few, short, and told apart at a glance."""
+    """Returns whether each choice gets a button: they are few, short and easy to tell apart."""
     labels = [label.casefold() for label in shown.labels]
     return (
         not shown.asked.multi_select
@@ -395,7 +397,7 @@ def uses_buttons(shown: Round) -> bool:
 
 
 def options(shown: Round, room: int = MENU_OPTIONS * OPTION) -> list[str]:
-    """The choices' labels as options: numbered, 75 characters at most, fewer where `room` is less than all need."""
+    """Returns the choices' labels as options: numbered, at most 75 characters, or fewer to fit into `room`."""
     width = min(OPTION, max(_LEAST_OPTION, room // max(1, len(shown.labels))))
     return [inert.clip(f"{n}. {label}", width) for n, label in enumerate(shown.labels, 1)]
 
@@ -405,12 +407,12 @@ def view_full(record: Clarification, number: int) -> Button:
 
 
 def reply_dialog(wanted: Confirmation) -> Dialog:
-    """The second question before a reply counts whose author has just said that this is what it decides."""
+    """Returns the dialog that asks whether a reply decides the question, before it counts."""
     return Dialog(MEANT_THIS, _action_and_stakes(wanted, _BRIEF), MEANT, CANCEL)
 
 
 def _has_modal(shown: Round) -> bool:
-    """Whether Answer… is offered: for what no button or menu can say."""
+    """Returns whether Answer… is offered: if buttons and menus cannot give every answer."""
     kinds = shown.asked.kinds
     several = shown.asked.multi_select and bool(shown.labels)
     by_form = {"confirmation", "numeric", "freetext", "form"}
@@ -418,7 +420,7 @@ def _has_modal(shown: Round) -> bool:
 
 
 def _has_control(shown: Round) -> bool:
-    """Whether a control holds every choice."""
+    """Returns whether a control offers every choice."""
     return len(shown.labels) <= MENU_OPTIONS
 
 
@@ -440,9 +442,8 @@ def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
 
 
 def _owner_buttons(shown: Round) -> tuple[Button, ...]:
-    """Who is on it: to be said before somebody else begins. What several people have to accept is nobody's own.
-
-    Whoever took an escalated one was paged, and gives it back on the page.
+    """Returns Take, or Take over and Release. No buttons if several people must approve. An escalated question is
+    released on the page of the person who claimed it.
     """
     record, number, holder = shown.record, shown.number, shown.asked.taken_by
     if shown.asked.needed > 1:
@@ -460,8 +461,8 @@ def _owner_buttons(shown: Round) -> tuple[Button, ...]:
 
 
 def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[Button]:
-    """A button for each decision that the agent takes. Accept asks again where the stakes are high; of what is `cut` it
-    opens all of it, which asks again anyway.
+    """Yields a button for each decision that the agent accepts. With high stakes, Accept asks for confirmation. On a
+    `cut` card it opens the whole action instead, which also asks.
     """
     for decision in wanted.allowed:
         accepts = decision == "accept"
@@ -477,7 +478,7 @@ def _decisions(shown: Round, wanted: Confirmation, *, cut: bool) -> Iterable[But
 
 
 def _dialog(wanted: Confirmation) -> Dialog:
-    """The second question before Accept counts; it names the action, or its beginning, and the stakes in full."""
+    """Returns the dialog before Accept counts; it names the action, or its beginning, and the stakes in full."""
     return Dialog(ASK_AGAIN, _action_and_stakes(wanted, CONFIRM_TEXT), LABELS["accept"], CANCEL)
 
 
@@ -494,7 +495,7 @@ def _selects(shown: Round, room: int) -> tuple[Select, ...]:
 
 
 def _clipped_choices(shown: Round, room: int) -> str:
-    """The choices numbered, the long ones cut; the last ones left out where there are too many to read here."""
+    """Returns the choices numbered, long ones cut, the last ones omitted if there are too many."""
     most = len(shown.labels) if _has_control(shown) else _LINES
     labels = shown.labels[: max(1, min(most, (room - 2 * _LEAST_LINE) // _LEAST_LINE))]
     left = len(shown.labels) - len(labels)
@@ -543,8 +544,8 @@ def _accept_shows_all(shown: Round, *, is_whole: bool) -> str:
 
 
 def _how(shown: Round, *, is_whole: bool) -> str:
-    """How this question is answered in words. That a form also takes JSON is said to who types something else; what a
-    card does not show whole is not accepted in words.
+    """Returns how to answer in words. That a form also takes JSON is only said after an unreadable reply. A card that
+    is not whole cannot be accepted in words.
     """
     asked = shown.asked
     if not answers.takes_words(asked):
@@ -559,11 +560,11 @@ def _how(shown: Round, *, is_whole: bool) -> str:
 def open_text(
     shown: Round, pointer: str = POINTER, *, is_whole: bool = True, says_why: bool = True
 ) -> Spoken:
-    """What is read aloud of a question that waits for its answer; `pointer` says where the whole is, `is_whole` whether
-    the blocks beside it show all of it, `says_why` whether it begins with why the question is escalated.
+    """Returns the text for a screen reader of an open question. `pointer` says where the whole is, `is_whole` whether
+    the blocks beside it show everything, `says_why` whether it begins with the reason for the escalation.
     """
     wanted = shown.asked.confirmation
-    # The stakes come before the agent's own words: however long these are, and wherever this is cut, they stay.
+    # The stakes come before the agent's own words, so that no cut removes them.
     asks = inert.fallback(_asks(shown, says_why=says_why), 500)
     people = (too_few_words(shown.asked), people_words(shown.asked), change_heading(shown.asked))
     head = " ".join(filter(None, (asks, inert.fallback(_stakes(shown), 1200), *people)))
@@ -582,7 +583,7 @@ def open_text(
     whole = f"{head} {body}\n{tail_if(is_whole=is_whole)}"
     if inert.size(whole) <= inert.TEXT_LIMIT and not _cuts_default(shown, _DEFAULT_ALOUD):
         return Spoken(whole)
-    if wanted:  # arguments fill a thread: what they are is read in the modal
+    if wanted:  # arguments would fill the thread; the modal shows them
         pointer = SHORTENED
     tail = tail_if(is_whole=False)
     room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - len(pointer) - 3
@@ -592,7 +593,7 @@ def open_text(
 
 
 def _closed_text(shown: Round) -> str:
-    """Text of a question that takes no answer any more. Who answered is the only live part."""
+    """Returns the text of a closed question. Only the name of the person who answered is live."""
     asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {_was_asked(shown)}", 1500)
     if shown.stage == "closed":
         who = closed_by(shown, 300)
@@ -616,19 +617,21 @@ def _closed_text(shown: Round) -> str:
 
 
 def whole_pieces(shown: Round) -> tuple[str, ...]:
-    """All of an open question in pieces for the thread, plain; each at most 3900 as it is sent."""
+    """Returns all of an open question in pieces for the thread, plain, each at most 3900 when sent."""
     asked = " ".join(filter(None, (_asks(shown), _stakes(shown), "\n".join(_parts(shown)))))
     found = in_pieces(f"{asked}\n{until_aloud(shown.asked, inert.NO_LIMIT)}")
     return found if len(found) <= _MOST_PIECES else (*found[: _MOST_PIECES - 1], _REST)
 
 
 def in_pieces(text: str) -> tuple[str, ...]:
-    """Plain text in messages for a thread, each at most 3900 as it is sent."""
+    """Returns plain text as messages for a thread, each at most 3900 when sent."""
     return tuple(piece for piece in inert.split_unescaped(text, PIECE) if piece.strip())
 
 
 def plain_text(shown: Round) -> tuple[str, tuple[str, ...]]:
-    """For what cannot be laid out: text (not escaped) with the id, the question and how to answer, and `more`."""
+    """Returns the text of a card that cannot be laid out (not escaped), with the id, the question and how to answer,
+    and `more`.
+    """
     standing = answers.hint(shown.asked) if shown.stage == "open" else closed_words(shown, _DEFAULT_ALOUD)
     question = words(shown.question)
     begun = inert.clip(question, _PLAIN)
@@ -644,13 +647,13 @@ def _asks(shown: Round, *, says_why: bool = True) -> str:
 
 
 def _stakes(shown: Round) -> str:
-    """How grave a confirmation is, and what silence does; empty of a question."""
+    """Returns how grave an approval is and what silence does; empty for a question."""
     wanted = shown.asked.confirmation
     return stakes_words(wanted) if wanted else ""
 
 
 def _was_asked(shown: Round) -> str:
-    """The question, or the action in the words of its open card."""
+    """Returns the question, or the action as its open card words it."""
     wanted = shown.asked.confirmation
     if wanted is None:
         return words(shown.question)
@@ -662,7 +665,7 @@ def _says(shown: Round) -> str:
 
 
 def _beginning(parts: list[str], room: int) -> str:
-    """What `room` holds of each part of a confirmation, escaped."""
+    """Returns as much of each part of an approval as fits `room`, escaped."""
     escaped = [inert.fallback(part, inert.NO_LIMIT) for part in parts]
     return "\n".join(
         inert.shared(escaped, room - len(parts), lambda text, share: inert.excerpt(text, share, escaped=True))
@@ -670,14 +673,14 @@ def _beginning(parts: list[str], room: int) -> str:
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> list[str]:
-    """A confirmation in the agent's own words, and those of whoever changed it."""
+    """Returns an action in the agent's own words, with people's changes."""
     changes = "\n".join(("Changed:", *change_words(shown.asked))) if shown.asked.edits else ""
     said = (action_words(wanted), consequence_words(wanted), changes, *argument_texts(wanted.arguments))
     return [part for part in (*said, extra_words(wanted)) if part]
 
 
 def _parts(shown: Round) -> list[str]:
-    """All of a question, or of a confirmation, in the agent's own words."""
+    """Returns all of a question or an action, in the agent's own words."""
     if shown.asked.confirmation:
         return _consent_parts(shown, shown.asked.confirmation)
     parts = [words(shown.question)]

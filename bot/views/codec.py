@@ -1,20 +1,18 @@
-"""The payloads of our controls: typed, versioned, size-checked; and the seal around them.
+"""The payloads of our controls: typed, versioned, size-checked, and sealed.
 
-| press | packed | its controls | action_ids |
-| --- | --- | --- | --- |
-| `Press` | `1|verb|CLR-42-001|round|arg` | of questions | `clarify.<verb>` |
-| `PagePress` | `1|verb|page|incident` | of pages to on-call | `oncall.<verb>` |
-| `ListPress` | `1|verb|number|arg` | of the lists that commands answer with | `list.<verb>` |
-| `HomePress` | `1|verb|subject|number` | of the Home tab | `home.<verb>` |
+| press | packed | its controls | action_ids | | --- | --- | --- | --- | | `Press` | `1|verb|CLR-42-001|round|arg` |
+of questions | `clarify.<verb>` | | `PagePress` | `1|verb|page|incident` | of pages to on-call | `oncall.<verb>` | |
+`ListPress` | `1|verb|number|arg` | of the lists that commands answer with | `list.<verb>` | | `HomePress` |
+`1|verb|subject|number` | of the Home tab | `home.<verb>` |
 
-Each is small enough for an option's value, the tightest place that Slack has. It names the question, never the answer's
-words: those are looked up in the ledger. An action_id ends in `.<n>` where several of one verb stand in a message. Modals
-carry the packed press in `private_metadata`.
+Each fits an option's value, Slack's smallest field. It names the question, never the answer's words: those are looked
+up in the ledger. An action_id ends in `.<n>` if a message has several with the same verb. Modals carry the packed
+press in `private_metadata`.
 
-The seal, `2|installation|packed`, says which installation posted a control. Numbers of clarifications, pages and rounds
-begin alike in every installation, and Slack hands a click to any bot on the app: without a seal, a press on somebody
-else's card would decide a question of ours. Controls of releases before the seal carry none; what they count for is
-decided by the message that they stand on (`bot.slack.control_origin`). Pure.
+The seal, `2|installation|packed`, names the installation that posted a control. All installations number
+clarifications, pages and rounds from 1, and Slack may hand a click to any bot on the app: without a seal, a click on
+another bot's card would decide one of our questions. Controls from releases before the seal have none; the message
+that they are on decides what they count for (`bot.slack.control_origin`). Pure.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ HomeSection = Literal["inbox", "taken", "agents", "ready", "duty", "answers"]
 
 VERSION = "1"
 LIMIT = 150
-LINK_ACTION = "clarify.link"  # a button that opens a web page: Slack tells us of it all the same
+LINK_ACTION = "clarify.link"  # a button that opens a web page: Slack reports clicks on it, too
 SELECT_ACTION = "clarify.select"
 WHICH_ACTION = "clarify.which"
 ANSWER_CALLBACK = "clarify.answer"
@@ -71,10 +69,11 @@ _SEALED = re.compile(r"2\|([0-9a-f]{16})\|(.*)", re.DOTALL)
 class Press:
     """One press of a control about a question.
 
-    `arg` by verb: choice: the choice's index from 0; view, list, page: the page from 1; which: the id of
-    the reply that waits for its question; accept, and the modals of answer and accept: the version of the arguments that
-    are shown (`core.approvals`), where the agent asked directly; review: the page from 1, a point, and that version; take: `over` where the card names somebody who has it; otherwise empty. `list` and `page` name one clarification of
-    the agent whose questions are listed.
+    `arg` by verb: choice: the choice's index from 0; view, list, page: the page from 1; which: the id of the reply
+    that waits for its question; accept, and the modals of answer and accept: the version of the arguments shown
+    (`core.approvals`), if the agent asked directly; review: the page from 1, a point, and that version; take: `over`
+    if the card names a holder; otherwise empty. `list` and `page` name one clarification of the agent whose questions
+    are listed.
     """
 
     PREFIX: ClassVar = "clarify"
@@ -84,7 +83,7 @@ class Press:
     arg: str = ""
 
     def pack(self) -> str:
-        """The press as text of at most 150 characters; a `BadPress` where it could not be read back."""
+        """Returns the press as text of at most 150 characters. Raises `BadPress` if it could not be read back."""
         text = "|".join((VERSION, self.verb, self.clarification, str(self.round), self.arg))
         if len(text) > LIMIT or not text.isascii():
             raise BadPress(
@@ -95,7 +94,7 @@ class Press:
 
     @classmethod
     def unpack(cls, text: str) -> Press:
-        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
+        """Reads what `pack` wrote. Raises `BadPress`, which never repeats the content, for anything else."""
         verb, clarification, number, arg = _fields(text, 5, get_args(Verb))
         if not ID.fullmatch(clarification) or not _ROUND.fullmatch(number):
             raise BadPress(
@@ -104,7 +103,7 @@ class Press:
         return cls(cast("Verb", verb), clarification, int(number), arg)
 
     def number(self) -> int:
-        """`arg` as a whole number, of review its page; a `BadPress` where it is none."""
+        """Returns `arg` as a whole number; for review, its page. Raises `BadPress` if it is not a number."""
         number = self.arg.partition(".")[0] if self.verb == "review" else self.arg
         if not _ROUND.fullmatch(number):
             raise BadPress(f"A control's payload for “{self.verb}” has no number; expected one.")
@@ -112,13 +111,13 @@ class Press:
 
     @property
     def version(self) -> str:
-        """The version of the arguments that were shown; empty where they have none."""
+        """The version of the arguments that were shown; empty if there are none."""
         return self.arg.partition(".")[2] if self.verb == "review" else self.arg
 
 
 @dataclass(frozen=True, slots=True)
 class PagePress:
-    """One press of a page's control. `incident` 0: all that the page is about."""
+    """One press of a page's control. `incident` 0: everything that the page is about."""
 
     PREFIX: ClassVar = "oncall"
     verb: PageVerb
@@ -130,7 +129,6 @@ class PagePress:
 
     @classmethod
     def unpack(cls, text: str) -> PagePress:
-        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, page, incident = _fields(text, 4, get_args(PageVerb))
         if not _NUMBER.fullmatch(page) or not _NUMBER.fullmatch(incident):
             raise BadPress("A page's control names no page and incident; expected two numbers.")
@@ -139,9 +137,7 @@ class PagePress:
 
 @dataclass(frozen=True, slots=True)
 class ListPress:
-    """`page`: show page `number` (from 1) of what `arg` asks for: a list is asked for again, so nothing of it is kept.
-    `take`: `arg` is the clarification.
-    """
+    """`page`: show page `number` (from 1) of the query `arg`, which is run again. `take`: `arg` is the clarification."""
 
     PREFIX: ClassVar = "list"
     verb: ListVerb
@@ -153,7 +149,6 @@ class ListPress:
 
     @classmethod
     def unpack(cls, text: str) -> ListPress:
-        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, number, arg = _fields(text, 4, get_args(ListVerb))
         if not _ROUND.fullmatch(number):
             raise BadPress("A list's control has no number; expected one.")
@@ -162,8 +157,8 @@ class ListPress:
 
 @dataclass(frozen=True, slots=True)
 class HomePress:
-    """One press on the Home tab. `subject`: a clarification's id, or for `page` a section; `number`: its round, or the
-    page from 1.
+    """One press on the Home tab. `subject`: a clarification's id, or for `page` a section; `number`: its round, or
+    the page from 1.
     """
 
     PREFIX: ClassVar = "home"
@@ -172,14 +167,12 @@ class HomePress:
     number: int
 
     def pack(self) -> str:
-        """The press as text of at most 150 characters; a `BadPress` where it could not be read back."""
         text = f"{VERSION}|{self.verb}|{self.subject}|{self.number}"
         HomePress.unpack(text)
         return text
 
     @classmethod
     def unpack(cls, text: str) -> HomePress:
-        """Read what `pack` wrote; anything else is a `BadPress`, which never repeats the content."""
         verb, subject, number = _fields(text, 4, get_args(HomeVerb))
         named = subject in get_args(HomeSection) if verb == "page" else ID.fullmatch(subject) is not None
         if not named or not _ROUND.fullmatch(number):
@@ -187,7 +180,7 @@ class HomePress:
         return cls(cast("HomeVerb", verb), subject, int(number))
 
     def on_question(self) -> Press:
-        """The same as a control on a card would carry it; a `BadPress` where it turns a page."""
+        """Returns the press that the same control on a card would carry. Raises `BadPress` for a page turn."""
         if self.verb == "page":
             raise BadPress("A control that turns pages is about no question.")
         return Press(self.verb, self.subject, self.number, "1" if self.verb == "view" else "")
@@ -197,34 +190,34 @@ AnyPress = Press | PagePress | ListPress | HomePress
 
 
 def action_id(press: AnyPress, n: int | None = None) -> str:
-    """The action_id of a press's control; `n` tells apart several of one verb in a message."""
+    """Returns the action_id of a press's control; `n` distinguishes several with the same verb in a message."""
     return f"{press.PREFIX}.{press.verb}" if n is None else f"{press.PREFIX}.{press.verb}.{n}"
 
 
 def seal(installation: str, packed: str) -> str:
-    """`packed` with the installation's id in front."""
+    """Prepends the installation's id to `packed`."""
     return f"2|{installation}|{packed}"
 
 
 def unseal(text: str) -> tuple[str, str]:
-    """The installation's id, empty where there is none, and what was packed."""
+    """Returns the installation's id, empty if there is none, and what was packed."""
     found = _SEALED.fullmatch(text)
     return (found[1], found[2]) if found else ("", text)
 
 
 def seal_controls(installation: str, blocks: Iterable[dict[str, Any]]) -> None:
-    """Seal what buttons and menus carry; what people fill in is left as it is."""
+    """Seals the values of buttons and menus, but not the inputs."""
     for carrier in _carriers(blocks):
         carrier["value"] = seal(installation, carrier["value"])
 
 
 def carried(blocks: Iterable[dict[str, Any]]) -> set[str]:
-    """What the buttons and menus of a message carry, unsealed."""
+    """Returns the values of a message's buttons and menus, unsealed."""
     return {unseal(carrier["value"])[1] for carrier in _carriers(blocks)}
 
 
 def _fields(text: str, count: int, verbs: tuple[str, ...]) -> list[str]:
-    """What a press of ours packed into `count` parts, without the version."""
+    """Returns the `count` parts of a packed press, without the version."""
     version, *fields = text.split("|", count - 1)
     if len(text) > LIMIT or len(fields) != count - 1:
         raise BadPress(
@@ -238,7 +231,7 @@ def _fields(text: str, count: int, verbs: tuple[str, ...]) -> list[str]:
 
 
 def _carriers(blocks: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The buttons and the options of menus. Inputs have an `element`, and are none of them."""
+    """Yields the buttons and the options of menus. Inputs, which have an `element`, are skipped."""
     for block in blocks:
         for control in (*block.get("elements", ()), block.get("accessory")):
             if isinstance(control, dict) and "action_id" in control:

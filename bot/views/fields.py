@@ -1,7 +1,7 @@
-"""The fields of a form (`core.forms`): in words, as the inputs of a modal, and how they are read when it is submitted.
+"""The fields of a form (`core.forms`): as text, as the inputs of a modal, and how a submitted form is read.
 
-A choice goes by its place, never by the agent's value. What Slack cannot hold back itself (an exclusive bound, a URI) is
-checked when it is read. Pure.
+A choice is identified by its position, never by the agent's value. What Slack cannot check (an exclusive bound, a
+URI) is checked on submission. Pure.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from core.forms import TYPED_LIMIT, Form, FormField
 _BLOCK = "answer.field."
 _LABEL, _HINT = 150, 300
 _ROOM = 190_000  # bytes of all inputs as JSON, of a view's 250 KB
-_FEW = 10  # radio buttons and checkboxes
-_ONE_LINE = 200  # a text of more characters gets several lines
-_DIGITS = 60  # of a bound that is told to Slack
+_FEW = 10  # options that radio buttons and checkboxes take
+_ONE_LINE = 200  # characters; a longer text gets several lines
+_DIGITS = 60  # of a bound that Slack checks
 _FIRST_MOMENT, _LAST_MOMENT = 1_000_000_000, 9_999_999_999  # of Slack's datetimepicker: ten digits
-_PLAIN = {"text", "a number", "an e-mail address"}  # goes without saying
+_PLAIN = {"text", "a number", "an e-mail address"}  # need no hint
 _TYPED_CHOICE = "Type the number of a choice, or its label; all are listed under View full."
 _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are listed under View full."
 
 
 def form_words(form: Form, *, brief: bool = False) -> str:
-    """All that is asked, a line for each field; choices that fill more than that line below it, numbered.
-
-    `brief`: those are only counted, but for a form of one field, which is answered in the thread by these numbers.
+    """Returns the whole form, one line per field; choices that do not fit the line follow it, numbered. `brief`: only
+    counts such choices, unless the form has one field: then people answer in the thread by number.
     """
     alone = len(form.fields) == 1
-    return "\n".join(line for field in form.fields for line in _told(field, alone=alone, brief=brief))
+    return "\n".join(line for field in form.fields for line in _field_lines(field, alone=alone, brief=brief))
 
 
 def form_inputs(form: Form) -> tuple[Input, ...]:
-    """The inputs of a modal, in the order of the form. Where the choices of all fields are more than a view holds, those
-    of the longest lists are typed.
+    """Returns the inputs of a modal, in the form's order. If the choices do not all fit a view, the longest lists are
+    typed.
     """
     made = [_input(n, field) for n, field in enumerate(form.fields)]
     costs = [each.cost for each in made]
@@ -55,7 +54,7 @@ def form_inputs(form: Form) -> tuple[Input, ...]:
 
 
 def hides(form: Form, inputs: tuple[Input, ...]) -> bool:
-    """Whether the inputs leave out, or cut, words that `form_words` has."""
+    """Returns whether the inputs omit or cut text that `form_words` contains."""
     for field, shown in zip(form.fields, inputs, strict=True):
         labels = [inert.named(each.label) for each in field.options]
         if (
@@ -70,10 +69,10 @@ def hides(form: Form, inputs: tuple[Input, ...]) -> bool:
 
 
 def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], dict[str, str]]:
-    """What a submitted modal fills into a form, and what is wrong with it, by the inputs' block ids.
+    """Reads a submitted modal. Returns the fields' values, and errors by the inputs' block ids.
 
     Args:
-        values: the view's state values. An optional field that is empty is left out.
+        values: the view's state values. An optional field that is empty is omitted.
         form: what was asked.
     """
     given: dict[str, Any] = {}
@@ -94,7 +93,7 @@ def read_fields(values: Mapping[str, Any], form: Form) -> tuple[dict[str, Any], 
     return given, errors
 
 
-def _told(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]:
+def _field_lines(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]:
     has_more = any(each.description for each in field.options) or not field.names_options
     listed = alone or (has_more and not brief)
     facts = [field.expected]
@@ -109,7 +108,7 @@ def _told(field: FormField, *, alone: bool, brief: bool) -> Iterator[str]:
 
 
 def _hint(field: FormField) -> str:
-    """What the input does not say by itself."""
+    """Returns what the input itself does not tell."""
     expected = ""
     if field.how_many:
         expected = f"Choose {field.how_many}."
@@ -152,8 +151,8 @@ def _typing(made: Input, field: FormField) -> Input:
     initial = inert.cleaned(field.default or "")
     most = int(TYPED_LIMIT if field.most is None else min(TYPED_LIMIT, field.most))
     lines = field.type == "text" and (most > _ONE_LINE or "\n" in initial)
-    # Slack may count letters outside the basic plane twice, so what stands there at first could be too long for it. An
-    # empty text may be sent where nothing is required, whatever its least length.
+    # Slack may count letters outside the basic plane twice, so an initial text could be too long for it. An optional
+    # text may be empty, whatever its minimum length.
     least = 0 if field.may_be_empty else int(field.least or 0)
     return replace(made, multiline=lines, least=least, most=max(most, inert.size(initial)), initial=initial)
 
@@ -177,7 +176,7 @@ def _choosing(made: Input, field: FormField) -> Input:
 
 
 def _typed(n: int, field: FormField) -> Input:
-    """Where a list of choices is too long for a view: they are typed."""
+    """An input for typing a choice, because the list is too long for a view."""
     hint = _TYPED_CHOICES if field.type == "choices" else _TYPED_CHOICE
     held = [] if field.default is None else field.default if field.type == "choices" else [field.default]
     numbers = (f"#{number}" for number, each in enumerate(field.options, 1) if each.value in held)
@@ -186,7 +185,7 @@ def _typed(n: int, field: FormField) -> Input:
 
 
 def _digits(number: float | None) -> str:
-    """A number as Slack's number_input takes it; empty where there is none, or none that can be written so."""
+    """Returns a number for Slack's number_input; empty if there is none, or if it cannot be written that way."""
     if number is None:
         return ""
     said = format(Decimal(repr(number)), "f")
@@ -195,10 +194,10 @@ def _digits(number: float | None) -> str:
 
 
 def _entered(field: FormField, state: Mapping[str, Any]) -> Any:
-    """What stands in an input; None: nothing.
+    """Returns an input's content, or None if it is empty.
 
     Raises:
-        AnswerRejected: nothing that the field could be.
+        AnswerRejected: the field cannot have this value.
     """
     if (picked := chosen(state)) is not None:
         found = [_value_at(field, place) for place in picked]
@@ -215,7 +214,7 @@ def _entered(field: FormField, state: Mapping[str, Any]) -> Any:
 
 
 def _value_at(field: FormField, place: str) -> Any:
-    """The value of the choice that an option stands for."""
+    """Returns the choice's value by its option."""
     if field.type == "boolean":
         return place == YES_VALUE
     if not place.isdecimal() or int(place) >= len(field.options):

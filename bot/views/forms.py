@@ -1,4 +1,4 @@
-"""The modals about a question: the form behind Answer…, how a submitted one is read, and everything in full.
+"""The modals about a question: the form behind Answer…, how a submission is read, and the full view.
 
 A submission is `view["state"]["values"]`: `{block_id: {action_id: {"type": …, "value" | "selected_option" |
 "selected_options": …}}}` (docs.slack.dev, "view_submission payloads"). Pure.
@@ -93,7 +93,7 @@ DECISION_BLOCK = "answer.decision"
 RATIONALE_BLOCK = "answer.rationale"
 _Shown = Section | Code | Context
 VALUE_ACTION = "value"
-# Radio buttons cannot be cleared again: where several kinds are asked, this says "not this".
+# Radio buttons cannot be cleared: with several kinds of answer, this option means "not this one".
 NONE_VALUE = "none"
 _TEXT_LIMIT = 3000  # plain_text_input takes no more
 _PAGE_BLOCKS = 90
@@ -117,7 +117,7 @@ _TOO_MANY = "Fill in only one of these, and clear the others."
 
 
 class SubmissionErrors(Exception):
-    """Errors in a submitted modal: block_id → what to correct, as Slack's `errors` wants it."""
+    """Errors in a submitted modal: block_id → what to correct, in the form of Slack's `errors`."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
         super().__init__(f"The form has errors in {', '.join(errors)}.")
@@ -125,7 +125,7 @@ class SubmissionErrors(Exception):
 
 
 def answer_modal(record: Clarification) -> View:
-    """The modal behind Answer…: the current round's question in full, and its inputs."""
+    """Returns the modal behind Answer…: the current round's question in full, and its inputs."""
     shown = round_of(directed(record))
     asked, wanted = shown.asked, shown.asked.confirmation
     form = asked.form
@@ -169,7 +169,7 @@ def answer_modal(record: Clarification) -> View:
 
 
 def plain_answer_modal(record: Clarification) -> View:
-    """In place of a form that cannot be laid out."""
+    """Replaces a form that cannot be laid out."""
     said, _ = plain_text(round_of(directed(record)))
     return message_modal("Answer", f"Please answer in the thread.\n{said}")
 
@@ -180,7 +180,7 @@ def full_view(
     round: int | None = None,  # noqa: A002 - the protocol's word
     page: int = 1,
 ) -> View:
-    """The modal behind View full: page `page` (from 1; the nearest that there is) of everything."""
+    """Returns the modal behind View full: page `page` (from 1; clamped) of everything."""
     shown = round_of(directed(record), round)
     on = page_of(_laid_out((*_asked(shown), *_standing(shown))), page, 1)
 
@@ -191,8 +191,8 @@ def full_view(
 
 
 def accept_modal(record: Clarification, page: int = 1) -> View:
-    """The modal behind the Accept of a card that leaves out parts: page `page` (from 1) of all that is accepted. Only the
-    last page, which comes after all others, accepts it.
+    """Returns the modal behind Accept on a card that leaves something out: page `page` (from 1) of what is accepted.
+    Only the last page, which is reached through all others, accepts it.
     """
     shown = round_of(directed(record))
     version = version_of(shown.asked) if shown.asked.direct is not None else ""
@@ -215,18 +215,17 @@ def accept_modal(record: Clarification, page: int = 1) -> View:
 
 
 def _page(on: Page[tuple[_Shown, ...]], press: Callable[[int], Press], said: str = "") -> tuple[Part, ...]:
-    """One of several pages, with `said` below it, and the buttons to those beside it."""
+    """Returns one of several pages, followed by `said` and the buttons to its neighbours."""
     note = f"Page {on.number} of {on.pages}" if on.pages > 1 else ""
     return (*on.items[0], Context(plain_words(note, said)), Actions(turning(on, press)))
 
 
 def message_modal(title: str, text: str) -> View:
-    """A modal that says something."""
     return View(sections(words(text))[:VIEW_BLOCKS], title=inert.line(title, TITLE) or "Notice")
 
 
 def hand_modal(press: PagePress, what: str) -> View:
-    """The modal behind Hand to…; `what` is handed over, one line."""
+    """Returns the modal behind Hand to…; `what` is handed over, one line."""
     told = f"Hand over {inert.line(what, 200)}. They are paged right away."
     return View(
         (
@@ -244,7 +243,7 @@ def hand_modal(press: PagePress, what: str) -> View:
 
 
 def read_submission(values: Mapping[str, Any], record: Clarification, version: str = "") -> Answer:
-    """The answer that a submitted modal gives.
+    """Returns the answer that a submitted modal gives.
 
     Args:
         values: the view's state values; fields that the question does not ask for are ignored.
@@ -252,7 +251,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
         version: of the arguments that the modal showed.
 
     Raises:
-        ArgumentsChanged: others were accepted than there are now.
+        ArgumentsChanged: the arguments have changed since the modal was opened.
         SubmissionErrors: nothing or more than one thing was filled in, or it cannot be read.
     """
     asked = record.asked
@@ -264,7 +263,7 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
             raise SubmissionErrors(errors)
         return answers.from_form(asked, given)
     shown = _fields(asked)
-    filled = {block: said for block in shown if (said := _said(values, block))}
+    filled = {block: said for block in shown if (said := _field_values(values, block))}
     if not filled:
         raise SubmissionErrors(dict.fromkeys(shown, FILL_IN if len(shown) == 1 else _one_of(asked)))
     if len(filled) > 1:
@@ -277,14 +276,14 @@ def read_submission(values: Mapping[str, Any], record: Clarification, version: s
 
 
 def _one_of(asked: Aaep) -> str:
-    """What to do where a question takes several kinds of answer."""
+    """Returns what to do if a question takes several kinds of answer."""
     return _CHOICE_OR_OWN if set(asked.kinds) == {"multiple_choice", "freetext"} else _ONE_OF_SEVERAL
 
 
 def _read_decision(values: Mapping[str, Any], record: Clarification, version: str) -> Answer:
-    """The decision must be made; the reason may be left out. Changes of the arguments count for what is accepted."""
+    """A decision is required, a reason is optional. Edited arguments count if the action is accepted."""
     asked = record.asked
-    decided, why = _said(values, DECISION_BLOCK), _said(values, RATIONALE_BLOCK)
+    decided, why = _field_values(values, DECISION_BLOCK), _field_values(values, RATIONALE_BLOCK)
     found = next((each for each in DECISIONS if decided == [each]), None)
     if found is None:
         raise SubmissionErrors({DECISION_BLOCK: FILL_IN})
@@ -302,7 +301,7 @@ def _read_decision(values: Mapping[str, Any], record: Clarification, version: st
 
 
 def _changeable(asked: Aaep) -> dict[str, Input]:
-    """The fields in which a person may change arguments before they accept."""
+    """Returns the fields in which a person may edit arguments before accepting."""
     is_editable = asked.direct is not None and asked.direct.editable and asked.is_confirmation
     return editable(asked.arguments) if is_editable else {}
 
@@ -322,8 +321,8 @@ def _read(block: str, said: list[str], asked: Aaep) -> Answer:
     return Answer(value, answers.describe(value))
 
 
-def _said(values: Mapping[str, Any], block: str) -> list[str]:
-    """What a field holds, as a list of strings; empty where it was left out."""
+def _field_values(values: Mapping[str, Any], block: str) -> list[str]:
+    """Returns a field's content as a list of strings; empty if it was left out."""
     state = values.get(block, {}).get(VALUE_ACTION) or {}
     if (picked := chosen(state)) is not None:
         return [value for value in picked if value != NONE_VALUE]
@@ -332,7 +331,7 @@ def _said(values: Mapping[str, Any], block: str) -> list[str]:
 
 
 def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code | Context, ...]:
-    """What is to be accepted: of the arguments those that no field of their own shows at a glance."""
+    """Returns what is to be accepted, without the arguments that an input shows in full."""
     fields = _changeable(shown.asked)
     left = {
         name: each for name, each in wanted.arguments.items() if name not in fields or overflows(fields[name])
@@ -350,14 +349,14 @@ def _consent_parts(shown: Round, wanted: Confirmation) -> tuple[Section | Code |
 
 
 def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
-    """Whether some of these arguments are not shown as the agent sent them; a person's own `[redacted]` is meant so."""
+    """Returns whether some of these arguments are redacted. A person's own `[redacted]` does not count."""
     sent = (asked.direct.arguments if asked.direct else None) or {}
     texts = {name: json.dumps(each) for name, each in arguments.items()}
     return any(REDACTED in text and text == json.dumps(sent.get(name)) for name, text in texts.items())
 
 
 def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
-    """All of it: with the arguments as the agent sent them, and each change."""
+    """Yields everything: the arguments as the agent sent them, and each change."""
     yield from plain_stakes(wanted)
     for part in argument_parts(argument_pieces(wanted.arguments)):
         yield part if isinstance(part, Code) else part.words.text
@@ -376,13 +375,13 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
 
 
 def _laid_out(every: Iterable[str | Code]) -> list[tuple[_Shown, ...]]:
-    """Words in pages, none of which is left out."""
+    """Splits texts into pages; nothing is left out."""
     parts = (sections(each) if isinstance(each, str) else (each,) for each in every)
     return list(_pages(tuple(part for each in parts for part in each)))
 
 
 def _asked(shown: Round) -> Iterator[str | Code]:
-    """All that is asked, and what happens without an answer."""
+    """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
     yield f"{shown.agent} · {shown.id}{again}"
@@ -407,7 +406,7 @@ def _asked(shown: Round) -> Iterator[str | Code]:
 
 
 def _standing(shown: Round) -> Iterator[str]:
-    """What became of it, and what was said before."""
+    """Yields its outcome and what was said before."""
     asked = shown.asked
     if shown.stage == "answered":
         when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
@@ -431,7 +430,7 @@ def _history(shown: Round) -> Iterator[str]:
 def _pages(
     every: tuple[_Shown, ...], most: int = _PAGE_BYTES, blocks: int = _PAGE_BLOCKS
 ) -> Iterator[tuple[_Shown, ...]]:
-    """What is shown in pages that Slack takes as one view each, of at most so many bytes and blocks; at least one page."""
+    """Splits what is shown into at least one page, each with at most so many bytes and blocks."""
     page: list[_Shown] = []
     room = most
     for part in every:
@@ -446,7 +445,7 @@ def _pages(
 
 
 def _fields(asked: Aaep) -> tuple[str, ...]:
-    """The block_ids of the inputs that the modal for a question has, in their order."""
+    """Returns the block_ids of the inputs in a question's modal, in order."""
     found = []
     if "multiple_choice" in asked.kinds and asked.choices:
         found.append(CHOICES_BLOCK)
@@ -460,13 +459,15 @@ def _fields(asked: Aaep) -> tuple[str, ...]:
 
 
 def _types_choices(asked: Aaep) -> bool:
-    """Whether a choice is typed, since a menu does not hold them all (and "None of these" where another kind is asked)."""
+    """Returns whether a choice is typed, because a menu cannot hold all of them (and "None of these" with other
+    kinds).
+    """
     none = len(_fields(asked)) > 1 and not asked.multi_select
     return len(asked.choices) + none > MENU_OPTIONS
 
 
 def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, ...]:
-    """The decision, with nothing chosen beforehand, and room for a reason."""
+    """Returns the inputs for the decision, without a default, and for a reason."""
     offered = tuple((LABELS[decision], decision) for decision in allowed)
     hint = f"Sent to the agent with your decision. Up to {_TEXT_LIMIT:,} characters."
     return (
@@ -476,7 +477,7 @@ def _decision_inputs(shown: Round, allowed: Iterable[Decision]) -> tuple[Input, 
 
 
 def _input(shown: Round, block: str, *, several: bool) -> Input:
-    """The field for one kind of answer; only one of several is to be filled in."""
+    """Returns the input for one kind of answer; if there are `several`, only one may be filled in."""
     label, element, hint = _LABELS[block], "radio_buttons", ""
     offered: tuple[tuple[str, str], ...] = ()
     if block == NUMERIC_BLOCK:
@@ -498,7 +499,7 @@ def _input(shown: Round, block: str, *, several: bool) -> Input:
 
 
 def _is_events(shown: Round) -> bool:
-    """Whether a producer's event asked it: the limits are AAEP's then."""
+    """Returns whether a producer's event asked it, so that AAEP's limits apply."""
     return shown.asked.reply_token is not None
 
 
@@ -515,7 +516,7 @@ def _choice_element(shown: Round, *, several: bool) -> str:
 
 
 def _choice_options(shown: Round) -> tuple[tuple[str, str], ...]:
-    """Labels as they are where all fit and differ; else numbered."""
+    """Returns the labels if all fit and differ, else numbered ones."""
     labels = shown.labels
     short = all(inert.size(label) <= OPTION for label in labels)
     distinct = len({label.casefold() for label in (*labels, _NONE)}) > len(labels)

@@ -1,4 +1,4 @@
-"""The Home tab in words and controls. Agents' words are plain text; mentions and dates are the bot's own. Pure."""
+"""The Home tab's text and controls. Agents' text is plain text; mentions and dates are the bot's own. Pure."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from core.lists import Page, several
 
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
-# Blocks of a view: at most 100. A question takes two, a line one, each section a heading and a row of buttons,
-# and there may be two notes above: 22 + 12 + 17 + 12 + 10 + 10 + 2 = 85.
+# A view has at most 100 blocks. A question takes two, a line one, each section a heading and a row of buttons, and
+# there may be two notes above: 22 + 12 + 17 + 12 + 10 + 10 + 2 = 85.
 PAGE_SIZES: Mapping[HomeSection, int] = {
     "inbox": 10,
     "taken": 5,
@@ -99,7 +99,7 @@ class Answered:
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """What one person sees. People who are on call or were paged see all agents and sessions; others see those whose
-    questions they may answer. `stranger`: the person may answer nothing, so the agents are left out.
+    questions they may answer. `stranger`: the person may answer nothing, so the agents are omitted.
     """
 
     user: str
@@ -114,7 +114,7 @@ class Chosen:
 
 
 def home(shown: Chosen) -> View:
-    """The tab of one person."""
+    """Returns a person's Home tab."""
     several = Counter(each.name or each.agent for each in shown.ready.items)
     made: list[Part] = list(sections(UNSURE if shown.unsure else "", STRANGER if shown.stranger else ""))
     made += _part("inbox", shown.inbox, _questions("inbox", shown.inbox, shown.user))
@@ -154,7 +154,7 @@ def _question(question: Clarification, n: int, user: str) -> tuple[Part, Part]:
     state = _state(question, user)
     facts = (
         Words(f"{_id(question.id)} · {name_of(audience_of(question).agent)}{again}"),
-        # Beside a question everything is mrkdwn.
+        # Everything beside a question is mrkdwn.
         Words(until_words(question.expires_at).text, live=True),
         *((Words(state, live=True),) if state else ()),
     )
@@ -170,7 +170,7 @@ def _press(verb: HomeVerb, question: Clarification, label: str, n: int) -> Butto
 
 
 def _state(question: Clarification, user: str) -> str:
-    """Who has it, where somebody has; the bot's own words."""
+    """Returns the holder, if there is one; in the bot's own words."""
     escalated = "Escalated" if question.status == "escalated" else ""
     holder = ""
     if question.claimed_by is not None:
@@ -193,7 +193,7 @@ def _agent(line: AgentNode) -> Iterator[Words]:
 
 
 def _ready(line: ReadyItem, *, told_apart: bool) -> str:
-    """Name a session by its agent; by its id as well only where the agent has several: most ids are random."""
+    """Names a session by its agent, and by its id if the agent has several: most ids are random."""
     session = inert.line(line.session_id or "", _SESSION) if told_apart else ""
     named = name_of(line.name or line.agent) + (f", session {session}" if session else "")
     if not line.blocked_by:

@@ -1,17 +1,15 @@
-"""Makes agents' words inert (no links, mentions or markup), and writes the bot's own mentions and dates.
+"""Makes agents' text inert (no links, mentions or markup), and writes the bot's own mentions and dates.
 
-Slack parses `<@U…>`, `<!channel>`, `<url|label>` wherever mrkdwn is allowed, and in the top-level `text`.
-Agents' words therefore go into `plain_text` objects (`plain`, `line`), into the top-level text escaped
-(`fallback`), and only where a layout forces it into mrkdwn (`escape`). Source: docs.slack.dev, "Formatting
-message text". Pure.
+Slack parses `<@U…>`, `<!channel>`, `<url|label>` in mrkdwn and in the top-level `text`. Agents' text therefore goes
+into `plain_text` objects (`plain`, `line`), escaped into the top-level text (`fallback`), and into mrkdwn (`escape`)
+only if the layout requires it. Source: docs.slack.dev, "Formatting message text". Pure.
 
-Sizes are UTF-16 units, of which there are never fewer than code points: what keeps a limit here keeps it
-whichever way Slack counts.
+Sizes are UTF-16 units. There are never fewer of those than code points, so a limit holds whichever way Slack counts.
 
-Right-to-left text stands in isolates (UAX #9), so that neither it nor what is beside it reorders the other. An isolate
-ends with its paragraph: text of several lines has one in each. Left-to-right text stays as it is, byte for byte.
+Right-to-left text is put into isolates (UAX #9), so that it and its surroundings cannot reorder each other. An
+isolate ends with its paragraph, so each line gets its own. Left-to-right text stays unchanged, byte for byte.
 
-What somebody is asked to approve goes through `visible` instead: nothing in it may be invisible, or pushed out of sight.
+Text to approve goes through `visible` instead: nothing in it may be invisible or pushed out of sight.
 """
 
 from __future__ import annotations
@@ -41,8 +39,8 @@ _CHANNEL = re.compile(r"[CGD][A-Z0-9]{1,30}")
 _DATE = re.compile(r"<!date\^\d+\^[^|<>]*\|([^<>]*)>")
 _URL = re.compile(r"https?://[A-Za-z0-9.\-\[\]:]+(?:[/?#][!-~]*)?", re.IGNORECASE)
 _URL_LIMIT = 3000
-# What is not seen, though programs read it: controls, formatting and filler characters (Default_Ignorable), what is no
-# character, the blank of Braille. Emoji keep the joiners and selectors that they are made of, and scripts that join their letters theirs.
+# Invisible but read by programs: controls, formatting and filler characters (Default_Ignorable), noncharacters, the
+# blank of Braille. Emoji keep their joiners and selectors, and joining scripts their joiners.
 _JOINING = (
     r"[\p{Arabic}\p{Syriac}\p{Mongolian}\p{Devanagari}\p{Bengali}\p{Gurmukhi}\p{Gujarati}\p{Oriya}\p{Tamil}"
     r"\p{Telugu}\p{Kannada}\p{Malayalam}\p{Sinhala}]"
@@ -54,10 +52,10 @@ _HIDDEN = regex.compile(
     r"|(?P<hidden>[\p{Cc}\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}\p{Noncharacter_Code_Point}"
     r"\u2028\u2029\u2800--[\n\t]])(?P=hidden)*"
 )
-_MOST_ALIKE = 5  # hidden characters: more of the same are counted
+_MOST_ALIKE = 5  # repeated hidden characters; more are counted
 _EMBEDDINGS = re.compile("[\u202a-\u202e]")
 _DIRECTING = "\u061c\u200e\u200f\u2066\u2067\u2068\u2069"
-_LONG_RUN = 32  # columns of blanks: more of them could push what follows out of sight
+_LONG_RUN = 32  # columns of blanks; longer runs could push text out of sight
 _TAB = 4  # columns
 _BLANKS = regex.compile(r"[^\S\n]{9,}|(?:[^\S\n]*\n){6,}")
 _LIKE_VALUES = frozenset(
@@ -65,19 +63,20 @@ _LIKE_VALUES = frozenset(
     + [sign + word for sign in ("", "+", "-") for word in ("nan", "inf", "infinity")]
 )
 _LIKE_NUMBER = re.compile(r"[+-]?(?:\d[\d,_]*)?(?:\.\d*)?(?:e[+-]?\d+)?", re.IGNORECASE)
-_HEAD_AND_TAIL = 60  # characters: with less room a text has no tail
-_MARKED = 50  # characters of what says how much is left out
-_CLUSTER = regex.compile(r"\X")  # what is seen as one character (UAX #29)
+_HEAD_AND_TAIL = 60  # characters; a shorter text has no tail
+_MARKED = 50  # characters for saying how much is left out
+_CLUSTER = regex.compile(r"\X")  # one visible character (UAX #29)
 _LONGEST_CLUSTER = 64
 _DEEPEST_OUTLINE = 8
 _RLI, _FSI, _PDI = "\u2067", "\u2068", "\u2069"
 _OPENERS = "\u2066" + _RLI + _FSI
 _ISOLATES = re.compile("[\u2066-\u2069]")
-# Hebrew, Arabic, Syriac, Thaana, N'Ko and their like with their marks and digits; RLM; presentation forms; old scripts.
+# Hebrew, Arabic, Syriac, Thaana, N'Ko and related scripts with their marks and digits; RLM; presentation forms; old
+# scripts.
 _RTL = re.compile("[\u0590-\u08ff\u200f\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
 _LETTER = re.compile(r"[^\W\d_]")
 _DEEPEST_ISOLATE = 8
-# Look-alikes for what Slack would read as formatting: certain, where invisible separators are not.
+# Look-alikes for Slack's formatting characters. Invisible separators are not reliable.
 _FORMATTING = (
     (re.compile(r"(?<![^\W_])\*|\*(?![^\W_])"), "∗"),
     (re.compile(r"(?<![^\W_])_|_(?![^\W_])"), "ˍ"),
@@ -89,51 +88,51 @@ _FORMATTING = (
 
 
 def cleaned(text: str) -> str:
-    """No control characters but newline and tab, no bidi overrides or embeddings, no unbalanced isolates, no lone
-    surrogates. For what programs read; people are shown `plain`. May be empty.
+    """Removes control characters except newline and tab, bidi overrides and embeddings, unbalanced isolates, lone
+    surrogates. For text that programs read; people are shown `plain`. May return an empty text.
     """
-    if text.isascii() and text.isprintable():  # the most
+    if text.isascii() and text.isprintable():  # the usual case
         return text
     return _balanced(_CONTROLS.sub("", _LINE_ENDS.sub("\n", _SURROGATES.sub("\ufffd", text))))
 
 
 def cleaned_line(text: str) -> str:
-    """`cleaned` on one line."""
+    """Returns `cleaned` on one line."""
     return " ".join(cleaned(text).split())
 
 
 def plain(text: str) -> str:
-    """For plain_text objects: `cleaned`, and right-to-left text kept apart from what stands beside it (`isolate`)."""
+    """Returns `cleaned` text for plain_text objects, with right-to-left text isolated (`isolate`)."""
     return isolate(cleaned(text))
 
 
 def line(text: str, limit: int = NO_LIMIT) -> str:
-    """`plain` on one line, or its beginning: headings, buttons, options."""
+    """Returns `plain` on one line, clipped: for headings, buttons, options."""
     return clip(isolate(cleaned_line(text)), limit)
 
 
 def named(text: str, limit: int = NO_LIMIT) -> str:
-    """`line`, or a word for it where nothing that can be seen is left of it."""
+    """Returns `line`, or a placeholder if nothing visible is left."""
     return line(text, limit) or BLANK
 
 
 def visible(text: str, *, prose: bool = False) -> str:
-    """For what is approved: `plain`, but what nobody sees is shown by its number (U+200B as `<U+200B>`), and so are long
-    runs of blanks (`⟨3,000 spaces⟩`), which could push what follows out of sight.
+    """Returns text to approve: like `plain`, but with invisible characters as numbers (U+200B as `<U+200B>`) and long
+    runs of blanks, which could push text out of sight, as `⟨3,000 spaces⟩`.
 
-    `prose`: what says how right-to-left words stand is treated as `plain` does; a command or a value needs none of it.
+    `prose`: keep the direction marks of right-to-left text, as `plain` does; commands and values need none.
     """
     return isolate(_uncovered(text, prose=prose))
 
 
 def visible_line(text: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
-    """`visible` on one line, with a backslash and a letter for line ends and tabs; or its beginning."""
+    """Returns `visible` on one line, with line ends and tabs escaped, clipped."""
     shown = _uncovered(text, prose=prose).replace("\n", "\\n").replace("\t", "\\t")
     return clip(isolate(shown), limit)
 
 
 def value_words(value: object, *, prose: bool = False) -> str:
-    """A value on one line so that its type shows: a string stands in quotes where it could be taken for something else."""
+    """Returns a value on one line with its type recognizable: an ambiguous string is quoted."""
     if isinstance(value, str):
         is_odd = is_mistakable(value) or (not prose and has_hidden(value))
         return visible_line(_quoted(value) if is_odd else value, prose=prose)
@@ -147,7 +146,7 @@ def value_words(value: object, *, prose: bool = False) -> str:
 
 
 def is_mistakable(text: str) -> bool:
-    """Whether a string could be taken for a number, for nothing, for something nested, or for words of ours."""
+    """Returns whether a string could be taken for a number, an empty or nested value, or our own words."""
     if (
         not text
         or text != text.strip()
@@ -159,56 +158,56 @@ def is_mistakable(text: str) -> bool:
 
 
 def has_hidden(text: str) -> bool:
-    """Whether there is anything in it that nobody sees."""
+    """Returns whether the text contains invisible characters."""
     return not (text.isascii() and text.isprintable()) and any(
         found["hidden"] for found in _HIDDEN.finditer(text)
     )
 
 
 def name_words(name: str, limit: int = NO_LIMIT, *, prose: bool = False) -> str:
-    """A name of a value on one line, or its beginning; in quotes where it could be taken for more than a name."""
+    """Returns a value's name on one line, clipped; quoted if it could be taken for more than a name."""
     is_odd = not name or name != name.strip() or name[0] == "-" or any(each in name for each in ':"\n\t›│')
     is_odd = is_odd or (not prose and has_hidden(name))
     return visible_line(_quoted(name) if is_odd else name, limit, prose=prose)
 
 
 def escape(text: str) -> str:
-    """For mrkdwn: nothing in it mentions, links, or formats. `verbatim`, or `parse: none`, is still wanted."""
+    """Escapes text for mrkdwn: it cannot mention, link or format. Still send it with `verbatim` or `parse: none`."""
     for pattern, stand_in in _FORMATTING:
         text = pattern.sub(stand_in, text)
     return _escaped(plain(text))
 
 
 def escaped_line(text: str, limit: int) -> str:
-    """`named`, escaped, in at most `limit` as it is sent."""
+    """Returns `named`, escaped, in at most `limit` as sent."""
     return clip_escaped(escape(named(text)), limit)
 
 
 def fallback(text: str, limit: int = TEXT_LIMIT) -> str:
-    """For the top-level `text` (sent with `mrkdwn: false`, `parse: none`): escaped, at most `limit`."""
+    """Returns escaped text for the top-level `text` (sent with `mrkdwn: false`, `parse: none`), at most `limit`."""
     return clip_escaped(_escaped(plain(text)), limit)
 
 
 def size(text: str) -> int:
-    """Length in UTF-16 units."""
+    """Returns the length in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def clip(text: str, limit: int) -> str:
-    """`text`, or its beginning and "…", in at most `limit`; never inside what is seen as one character."""
+    """Returns `text`, or its beginning and "…", in at most `limit`; never cuts within a visible character."""
     return _ended(lambda room: _prefix(text, room), limit) if size(text) > limit else text
 
 
 def clip_escaped(text: str, limit: int) -> str:
-    """`clip` for escaped text: never inside an entity."""
+    """`clip` for escaped text: never cuts within an entity."""
     if size(text) <= limit:
         return text
     return _ended(lambda room: _TORN_ENTITY.sub("", _prefix(text, room)), limit)
 
 
 def clip_rows(text: str, rows: int, width: int = 90) -> str:
-    """`text`, or its beginning and "…" where it would take many more rows than `rows` on a screen of `width`."""
-    if sum(_rows(text, width)) <= rows + 2:  # to hide two rows saves nothing
+    """Returns `text`, or its beginning and "…" if it takes many more than `rows` rows on a screen of `width`."""
+    if sum(_rows(text, width)) <= rows + 2:  # hiding two rows saves nothing
         return text
     return clip(text, size(_first_rows(text, rows, width).rstrip()) + 1)
 
@@ -216,7 +215,7 @@ def clip_rows(text: str, rows: int, width: int = 90) -> str:
 def excerpt(
     text: str, limit: int = NO_LIMIT, rows: int = NO_LIMIT, width: int = 90, *, escaped: bool = False
 ) -> str:
-    """`text`, or where it is too long its beginning and its end, with how much is left out between them.
+    """Returns `text` or, if it is too long, its beginning and end with the size of the gap.
 
     Args:
         text: plain, or escaped.
@@ -225,7 +224,7 @@ def excerpt(
         width: of that screen, in characters.
         escaped: whether entities in it stand for one character.
     """
-    if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # to hide a few saves nothing
+    if size(text) <= limit and sum(_rows(text, width)) <= rows + rows // 2:  # hiding a few rows saves nothing
         return text
     if limit < _HEAD_AND_TAIL + _MARKED:
         return clip_escaped(text, limit) if escaped else clip(text, limit)
@@ -240,11 +239,11 @@ def excerpt(
         shown = f"{isolate(head)}\n{_left_out(hidden, escaped=escaped)}\n{isolate(tail)}"
         if size(shown) <= limit:
             return shown
-        room -= size(shown) - limit  # isolates that were torn got ends of their own
+        room -= size(shown) - limit  # isolates that were cut were closed again
 
 
 def split(text: str, limit: int) -> list[str]:
-    """`text` in pieces of at most `limit`, at line ends or spaces where there are any; joined they are it."""
+    """Splits `text` into pieces of at most `limit`, at line ends or spaces if possible. Joined, they are the text."""
     pieces: list[str] = []
     while size(text) > limit:
         head = _prefix(text, limit)
@@ -259,15 +258,15 @@ def split(text: str, limit: int) -> list[str]:
 
 
 def split_unescaped(text: str, limit: int) -> list[str]:
-    """`plain` and `split`, unescaped: each piece, once it is escaped, at most `limit` (of at least 10)."""
+    """Splits `plain` text, unescaped, into pieces of at most `limit` (at least 10) once escaped."""
     text = plain(text)
-    # What is torn out of an isolate gets one of its own when it is sent.
+    # A piece cut from an isolate gets its own isolate when it is sent.
     room = limit if limit < 20 or text.isascii() else limit - 4
     return [fit for piece in split(text, room) for fit in _fitting(piece, limit)]
 
 
 def split_live(text: str, limit: int) -> list[str]:
-    """Words of the bot's own, live parts and entities among them, in pieces that tear none of these."""
+    """Splits the bot's own mrkdwn without cutting mentions, links or entities."""
     pieces: list[str] = []
     while size(text) > limit:
         head = _TORN_ENTITY.sub("", _prefix(text, limit))
@@ -280,13 +279,13 @@ def split_live(text: str, limit: int) -> list[str]:
 
 
 def shared(texts: Sequence[str], budget: int, cut: Callable[[str, int], str] = clip) -> list[str]:
-    """The texts within `budget` together: whole where one needs no more than a fair share, else cut to it."""
+    """Cuts the texts to `budget` together: each gets what it needs, up to a fair share."""
     given = shares(list(map(size, texts)), budget)
     return [cut(text, share) for text, share in zip(texts, given, strict=True)]
 
 
 def shares(needs: Sequence[int], budget: int) -> list[int]:
-    """How much of `budget` each gets: what it needs, or where that is more than a fair share, no more than this."""
+    """Returns each one's part of `budget`: what it needs, up to a fair share."""
     given = [0] * len(needs)
     left = max(0, budget)
     for rank, index in enumerate(sorted(range(len(needs)), key=needs.__getitem__)):
@@ -296,49 +295,49 @@ def shares(needs: Sequence[int], budget: int) -> list[int]:
 
 
 def outline(value: object, limit: int) -> str:
-    """Structured content that an agent sends along as `key: value` lines that people (and screen readers) can read:
-    nested ones indented, clipped to `limit`; empty where there is nothing.
+    """Returns structured content from an agent as `key: value` lines, nested ones indented, clipped; empty if there
+    is none.
     """
     return clip("\n".join(_outlined(value, 0)), limit)
 
 
 def is_user(text: str | None) -> TypeGuard[str]:
-    """Whether this is a Slack user id."""
+    """Returns whether this is a Slack user id."""
     return bool(text and _USER.fullmatch(text))
 
 
 def is_group(text: str | None) -> TypeGuard[str]:
-    """Whether this is a Slack user group's id."""
+    """Returns whether this is a Slack user group's id."""
     return bool(text and _GROUP.fullmatch(text))
 
 
 def is_channel(text: str | None) -> TypeGuard[str]:
-    """Whether this is a Slack conversation id."""
+    """Returns whether this is a Slack conversation id."""
     return bool(text and _CHANNEL.fullmatch(text))
 
 
 def mention(user: str) -> str:
-    """`<@U…>`; a ValueError where it is no such id."""
+    """Returns `<@U…>`. Raises ValueError if it is not a user id."""
     return f"<@{_id(user, is_user, 'user id, such as U0123ABC')}>"
 
 
 def person(name: str, limit: int = 100) -> str:
-    """A mention of a Slack user; any other name escaped, in at most `limit`."""
+    """Returns a mention of a Slack user; any other name escaped, in at most `limit`."""
     return mention(name) if is_user(name) else escaped_line(name, limit)
 
 
 def group(usergroup: str) -> str:
-    """`<!subteam^S…>`; a ValueError where it is no such id."""
+    """Returns `<!subteam^S…>`. Raises ValueError if it is not a user group id."""
     return f"<!subteam^{_id(usergroup, is_group, 'user group id, such as S0123ABC')}>"
 
 
 def channel(conversation: str) -> str:
-    """`<#C…>`; a ValueError where it is no such id."""
+    """Returns `<#C…>`. Raises ValueError if it is not a channel id."""
     return f"<#{_id(conversation, is_channel, 'channel id, such as C0123ABC')}>"
 
 
 def mentions(people: Sequence[str]) -> list[str]:
-    """A mention for each user and user group among these (of the first twenty: more would be a list, not a call)."""
+    """Returns mentions of the first twenty users and user groups among these; more would be noise."""
     named = (
         mention(each) if is_user(each) else group(each) for each in people if is_user(each) or is_group(each)
     )
@@ -352,37 +351,37 @@ def _id(text: str, fits: Callable[[str], bool], expected: str) -> str:
 
 
 def web_address(url: str | None) -> str:
-    """`url` where it is a plain http(s) link without a user part; else empty."""
+    """Returns `url` if it is a plain http(s) link without user info, else an empty text."""
     return url if url and len(url) <= _URL_LIMIT and _URL.fullmatch(url) else ""
 
 
 def date(moment: datetime) -> str:
-    """A moment that every reader sees in their own time zone."""
+    """Returns a date that Slack shows in each reader's time zone."""
     return f"<!date^{int(moment.timestamp())}^{{date_short_pretty}} at {{time}}|{utc(moment)}>"
 
 
 def deadline(moment: datetime) -> str:
-    """The same after "by": `14:27 today`."""
+    """Returns such a date for use after "by": `14:27 today`."""
     return f"<!date^{int(moment.timestamp())}^{{time}} {{date_short_pretty}}|{utc(moment)}>"
 
 
 def utc(moment: datetime) -> str:
-    """A moment for where Slack formats nothing: `24 May 2026, 14:27 UTC`."""
+    """Returns a date for places where Slack formats nothing: `24 May 2026, 14:27 UTC`."""
     moment = moment.astimezone(UTC)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
 
 
 def utc_dates(text: str) -> str:
-    """The bot's own words with its dates (`date`) spelled out, for where Slack formats nothing."""
+    """Spells out the dates (`date`) in the bot's own words, for places where Slack formats nothing."""
     return _DATE.sub(r"\1", text)
 
 
 def isolate(text: str, *, rtl: bool = False) -> str:
-    """`text` so that it can stand beside other words without reordering them, or being reordered by them.
+    """Isolates right-to-left text, so that it and its surroundings cannot reorder each other.
 
     Args:
-        text: any; isolates of its own are kept in pairs only, and what they hold needs no other.
-        rtl: whether it is known to read from right to left; else its first letter says.
+        text: any. Its own isolates stay if they are balanced; their content needs no other.
+        rtl: whether it is known to read from right to left; otherwise its first letter decides.
     """
     if not rtl and (text.isascii() or not _RTL.search(text)):
         return text
@@ -392,14 +391,14 @@ def isolate(text: str, *, rtl: bool = False) -> str:
 def _isolated(line: str, *, rtl: bool) -> str:
     body = line.strip()
     outside = _outside(body)
-    # Without a letter only its event says how it reads.
+    # Text without letters gets its direction from its event only.
     if not _RTL.search(outside) and not (rtl and outside.strip() and not _LETTER.search(outside)):
         return line
     return line.replace(body, f"{_RLI if rtl else _FSI}{body}{_PDI}", 1)
 
 
 def _outside(body: str) -> str:
-    """What stands in no isolate; `body` is balanced."""
+    """Returns the text outside isolates; `body` is balanced."""
     depth, found = 0, []
     for char in body:
         if char in _OPENERS:
@@ -412,14 +411,14 @@ def _outside(body: str) -> str:
 
 
 def _balanced(text: str) -> str:
-    """Isolates (U+2066–2069) only in pairs, paragraph by paragraph, as the bidi algorithm reads them."""
+    """Removes unpaired isolates (U+2066–2069), paragraph by paragraph, as the bidi algorithm reads them."""
     if not _ISOLATES.search(text):
         return text
     return "\n".join(_without(each, *_unpaired(each)) for each in text.split("\n"))
 
 
 def _unpaired(paragraph: str) -> tuple[list[int], list[int]]:
-    """Where isolates begin that do not end in this paragraph, and where one ends that never began."""
+    """Returns the positions of isolates left open in this paragraph, and of ends without a beginning."""
     torn, stray = list[int](), list[int]()
     for at, char in enumerate(paragraph):
         if char in _OPENERS:
@@ -437,7 +436,7 @@ def _without(text: str, *places: Sequence[int]) -> str:
 
 
 def _ended(prefix: Callable[[int], str], limit: int) -> str:
-    """`prefix(room)` with "…" at its end, in at most `limit`; an isolate that it tears is closed behind the "…"."""
+    """Returns `prefix(room)` plus "…" in at most `limit`; closes an isolate that it cuts after the "…"."""
     if limit <= 0:
         return ""
     for closers in range(min(_DEEPEST_ISOLATE, limit)):
@@ -450,7 +449,7 @@ def _ended(prefix: Callable[[int], str], limit: int) -> str:
 
 
 def _prefix(text: str, limit: int) -> str:
-    """The longest beginning within `limit` that tears no cluster (one of 64 characters or more is torn)."""
+    """Returns the longest beginning within `limit` that cuts no cluster (unless of 64 characters or more)."""
     head = text[:limit]
     if not head.isascii():
         head = head.encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore")
@@ -463,7 +462,7 @@ def _prefix(text: str, limit: int) -> str:
 
 
 def _suffix(text: str, limit: int) -> str:
-    """The longest end within `limit` that tears no cluster."""
+    """Returns the longest end within `limit` that cuts no cluster."""
     if (total := size(text)) <= limit:
         return text
     at = len(_prefix(text, total - limit))
@@ -474,12 +473,12 @@ def _suffix(text: str, limit: int) -> str:
 
 
 def _rows(text: str, width: int) -> list[int]:
-    """How many rows of a screen each line takes."""
+    """Returns how many rows of a screen each line takes."""
     return [max(1, math.ceil(size(line) / width)) for line in text.split("\n")]
 
 
 def _first_rows(text: str, rows: int, width: int) -> str:
-    """The lines that fill `rows`; of one that is longer its beginning."""
+    """Returns the first lines that fill `rows`; the last one may be cut."""
     head = ""
     for line, need in zip(text.split("\n"), _rows(text, width), strict=True):
         if need > rows:
@@ -489,7 +488,7 @@ def _first_rows(text: str, rows: int, width: int) -> str:
 
 
 def _last_rows(text: str, rows: int, width: int) -> str:
-    """The lines at the end that fill `rows`; of one that is longer its end."""
+    """Returns the last lines that fill `rows`; the first one may be cut."""
     tail: list[str] = []
     for line, need in zip(reversed(text.split("\n")), reversed(_rows(text, width)), strict=True):
         if need > rows:
@@ -503,7 +502,7 @@ def _last_rows(text: str, rows: int, width: int) -> str:
 
 
 def _left_out(hidden: str, *, escaped: bool) -> str:
-    """How much is left out, in words."""
+    """Returns how much is left out, in words."""
     characters = len(_ENTITY.sub(".", hidden)) if escaped else len(hidden)
     lines = max(0, hidden.count("\n") - 1)
     said = [f"{characters:,} more character{'' if characters == 1 else 's'}"]
@@ -512,19 +511,21 @@ def _left_out(hidden: str, *, escaped: bool) -> str:
 
 
 def _uncovered(text: str, *, prose: bool) -> str:
-    if text.isascii() and text.isprintable():  # the most, of many short values
+    if text.isascii() and text.isprintable():  # the usual case for short values
         return _BLANKS.sub(_run_of_blanks, text)
     is_rtl = _RTL.search(text) is not None
     kept = _DIRECTING if prose and is_rtl else ""
 
     def by_number(found: regex.Match[str]) -> str:
-        """A character that nobody sees, by its number; several of the same are counted."""
+        """Returns an invisible character's number; repeated ones are counted."""
         if (char := found["hidden"]) is None or char in kept:
             return found[0]
         shown = _number(char)
         count = len(found[0])
         shown = f"⟨{count:,} × {shown}⟩" if count > _MOST_ALIKE else shown * count
-        return f"{_FSI}{shown}{_PDI}" if is_rtl else shown  # so that it says nothing of the words beside it
+        return (
+            f"{_FSI}{shown}{_PDI}" if is_rtl else shown
+        )  # isolated, so that its direction does not affect its surroundings
 
     text = text.replace("\r\n", "\n")
     return _BLANKS.sub(_run_of_blanks, _HIDDEN.sub(by_number, _EMBEDDINGS.sub("", text) if kept else text))
@@ -537,7 +538,7 @@ def _number(char: str) -> str:
 
 
 def _run_of_blanks(found: regex.Match[str]) -> str:
-    """A long run of blanks in words; a short one as it is."""
+    """Returns a long run of blanks in words, a short one unchanged."""
     run = found[0]
     if (ends := run.count("\n")) > 0:
         rest = run.rpartition("\n")[2]
@@ -554,7 +555,7 @@ def _quoted(text: str) -> str:
 
 
 def _whole_words(text: str, limit: int) -> str:
-    """The beginning of a line, up to the end of a word where one is near."""
+    """Returns the beginning of a line, up to the end of a word if one is near."""
     head = _prefix(text, limit)
     end = head.rfind(" ", max(0, len(head) - 20)) if not text[len(head) :][:1].isspace() else -1
     return head[:end] if end > 0 else head

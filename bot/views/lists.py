@@ -1,5 +1,5 @@
-"""Several questions in one message or modal: the replies to commands, an agent's roll-up card with its list, and “Which
-question did you mean?”. Pure.
+"""Several questions in one message or modal: the replies to commands, an agent's roll-up card with its list, and
+“Which question did you mean?”. Pure.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class ListRow:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a person may do with a clarification, and where its card is."""
+    """What a person may do with a clarification, and the link to its card."""
 
     answer: bool = False
     take: bool = False
@@ -90,7 +90,7 @@ class Offer:
 
 
 def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[Button, ...] = ()) -> Draft:
-    """Words alone. `live`: a phrase of ours, with mentions and dates; else plain text."""
+    """Returns a message with only text. `live`: our own words, with mentions and dates; otherwise plain text."""
     words = words if live else inert.plain(words)
     text = inert.clip_escaped(inert.utc_dates(words), _READ_ALOUD) if live else inert.fallback(words)
     above = tuple(Section(Words(each, live=live)) for each in inert.split(words, _PIECE))
@@ -98,7 +98,7 @@ def said(words: str, *, heading: str = "", live: bool = True, buttons: tuple[But
 
 
 def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[str] = ()) -> Draft:
-    """A page of clarifications; `query` asks for the list again; `notes` are plain text."""
+    """Returns a page of clarifications. `query` repeats the list; `notes` are plain text."""
     where = f"Page {page.number} of {page.pages}" if page.pages > 1 else ""
     above = "\n".join(note for note in (*notes, where) if note)
     aloud = [inert.fallback("\n".join(filter(None, (heading, above)))), *(row.aloud for row in page.items)]
@@ -110,13 +110,15 @@ def listing(heading: str, page: Page[ListRow], *, query: str, notes: Iterable[st
 
 
 def choice_of(heading: str, records: Sequence[Clarification], query: str) -> Draft:
-    """Clarifications to choose from, at most a page: nothing can be done with them here."""
+    """Returns clarifications to choose from, at most a page, without controls."""
     rows = [row(each, Offer(), n) for n, each in enumerate(records[:PAGE_SIZE])]
     return listing(heading, page_of(rows, 1, PAGE_SIZE), query=query)
 
 
 def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str, empty: str) -> Draft:
-    """A page of agents or sessions, each in its `line` (mrkdwn of ours); `query` asks for it again; `empty`: without any."""
+    """Returns a page of agents or sessions, each as its `line` (our own mrkdwn). `query` repeats it; `empty`: if
+    there are none.
+    """
     if not page.items:
         return said(empty, live=False)
     heading = f"{heading} · page {page.number} of {page.pages}" if page.pages > 1 else heading
@@ -124,7 +126,7 @@ def board(heading: str, page: Page[_T], line: Callable[[_T], str], *, query: str
 
 
 def agent_line(agent: AgentNode) -> str:
-    """An agent, and whom it waits for."""
+    """Returns an agent and whom it waits for."""
     parts = [f"{_INDENT * min(agent.depth, _DEEPEST)}*{_short(agent.name or agent.agent)}*:"]
     parts.append(phrases.waiting(agent.status, agent.on, _several))
     if agent.since is not None:
@@ -135,7 +137,7 @@ def agent_line(agent: AgentNode) -> str:
 
 
 def session_line(item: ReadyItem) -> str:
-    """A session, and what blocks it."""
+    """Returns a session and what blocks it."""
     name = f"*{_short(item.name or item.agent)}*, issue {item.issue}"
     if not item.blocked_by:
         return f"{name}: ready"
@@ -144,7 +146,7 @@ def session_line(item: ReadyItem) -> str:
 
 
 def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = False) -> ListRow:
-    """One clarification in a list; `n` tells its buttons apart from those of other rows. `is_tampered`: another program
+    """Returns a clarification's row. `n` distinguishes its buttons from other rows'. `is_tampered`: another program
     changed it after it was decided.
     """
     shown = round_of(record)
@@ -166,7 +168,7 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
 
 
 def unread(clarification_id: str, topic: str) -> ListRow:
-    """One whose ledger cannot be read now."""
+    """Returns the row of a clarification whose ledger cannot be read now."""
     words = inert.named(topic, _QUESTION)
     note = "its ledger cannot be read right now"
     aloud = inert.fallback(f"{clarification_id}, {note}: {words}")
@@ -174,12 +176,12 @@ def unread(clarification_id: str, topic: str) -> ListRow:
 
 
 def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None, agent: str) -> Draft:
-    """One card in place of many.
+    """Returns one card for many questions.
 
     Args:
-        records: the most urgent ones first; the first five get a row. None: nothing is open any more.
+        records: the most urgent ones first; the first five get a row. Empty: nothing is open any more.
         count: how many are open in all.
-        oldest: the earliest deadline, if any has one.
+        oldest: the earliest deadline, if there is one.
         agent: the agent's name.
     """
     named = name_of(agent)
@@ -208,7 +210,7 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
 
 
 def rollup_modal(page: Page[Clarification]) -> View:
-    """A page of the open questions of a roll-up card."""
+    """Returns a page of the open questions of a roll-up card."""
     if not page.items:
         return View(sections("No open questions left here."), LIST_CALLBACK, title="Open questions")
     anchor, shown = page.items[0], [round_of(directed(record)) for record in page.items]
@@ -225,9 +227,8 @@ def rollup_modal(page: Page[Clarification]) -> View:
 
 
 def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
-    """Asks which of several open questions a reply belongs to; `text_id` names the reply that waits.
-
-    Few get a button each, more a menu of at most a hundred.
+    """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply. A few questions get
+    a button each, more get a menu of at most a hundred.
     """
     shown = [round_of(directed(record)) for record in records[:MENU_OPTIONS]]
     room = max(20, min(_LISTED, 3000 // max(1, len(shown)) - 30))
@@ -238,7 +239,7 @@ def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
         (f"{n}. {_asked(each, _ROW)}", Press("which", each.record.id, each.number, text_id))
         for n, each in enumerate(shown, 1)
     ]
-    # What must not be decided by one press.
+    # These must not be decided by one click.
     grave = [wanted if (wanted := each.asked.confirmation) and wanted.asks_twice else None for each in shown]
     beside = plain_words(lines)
     if len(shown) <= _WHICH_BUTTONS:
@@ -281,7 +282,7 @@ def _short(text: str) -> str:
 
 
 def _state(shown: Round) -> str:
-    """How it stands, as our own mrkdwn."""
+    """Returns its state, as our own mrkdwn."""
     record, asked = shown.record, shown.asked
     if shown.stage == "answered":
         by = (
@@ -304,7 +305,7 @@ def _state(shown: Round) -> str:
 
 
 def _answerable(shown: Sequence[Round]) -> Iterable[Section]:
-    """Each question on one line, with its button."""
+    """Yields each question on one line, with its button."""
     for n, each in enumerate(shown):
         line = f"{inert.line(each.record.id, ID_LIMIT)}: {_asked(each, _ROW)}"
         yield Section(Words(line), answer_button(each.record, each.number, n))
@@ -315,7 +316,7 @@ def _asked(shown: Round, limit: int) -> str:
 
 
 def _said_gravely(shown: Round, limit: int) -> str:
-    """The question, after how grave it is where consent is asked."""
+    """Returns the question; for an approval, after its stakes."""
     wanted = shown.asked.confirmation
     if wanted is None:
         return _asked(shown, limit)

@@ -1,4 +1,4 @@
-"""Applies an event's `localization_hints` (AAEP chapter 11) to its words. Pure."""
+"""Applies an event's `localization_hints` (AAEP chapter 11) to its text. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LANGUAGES = frozenset(
 )
 _SCRIPTS = frozenset(["adlm", "arab", "hebr", "mand", "nkoo", "rohg", "samr", "syrc", "thaa"])
 
-# What a record keeps of an agent's words beside the question and the topic.
+# An agent's texts in a record, besides the question and the topic.
 _KEPT = (
     "agent_name",
     "context",
@@ -26,13 +26,12 @@ _KEPT = (
     "action",
     "consequence",
 )
-_IN_FILE = frozenset(map(to_camel, _KEPT))  # what is kept of earlier rounds is as the ledger has it
+_IN_FILE = frozenset(map(to_camel, _KEPT))  # earlier rounds use the ledger's field names
 
 
 def reads_rtl(hints: object) -> bool:
-    """Whether an event says that its words read from right to left: by `text_direction`, else by script or language.
-
-    A direction of `ltr` says nothing: it is the schema's default, and is sent along with words of any language.
+    """Returns whether an event's text reads from right to left: by `text_direction`, else by script or language.
+    `ltr` is ignored: it is the schema's default, and is sent with text in any language.
     """
     if not isinstance(hints, Mapping):
         return False
@@ -45,7 +44,7 @@ def reads_rtl(hints: object) -> bool:
 
 
 def hinted(event: Event) -> Event:
-    """The event with its words isolated the way it says that they read; as it is, where it says nothing of it."""
+    """Returns the event with its text isolated as its hints say, or unchanged without hints."""
     if not reads_rtl(event.raw.get("localization_hints")):
         return event
     raw = {key: _directed(value) for key, value in event.raw.items()}
@@ -54,7 +53,7 @@ def hinted(event: Event) -> Event:
 
 
 def directed(record: Clarification) -> Clarification:
-    """The record with the agent's words isolated the way its event said that they read; to be shown, never kept."""
+    """Returns the record with the agent's text isolated as its event said: for display, never stored."""
     asked = record.asked
     if not asked.rtl:
         return record

@@ -1,9 +1,9 @@
-"""The words of notices: messages that take no answer. Errors, critical events that no card can show, tool results, ends
-of sessions, handoffs, reminders.
+"""Notices, which take no answer: errors, critical events without a card, tool results, ends of sessions, handoffs,
+reminders.
 
-The card of a handoff (AAEP chapter 4) follows the incident that on-call is paged for: taken there or here, both say so. A
-reminder stands in the question's thread and in the channel, and calls those who may answer; it takes no answer itself:
-that is the card's, and the thread's. Pure.
+The card of a handoff (AAEP chapter 4) follows the incident for which on-call is paged: taken on either, both show it.
+A reminder appears in the question's thread and in the channel, and mentions the answerers. They answer on the card or
+in the thread. Pure.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from core import aaep, answers
 from core.aaep import Event
 from core.clarification import Clarification
 
-# Of what an agent packs up for a handoff, in characters; the protocol asks for events of at most 64 KiB.
+# Characters of a handoff's context; the protocol asks for events of at most 64 KiB.
 CONTEXT_LIMIT = 100_000
 _HEADING = 150
 _FACT = 300
 _PRETTY = 3000
 _FIRST_FIELDS = 8
 _FIRST_CHOICES, _FIRST_IDS = 20, 20
-_BEGINNING, _DEFAULT = 300, 200  # of a question, and of what its agent assumes, in a reminder
+_BEGINNING, _DEFAULT = 300, 200  # of a question and of its default, in a reminder
 _TOOL, _SUMMARY = 80, 400
-_TOOLS = 3600  # of the text, so that it stays in one piece everywhere
+_TOOLS = 3600  # of the text, so that no place splits it
 _ENVELOPE = frozenset(
     [
         "@context",
@@ -101,7 +101,7 @@ _UNTAKEN = "Unclaimed. Click Take to claim it."
 
 @dataclass(frozen=True, slots=True)
 class ToolLine:
-    """One `agent.tool.completed`: `status` is success, error, timeout, or another word that was sent."""
+    """One `agent.tool.completed`: `status` is success, error, timeout, or another word as sent."""
 
     tool: str
     status: str
@@ -111,7 +111,7 @@ class ToolLine:
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """What an agent hands over, as it is stored beside its card: the agent's own words, not yet inert, except `context`.
+    """What an agent hands over, as stored beside its card: the agent's own text, not yet inert, except `context`.
 
     `context` is the packaged context as indented lines. Empty: it was not sent.
     """
@@ -129,12 +129,12 @@ class Handoff:
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Handoff:
-        """What `as_json` made, also by another release."""
+        """Reads what `as_json` of any release wrote."""
         return cls(**{each.name: str(kept.get(each.name, "")) for each in fields(cls)})
 
 
 def error_notice(event: Event) -> Draft:
-    """`agent.session.errored` (AAEP §4.1.3), also with the fields that are found in the wild."""
+    """`agent.session.errored` (AAEP §4.1.3), including fields found in the wild."""
     category = event.text("error_category") or "unknown"
     can_go_on = event.raw.get("recoverable")
     facts = (
@@ -153,12 +153,12 @@ def error_notice(event: Event) -> Draft:
 
 
 def generic_notice(event: Event) -> Draft:
-    """Any critical event that no card can show. Nothing in it can be answered from Slack."""
+    """Any critical event without a card. It cannot be answered from Slack."""
     return _notice(*_generic(event))
 
 
 def unrecorded_notice(event: Event, reason: str) -> Draft:
-    """A critical event that waits to be recorded: what it says, and why nobody can answer it yet."""
+    """A critical event that is not recorded yet: its content, and why it cannot be answered."""
     question = event.question
     _, texts, _ = _generic(event)
     if question is not None:
@@ -174,7 +174,6 @@ def unrecorded_notice(event: Event, reason: str) -> Draft:
 
 
 def session_notice(event: Event) -> Draft:
-    """`agent.session.completed` and `agent.session.cancelled`."""
     cancelled = event.type == aaep.CANCELLED
     facts = plain_words(
         _labelled("Cancelled by", event.text("cancelled_by")),
@@ -190,13 +189,13 @@ def session_notice(event: Event) -> Draft:
 
 
 def unclaimed_notice(record: Clarification) -> Draft:
-    """The answer waits in vain: whoever gave it should know that nothing came of it."""
+    """Tells the answerer that the agent never fetched the answer."""
     told = "The agent never picked up the answer. It may have ended or lost track of its question. The answer stays here in case it asks."
     return _notice(f"Not picked up · {inert.clip(record.id, ID_LIMIT)}", [told])
 
 
 def consent_notice(record: Clarification, by: str) -> Draft:
-    """Another program wrote an acceptance into a ledger: it does not count, and who waits for it should know."""
+    """Tells people that another program wrote an approval into a ledger, which does not count."""
     told = (
         f"A program wrote to the ledger that {inert.line(by, NAME_LIMIT)} approved this. That does not count: approvals are "
         "given in Slack only. The question is open again."
@@ -205,7 +204,7 @@ def consent_notice(record: Clarification, by: str) -> Draft:
 
 
 def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
-    """Another program changed what was decided: whoever runs the bot should find out which one."""
+    """Tells the operator that another program changed a decision."""
     told = (
         f"After it was decided, another program changed {'it' if len(ids) == 1 else 'them'} in the ledger of issue {issue}. The "
         "bot no longer gives the answer to the agent, to GitHub or to anyone else. The card still shows the decision. "
@@ -215,7 +214,7 @@ def tampered_notice(issue: int, ids: Sequence[str]) -> Draft:
 
 
 def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
-    """Another program deleted a record: its answer cannot be had any more."""
+    """Tells the operator that another program deleted a record, so that its answer is lost."""
     told = (
         f"Another program deleted {'it' if len(ids) == 1 else 'them'} from the ledger of issue {issue}. Agents can no "
         f"longer get {'its answer' if len(ids) == 1 else 'their answers'}. Restore the ledger from a backup, or have the agent "
@@ -233,7 +232,7 @@ def _named(ids: Sequence[str]) -> str:
 
 
 def ledgers_refuse(reason: str) -> Draft:
-    """The head of a thread with what was asked meanwhile: no ledger can be written, or one of them cannot."""
+    """Opens the thread with what is asked while a ledger cannot be written."""
     waits = (
         "What agents ask until this is fixed is in the thread below. Nothing is lost: it is recorded and shown, and can be "
         "answered, as soon as the ledger can be written."
@@ -242,7 +241,7 @@ def ledgers_refuse(reason: str) -> Draft:
 
 
 def ledgers_again() -> Draft:
-    """The end of that thread."""
+    """Ends that thread."""
     return _notice(
         "Questions can be recorded again",
         [
@@ -252,7 +251,7 @@ def ledgers_again() -> Draft:
 
 
 def storage_began(path: str, count: int) -> Draft:
-    """There are ledgers of earlier questions, and nothing is known of what was heard and shown."""
+    """Tells the operator that earlier ledgers exist, but that the storage does not know what was heard and shown."""
     waits = {0: "none is open", 1: "1 is open"}.get(count, f"{count} are open")
     text = (
         f"The storage at {_fact(path)} is new, but the ledgers beside it hold earlier questions, of which {waits}. They continue "
@@ -263,12 +262,12 @@ def storage_began(path: str, count: int) -> Draft:
 
 
 def agent_of(event: Event) -> str:
-    """The agent's name on one line."""
+    """Returns the agent's name on one line."""
     return name_of(event.agent_name or event.agent_id)
 
 
 def handoff_of(event: Event) -> Handoff:
-    """What an `agent.handoff.requested` says; of one that breaks its schema whatever can be read."""
+    """Reads an `agent.handoff.requested`, as far as it is readable."""
     return Handoff(
         agent=agent_of(event),
         session=event.session_id,
@@ -281,18 +280,18 @@ def handoff_of(event: Event) -> Handoff:
 
 
 def handoff_title(handoff: Handoff) -> str:
-    """What on-call is told in one line, plain."""
+    """Returns one line for on-call, plain."""
     return f"{handoff.agent} needs {_TO.get(handoff.target_kind, 'someone')} to take over"
 
 
 def handoff_body(handoff: Handoff) -> str:
-    """All of it for a page, the agent's words among ours: the page makes them inert."""
+    """Returns the whole handoff for a page, which makes the agent's text inert."""
     reason, handed = _handed(handoff)
     return "\n".join(filter(None, (reason, ". ".join(_handoff_facts(handoff)), handed)))
 
 
 def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
-    """The card of a handoff: `item` is what on-call is paged for, as it stands."""
+    """Returns the card of a handoff; `item` is the current state of its incident."""
     take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {handoff.agent}")
     hand = button(
         PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {handoff.agent} to someone"
@@ -307,9 +306,8 @@ def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
 
 
 def tools_notice(lines: Sequence[ToolLine]) -> Draft:
-    """Several tool results in one message, oldest first: what went wrong line by line, what went well in one.
-
-    Where they are too many, the oldest failures are counted.
+    """Returns several tool results in one message, oldest first: a line per failure, one line for all successes. If
+    there are too many, the oldest failures are only counted.
     """
     done = [line for line in lines if line.status == "success"]
     failures = [_failed(line) for line in lines if line.status != "success"]
@@ -328,17 +326,17 @@ def tools_notice(lines: Sequence[ToolLine]) -> Draft:
 
 
 def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> Draft:
-    """The reminder of an open question that nobody has answered.
+    """Returns the reminder of an open question.
 
     Args:
         record: as found in the ledger.
-        answerers: of its route, as configured: `members` are not called, users (U…) and groups (S…) are.
-        owner: who has it in hand, and is called alone.
+        answerers: of its route, as configured: users (U…) and groups (S…) are mentioned, `members` are not.
+        owner: the holder, who alone is mentioned.
     """
     shown = round_of(directed(record))
     question = brief_words(shown, _BEGINNING)
     wanted = shown.asked.confirmation
-    # What silence does is told of every question.
+    # All questions say what silence does.
     grave = (risk_words(wanted), warning_words(wanted), missing_words(shown.asked)) if wanted else ()
     stakes = " ".join(filter(None, grave))
     default = default_words(shown.asked, _DEFAULT)
@@ -359,14 +357,14 @@ def nudge(record: Clarification, answerers: Sequence[str], owner: str = "") -> D
 
 
 def owner_of(record: Clarification) -> str:
-    """The Slack user who has an open question in hand, and answers it alone; empty where there is none."""
+    """Returns the Slack user who holds an open question and can answer it alone; otherwise an empty text."""
     holder = record.asked.taken_by
     is_one = holder is not None and record.asked.needed <= 1 and inert.is_user(holder.user)
     return holder.user if holder is not None and is_one else ""
 
 
 def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
-    """For whoever had an open question in hand: `by`, a Slack user, took it over. `link`: to its card."""
+    """Tells the former holder of an open question that the Slack user `by` took it over. `link`: to its card."""
     shown = round_of(directed(record))
     name = inert.clip(record.id, ID_LIMIT)
     took = Words(f"{inert.mention(by)} took {inert.escape(name)} over from you", live=True)
@@ -376,8 +374,8 @@ def taken_over(record: Clarification, by: str, link: str | None) -> Draft:
 
 
 def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Sequence[str]) -> Draft:
-    """The reminder of `count` open questions of an agent that share one roll-up card; `oldest` is the earliest deadline,
-    if any has one.
+    """Returns the reminder of `count` open questions on an agent's roll-up card. `oldest`: the earliest deadline, if
+    any.
     """
     named = name_of(agent)
     several = f"{count} question{'' if count == 1 else 's'}"
@@ -391,7 +389,7 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 
 
 def nudge_over(record: Clarification, number: int | None) -> Draft:
-    """What the reminder of round `number` says once that takes no answer any more: how it ended."""
+    """Returns a reminder's text after the round `number` has ended: the outcome."""
     shown = round_of(directed(record), number)
     question = brief_words(shown, _BEGINNING)
     answered = shown.stage == "answered"
@@ -408,7 +406,7 @@ def nudge_over(record: Clarification, number: int | None) -> Draft:
 
 
 def rollup_nudge_over(agent: str) -> Draft:
-    """What the reminder of a roll-up card says once none of its questions waits there."""
+    """Returns a reminder's text once no question waits on the roll-up card."""
     over = "None of these questions is waiting on the shared card any more"
     text = inert.fallback(f"{name_of(agent)}: {sentence(over)}")
     return Draft("nudge", text, (Header(f"{name_of(agent)} · closed"), Context((Words(over),))))
@@ -421,9 +419,8 @@ def _notice(
     buttons: tuple[Button, ...] = (),
     alert: tuple[Words, ...] = (),
 ) -> Draft:
-    """A notice cut to what a message holds, and the whole in pieces where it was cut.
-
-    All of it is plain text but for live facts and `alert`, which says how it stands before all else.
+    """Returns a notice cut to fit a message, and the whole in pieces if it was cut. All of it is plain text except
+    live facts and `alert`, which comes first and says how it stands.
     """
     texts = [words(text) for text in texts if text]
     spoken = [inert.utc_dates(part.text) if part.live else part.text for part in facts]
@@ -460,7 +457,7 @@ def _reminder(
     hint: str,
     asked: tuple[Section, ...] = (),
 ) -> Draft:
-    """A reminder; those who are called come first, in the blocks and aloud."""
+    """Returns a reminder that begins with the mentions."""
     called = " ".join(inert.mentions(list(dict.fromkeys(answerers))))
     said = [*spoken, *(sentence(inert.utc_dates(each.text)) for each in facts), hint]
     text = inert.fallback("\n".join(filter(None, said)), inert.TEXT_LIMIT - inert.size(called) - 1)
@@ -470,18 +467,18 @@ def _reminder(
 
 
 def _fact(text: str) -> str:
-    """A short value of an agent's on one line."""
+    """Returns an agent's short value on one line."""
     return inert.line(text, _FACT)
 
 
 def _labelled(label: str, text: str | None, *, whole: bool = False) -> str:
-    """What an agent says, behind its label: on one short line, or the whole; empty where it says nothing."""
+    """Returns an agent's text after its label, on one short line or whole; empty if there is none."""
     shown = inert.plain(text or "") if whole else _fact(text or "")
     return f"{label}: {shown}" if shown else ""
 
 
 def _generic(event: Event) -> tuple[str, list[str], tuple[Words, ...]]:
-    """Heading, texts and facts of a critical event that no card can show."""
+    """Returns heading, texts and facts of a critical event without a card."""
     if event.type == aaep.CONFIRMATION:
         return _confirmation(event)
     if event.type == aaep.CLARIFICATION:
@@ -542,7 +539,7 @@ def _session(session: str) -> str:
 
 
 def _handed(handoff: Handoff) -> tuple[str, str]:
-    """Why, and what it hands over."""
+    """Returns the reason, and what is handed over."""
     handed = f"Handed over:\n{handoff.context}" if handoff.context else ""
     return handoff.reason or "The agent gave no reason.", handed
 
@@ -558,7 +555,7 @@ def _handoff_facts(handoff: Handoff) -> list[str]:
 
 
 def _packed(context: object) -> str:
-    """The lines of a packaged context. What is beyond any message says so."""
+    """Returns the lines of a packaged context. Says so if it is too long for any message."""
     lines = inert.outline(context, CONTEXT_LIMIT)
     if not lines.endswith("…") or inert.size(lines) < CONTEXT_LIMIT - inert.size("…") - 100:
         return lines

@@ -1,7 +1,7 @@
-"""A page to the people on call: what has to be taken, what is needed to decide it, the controls; and the same as plain
-text for pagers outside Slack.
+"""A page to the people on call: what happened, what they need to decide, the controls; and the same as plain text for
+pagers outside Slack.
 
-A page about one question carries the question's own controls, as its card does; a page about several lists them. The
+A page about one question carries the question's own controls, like its card; a page about several lists them. The
 top-level `text` stands alone, and so does the text for pagers outside. Pure.
 """
 
@@ -69,7 +69,7 @@ from core.clarification import Clarification
 ItemState = Literal["live", "taken", "snoozed", "closed"]
 HAND, SNOOZE, NOT_MINE, SHOW = "Hand to…", "Snooze", "Not mine", "Show"
 OPEN = "Go to the question"
-OPEN_OTHER = "Go to the message"  # a handoff, an error: no question
+OPEN_OTHER = "Go to the message"  # for a handoff or an error
 LISTED = 20
 _NOTES: dict[ItemState, str] = {
     "live": "",
@@ -96,8 +96,8 @@ _BUTTONS = {
 class PageItem:
     """One incident of a page; `kind` as in `bot.oncall.incidents`.
 
-    `who` is the Slack user who took it, or whom it was handed to; `asleep_by` and `until` tell of a snooze. `record`
-    where it is about a question that could be read; `link` is a web address.
+    `who`: the Slack user who took it, or to whom it was handed. `asleep_by` and `until`: a snooze. `record`: its
+    question, if it has one that can be read. `link`: a web address.
     """
 
     incident: int
@@ -117,23 +117,23 @@ class PageItem:
 
     @property
     def name(self) -> str:
-        """What people call it by: the clarification's id, else its title."""
+        """What people call it: the clarification's id, or its title."""
         return inert.line(self.clarification or self.title, _HEADING) or "Something"
 
     @property
     def shown(self) -> Round | None:
-        """The question, as it stands."""
+        """The question's current state."""
         return round_of(self.record) if self.record is not None else None
 
     def with_question(self, record: Clarification | None, link: str | None) -> PageItem:
-        # A page tells itself who has it; the ledger still names who let the time of a take pass.
+        # The page shows its own holder; the ledger may still name one whose time ran out.
         if record is not None and record.aaep is not None:
             aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
             record = record.model_copy(update={"aaep": aaep})
         return replace(self, record=record and directed(record), link=link)
 
     def bare(self) -> PageItem:
-        """The id and the beginning of what is asked, as plain text: what can always be shown."""
+        """Returns the id and the beginning of the question as plain text, which can always be shown."""
         record = self.record
         asked = f"{record.question[:_BARE]}\n{answers.hint(record.asked)}" if record is not None else ""
         title = f"{self.clarification} is escalated" if self.clarification else _UNKNOWN
@@ -142,9 +142,9 @@ class PageItem:
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """One page as it is to be shown. `items` are the first that are listed, open ones first; `count` is all of
-    them, `left` those that are not closed, `is_awaited` tells whether any of these is in nobody's hands. `covered`: a
-    newer page to the same place is about all of it. `note`: why it went to others than should be on call.
+    """The content of a page. `items`: the first ones, open ones first; `count`: all of them; `left`: those not
+    closed; `is_awaited`: whether some of these are unclaimed. `covered`: a newer page to the same place covers it.
+    `note`: why other people are paged than those on call.
     """
 
     page: int
@@ -159,7 +159,7 @@ class PageContent:
 
     @property
     def only(self) -> PageItem | None:
-        """What the page is about, where it is about one thing."""
+        """The only incident of the page, if there is just one."""
         return self.items[0] if self.count == 1 and self.items else None
 
     @property
@@ -168,17 +168,17 @@ class PageContent:
 
     @property
     def waiting(self) -> Round | None:
-        """The question that the page shows so that it can be answered."""
+        """The question that can be answered on the page."""
         shown = self.only.shown if self.only is not None and self.only.state != "closed" else None
         return shown if shown is not None and shown.record.is_open and not self.covered else None
 
     def bare(self) -> PageContent:
-        """For the case that the words cannot be laid out."""
+        """Returns the content for a page that cannot be laid out."""
         return replace(self, items=tuple(each.bare() for each in self.items))
 
 
 def page_card(content: PageContent) -> Draft:
-    """The message; what it says in full where it is only begun follows in the thread (`subject`)."""
+    """Returns the message; its whole text follows in the thread if it is cut (`subject`)."""
     spoken, item = _spoken(content), content.only
     if item is None:
         parts = _list_parts(content)
@@ -193,8 +193,8 @@ def page_card(content: PageContent) -> Draft:
 
 
 def subject(content: PageContent) -> str | None:
-    """What the `more` of a page's text is: of an open question what its card's is too, by the card's key; else all that
-    is said of the incident. None: a list of several, which is the page's own.
+    """Returns the name of the page's `more`: for an open question the card's key, since both are the same; otherwise
+    the incident's. None: a list of several, which belongs to this page only.
     """
     item, shown = content.only, content.waiting
     if item is None:
@@ -203,7 +203,7 @@ def subject(content: PageContent) -> str | None:
 
 
 def outside_words(content: PageContent) -> tuple[str, str]:
-    """A title of one line and a text, both plain, for pagers, e-mail and the like."""
+    """Returns a title of one line and a text, both plain, for pagers, e-mail and the like."""
     item = content.only
     body = inert.clip("\n".join(_listed(content)), _OUTSIDE) if item is None else _item_outside(content, item)
     links = [each.link for each in content.items if each.link][:1]
@@ -212,7 +212,7 @@ def outside_words(content: PageContent) -> tuple[str, str]:
 
 
 def heading(content: PageContent) -> str:
-    """One line: what it is, and how it stands."""
+    """Returns what it is and how it stands, in one line."""
     item = content.only
     if item is None:
         many = f"{content.left} of {content.count}" if content.left < content.count else str(content.count)
@@ -227,7 +227,7 @@ def heading(content: PageContent) -> str:
 
 
 def state_words(content: PageContent) -> list[Words]:
-    """Who has it, until when it sleeps, how it ended, where it goes on; why others are asked than should be."""
+    """Returns the holder, the snooze, the outcome, where it continues, and why other people are paged."""
     item = content.only
     found = standing_words(item) if item is not None else []
     if content.note and not content.is_closed:
@@ -238,7 +238,7 @@ def state_words(content: PageContent) -> list[Words]:
 
 
 def why_words(item: PageItem) -> str:
-    """Why somebody is paged: of a question its escalation, with both sides' positions."""
+    """Returns why on-call is paged: for a question, its escalation with both sides' positions."""
     reason = item.reason
     if item.kind == "escalated" and (shown := item.shown) is not None:
         said = escalation_of(shown)
@@ -248,7 +248,7 @@ def why_words(item: PageItem) -> str:
 
 
 def left_words(ends: datetime | None, sent_at: datetime) -> str:
-    """How much time was left when the page was sent; empty where there is no limit."""
+    """Returns how much time was left when the page was sent; empty without a limit."""
     if ends is None:
         return ""
     minutes = int((ends - sent_at).total_seconds() // 60)
@@ -260,7 +260,7 @@ def left_words(ends: datetime | None, sent_at: datetime) -> str:
 
 
 def more_words(content: PageContent) -> str:
-    """What is not listed, and where it is; empty where all is."""
+    """Returns how many more there are and where; empty if all are listed."""
     more = content.count - len(content.items)
     if more <= 0 or content.only is not None:
         return ""
@@ -268,7 +268,7 @@ def more_words(content: PageContent) -> str:
 
 
 def item_words(item: PageItem) -> str:
-    """An item on one line."""
+    """Returns an item on one line."""
     shown = item.shown
     said = inert.line(brief_words(shown, _ROW // 2) if shown else item.body or item.reason)
     known = item.name if shown is None else f"{item.name} · {shown.agent}"
@@ -277,7 +277,7 @@ def item_words(item: PageItem) -> str:
 
 
 def closing_words(item: PageItem) -> str:
-    """How something that is closed ended, without who."""
+    """Returns how a closed item ended, without by whom."""
     shown = item.shown
     if shown is not None and shown.stage == "answered":
         return f"Answer: {shown.answer_label}"
@@ -285,7 +285,7 @@ def closing_words(item: PageItem) -> str:
 
 
 def standing_words(item: PageItem) -> list[Words]:
-    """Who has it, until when it sleeps, or how it ended; none while it is in nobody's hands."""
+    """Returns the holder, the snooze or the outcome; nothing while it is unclaimed."""
     who = inert.mention(item.who) if inert.is_user(item.who) else None
     if item.state == "closed":
         return _ending(item, who)
@@ -307,9 +307,9 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
 
 
 def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: Spoken) -> Card:
-    """The question's own card, with why somebody is paged and the page's controls."""
+    """Returns the question's own card, with the reason for the page and the page's controls."""
     whole, alert = why_words(item), (*_alert(content), *plain_words(too_few_words(shown.asked)))
-    # Its menu is not cut, its words hardly below a screenful: why somebody is paged gets what these leave.
+    # Its menu is not cut, its text barely below a screenful. The reason for the page gets the rest.
     menu = min(MENU, sum(map(inert.size, options(shown))))
     room = min(SECTION, MESSAGE_BUDGET - inert.size(spoken.text) - menu - _QUESTION)
     why = inert.clip(whole, max(_LEAST_WHY, room))
@@ -330,12 +330,12 @@ def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: S
 
 
 def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
-    """Something without a question, or one that takes no answer any more."""
+    """Returns a page without a question, or with a closed one."""
     record, over = item.record, item.state == "closed" or content.covered
     alert, why = _alert(content), "" if over and record is not None else why_words(item)
     budget = Budget.beside(text)
     budget.spend(heading(content), *(each.text for each in alert))
-    said = [_said(item), closing_words(item) if record is not None and not record.is_open else ""]
+    said = [_subject_words(item), closing_words(item) if record is not None and not record.is_open else ""]
     *shown, why = budget.fit([*(words(each) if each.strip() else "" for each in said), why])
     cut = (view_full(record, record.round),) if budget.cut and record is not None else ()
     return Card(
@@ -366,7 +366,7 @@ def _list_parts(content: PageContent) -> tuple[Part, ...]:
 
 
 def _called(content: PageContent) -> str:
-    """Who is called, as mentions; nobody once all of it is closed."""
+    """Returns the mentions; none once everything is closed."""
     called = inert.mentions(list(filter(inert.is_user, content.mentions)))
     return f"For {', '.join(called)}" if called and not content.is_closed else ""
 
@@ -376,7 +376,7 @@ def _alert(content: PageContent) -> tuple[Words, ...]:
 
 
 def _controls(content: PageContent) -> tuple[Button, ...]:
-    """What somebody has can only be handed on: nobody else takes or snoozes it."""
+    """Returns the controls. A claimed incident can only be handed on, not taken or snoozed."""
     if content.covered or content.is_closed:
         return ()
     take, hand = button(PagePress("take", content.page), TAKE), button(PagePress("hand", content.page), HAND)
@@ -388,7 +388,7 @@ def _controls(content: PageContent) -> tuple[Button, ...]:
 
 
 def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
-    """What is read aloud; `is_whole`: whether the blocks beside it show all of what they ask."""
+    """Returns the text for a screen reader; `is_whole`: whether the blocks beside it show the whole question."""
     said = [
         inert.fallback(sentence(heading(content)), 300),
         sentence(_called(content)),
@@ -402,7 +402,7 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
         return _question_spoken(content, item, shown, head, is_whole=is_whole)
     closed, record = item.state == "closed", item.record
     ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
-    asked = _said(item)
+    asked = _subject_words(item)
     why = "" if closed else why_words(item)
     return _fitted(head, [words(asked) if asked.strip() else "", why, ending, _what_buttons_do(content)])
 
@@ -435,7 +435,7 @@ def _fitted(head: str, parts: Iterable[str]) -> Spoken:
 
 
 def _item_outside(content: PageContent, item: PageItem) -> str:
-    """All to decide it; of long parts the beginning, so that none pushes another out."""
+    """Returns all that is needed to decide; long parts are cut so that none displaces another."""
     asked, ends = [words(item.body) if item.body.strip() else ""], ""
     if (shown := item.shown) is not None:
         record, wanted = shown.record, shown.asked.confirmation
@@ -452,8 +452,8 @@ def _item_outside(content: PageContent, item: PageItem) -> str:
     return "\n".join(filter(None, (*fitted, ends, _IN_SLACK if fitted != parts else "")))
 
 
-def _said(item: PageItem) -> str:
-    """What it is about, in others' words."""
+def _subject_words(item: PageItem) -> str:
+    """Returns its subject, in the words of others."""
     return brief_words(shown, inert.NO_LIMIT) if (shown := item.shown) is not None else item.body
 
 

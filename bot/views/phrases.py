@@ -1,7 +1,7 @@
 """Short sentences for people, mostly shown as ephemerals. Fixed English, friendly and exact.
 
-Each is mrkdwn, to be sent with `parse: "none"` and no `link_names`: the only live parts are the bot's own
-mentions and dates; every other word is escaped and clipped. Pure.
+Each is mrkdwn, sent with `parse: "none"` and no `link_names`. Only the bot's own mentions and dates are live;
+everything else is escaped and clipped. Pure.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _QUOTED, _NAME, _WHY = 200, 100, 300
 
 
 def already_answered(record: Clarification, number: int | None = None) -> str:
-    """Somebody was first: who, what, when. `number`: the round that is meant; None: the last."""
+    """Says who answered first, what and when. `number`: the round in question; None: the last."""
     shown = round_of(record, number)
     return f"{_id(record)} was already answered by {_who(shown)}: {_quoted(shown.answer_label)}{_when(shown.answered_at)}."
 
 
 def owned(record: Clarification, user: str) -> str:
-    """Who has claimed an open question, for `user`, who has just claimed or released it."""
+    """Says who has claimed an open question, to `user`, who has just claimed or released it."""
     name, holder = _id(record), record.asked.taken_by
     if holder is None:
         return f"{name} is unclaimed now: everyone who may answer is reminded of it."
@@ -87,7 +87,7 @@ def owned(record: Clarification, user: str) -> str:
 
 
 def closed(record: Clarification) -> str:
-    """It takes no answer any more: why. An answered one says who answered."""
+    """Says why it takes no answer any more, or who answered."""
     shown = round_of(record)
     if shown.stage == "answered":
         return already_answered(record)
@@ -110,30 +110,29 @@ def closed(record: Clarification) -> str:
 
 
 def found_late(label: str, decided: str) -> str:
-    """Somebody's reply was in time, and was read after the decision. `decided`: what `closed` or `already_answered` said."""
+    """Says that a reply was in time but read after the decision. `decided`: from `closed` or `already_answered`."""
     return f"Your reply {_quoted(label)} was written in time, but {_READ_LATE} {decided}"
 
 
 def found_late_aloud(user: str, label: str, said_at: datetime, decided: str) -> str:
-    """The same, for everybody in the thread."""
+    """Says the same to everybody in the thread."""
     replied = f"{inert.mention(user)} replied {_quoted(label)} in time{_when(said_at)}"
     return f"{replied}, but {_READ_LATE} {decided}"
 
 
 def not_allowed(why: str, answerers: Sequence[str]) -> str:
-    """Refused: why, and who may. `answerers` as configured: `members`, U…, S…."""
+    """Says why a person may not answer, and who may. `answerers` as configured: `members`, U…, S…."""
     named = [_answerer(each) for each in answerers]
     may = f" These people can: {_listed(named)}." if named else " No answerers are configured here."
     return f"You cannot answer this: {inert.escaped_line(why, _WHY)}.{may}"
 
 
 def unknown_clarification(clarification: str) -> str:
-    """There is no such question."""
     return f"There is no question {inert.escaped_line(clarification, 40)}."
 
 
 def accepted(record: Clarification) -> str:
-    """The answer was recorded, or is one of several approvals."""
+    """Says that the answer was recorded, or is one of several approvals."""
     shown = round_of(record)
     if record.is_open:
         return f"Approval of {_id(record)} recorded. {more_approvals(record.asked)}"
@@ -141,13 +140,13 @@ def accepted(record: Clarification) -> str:
 
 
 def unreadable_reply(asked: Aaep, hint: str | None = None) -> str:
-    """A reply in the thread was not understood: how to answer. `hint`: the particular trouble, if known."""
+    """Says how to answer, after an unreadable reply in the thread. `hint`: the particular problem, if known."""
     said = inert.escape(inert.clip(hint, 600)) if hint else inert.escape(answers.hint(asked))
     return f"I couldn't read that as an answer. {said} {HOW_TO_COMMENT}"
 
 
 def edit_ignored(record: Clarification) -> str:
-    """A reply that was the answer was edited or deleted."""
+    """Says that editing or deleting a reply does not change the answer that it gave."""
     shown = round_of(record)
     if shown.stage != "answered":
         return EDITED
@@ -155,18 +154,18 @@ def edit_ignored(record: Clarification) -> str:
 
 
 def begin_with(bot_user: str, words: str) -> str:
-    """The bot was mentioned in the midst of a message, before words that would change something."""
+    """Asks to start the message with the mention, if it is in the middle and words that change something follow."""
     bot, shown = inert.mention(bot_user), inert.escape(inert.line(words, 80))
     return f"Nothing was changed. If that was for me, start with the mention: “{bot} {shown}”, or type “/clarify {shown}”."
 
 
 def waiting(status: str, on: Sequence[str], listed: Callable[[Sequence[str]], str]) -> str:
-    """How an agent stands, and whom it waits for: `blocked on architect`, `waiting for a person`.
+    """Says whom an agent waits for: `blocked on architect`, `waiting for a person`.
 
     Args:
         status: of the agent.
         on: the roles that it waits for; `human` stands for people.
-        listed: names → a list of them, ready to be shown.
+        listed: turns names into a list ready to be shown.
     """
     agents = [each for each in on if agent_key(each) != HUMAN]
     if not agents:

@@ -1,4 +1,4 @@
-"""What the bot does in Slack after a person's click, command, window or message, and the words for what went wrong."""
+"""How the bot reacts in Slack to a click, command, modal or message, and the error messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core.errors import (
 )
 
 View = dict[str, Any]
-# What is always said of an error, and whether something may have been recorded.
+# The message for an error, and whether something may have been recorded.
 _FIXED: tuple[tuple[type[Exception], str, bool], ...] = (
     (ArgumentsChanged, phrases.ARGUMENTS_CHANGED, True),
     (Superseded, phrases.STALE_CARD, True),
@@ -36,7 +36,7 @@ _log = logging.getLogger("clarify.slack")
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Words for the person alone, laid out as `blocks` where there are some; no words: they see it on the card."""
+    """A message to the person alone, as `blocks` if there are any. Without text, the card shows it."""
 
     text: str = ""
     blocks: list[dict[str, Any]] | None = None
@@ -44,8 +44,8 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Unrecorded:
-    """Nothing was kept of what they did, and Slack must not be told that it was. With `busy` telling the person is enough,
-    once it is known that the words arrived.
+    """Nothing was recorded, and Slack must not get an acknowledgement. With `busy`, telling the person is enough once
+    the message is known to have arrived.
     """
 
     text: str
@@ -55,23 +55,21 @@ class Unrecorded:
 
 @dataclass(frozen=True, slots=True)
 class OpenModal:
-    """Shows a modal, or the next page of one."""
+    """Shows a modal, or another page of one."""
 
     view: View
 
 
 @dataclass(frozen=True, slots=True)
 class FieldErrors:
-    """What to correct in a submitted modal: block_id → words."""
+    """What to correct in a submitted modal: block_id → message."""
 
     errors: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """Their answer is in `record`. The card shows it; of an accept that others have to follow it shows little, so it is
-    said.
-    """
+    """Their answer is in `record`. The card shows it, but hardly an approval that needs more, so `text` says that."""
 
     record: Clarification
 
@@ -85,7 +83,7 @@ Reaction = Told | OpenModal | FieldErrors | Recorded
 
 
 def explained(error: Exception, clarification_id: str) -> Told:
-    """What a person is told of an error (pure but for the log). Contents never reach the log."""
+    """Returns what to tell a person about an error. Logs it, without contents."""
     text, recorded = next(
         ((text, recorded) for kind, text, recorded in _FIXED if isinstance(error, kind)), ("", True)
     )

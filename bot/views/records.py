@@ -28,10 +28,8 @@ _FIELDS = (
 
 
 def record_json(record: Clarification) -> dict[str, Any]:
-    """The ledger's own fields, and the answer to the latest question: text, what the agent got, who, when, how. Of a form
-    its `schema` too.
-
-    No reply token and nothing of what producers and we keep between us.
+    """Returns the ledger's own fields and the latest answer: text, what the agent got, who, when, how. For a form
+    also `schema`. Omits the reply token and what only producers and we need.
     """
     raw = record.model_dump(mode="json", by_alias=True)
     asked, answer = record.asked, answer_of(record)
@@ -67,7 +65,7 @@ def _entry_json(entry: Entry) -> dict[str, Any]:
 
 
 def _consent_json(record: Clarification) -> dict[str, Any] | None:
-    """What is to be accepted or rejected; None where a question is asked."""
+    """Returns the action to approve, or None for a question."""
     wanted = record.asked.confirmation
     if wanted is None:
         return None

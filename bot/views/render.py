@@ -1,7 +1,7 @@
-"""Drafts → templates → Block Kit that Slack takes. The only loader of the message templates.
+"""Turns drafts into Block Kit through the templates. The only loader of the message templates.
 
-The other modules of this folder decide what is shown, and in which order. The template has a macro for each kind of part,
-which says how it looks in Block Kit; the result is sealed and checked before it leaves.
+The other modules of this folder decide what is shown, and in which order. The templates have a macro per kind of
+part, which decides how it looks. The result is sealed and checked before sending.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _encoded = json.JSONEncoder(sort_keys=True).encode
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `text` (≤ 4000) is read aloud and shown in notifications; it is escaped and goes out
-    with `mrkdwn: false, parse: "none"`. `more`: the whole in pieces, plain text (≤ 3900 each once escaped), to be
-    posted into the thread where `text` holds only the beginning.
+    """A message. `text` (≤ 4000) is read aloud and shown in notifications; it is escaped and sent with `mrkdwn:
+    false, parse: "none"`. `more`: if `text` is only the beginning, the whole in pieces for the thread, plain text (≤
+    3900 each once escaped).
     """
 
     text: str
@@ -43,7 +43,7 @@ class Message:
 
 
 class _Layouts(NativeEnvironment):
-    """Templates whose macros yield values: what a macro says is its one value as it is, never text that is read as one."""
+    """Templates whose macros return their one value, never text to be parsed."""
 
     @staticmethod
     def concat(values: Iterable[Any]) -> Any:
@@ -52,7 +52,7 @@ class _Layouts(NativeEnvironment):
 
 
 def _given(block: Block) -> Block:
-    """Without the keys that have no value."""
+    """Removes keys without a value."""
     return {key: value for key, value in block.items() if value not in _NO_VALUE}
 
 
@@ -62,7 +62,7 @@ def _each(macro: Callable[[Any], Block], items: Iterable[Any]) -> list[Block]:
 
 @functools.cache
 def _layouts() -> Mapping[str, Callable[..., Any]]:
-    """The templates' macros by name, compiled: once, for that takes longer than most messages."""
+    """Returns the templates' macros by name. Cached: compiling takes longer than most messages."""
     made = _Layouts(
         loader=PackageLoader("templates", package_path=""), undefined=StrictUndefined, auto_reload=False
     )
@@ -72,9 +72,9 @@ def _layouts() -> Mapping[str, Callable[..., Any]]:
 
 
 class Renderer:
-    """Lays out every message and modal. Pure but for the templates, which are read once.
+    """Lays out every message and modal. Pure except for reading the templates once.
 
-    `installation`: our id, with which every control is sealed; empty: none is, as in releases before there were seals.
+    `installation`: our id, which seals every control; empty: no seals, as in old releases.
     """
 
     def __init__(self, installation: str = "") -> None:
@@ -91,9 +91,8 @@ class Renderer:
         asks_an_agent: bool = False,
         shrinks: bool = False,
     ) -> Message:
-        """The card of a question (`bot.views.card`).
-
-        What cannot be laid out is shown as plain text: it has to be seen, whatever an agent put into it.
+        """Returns the card of a question (`bot.views.card`). Falls back to plain text if it cannot be laid out:
+        people must see it, whatever an agent put into it.
         """
         try:
             return self.message(
@@ -106,12 +105,12 @@ class Renderer:
                     shrinks=shrinks,
                 )
             )
-        except Exception:  # noqa: BLE001 - told with where
+        except Exception:  # noqa: BLE001 - logged with the id
             _log.exception("cannot lay out a card; showing plain text", clarification=record.id)
         return self.message(card.plain_card(record, round))
 
     def answer_modal(self, record: Clarification) -> dict[str, Any]:
-        """The modal behind Answer…, or how to answer without it where it cannot be laid out."""
+        """Returns the modal behind Answer… or, if it cannot be laid out, how to answer without it."""
         try:
             return self.view(forms.answer_modal(record))
         except (RenderError, BadPress):
@@ -119,8 +118,8 @@ class Renderer:
         return self.view(forms.plain_answer_modal(record))
 
     def accept_modal(self, record: Clarification, page: int) -> dict[str, Any]:
-        """The modal behind the Accept of a card that leaves out parts, or that this cannot be accepted where it cannot be
-        laid out.
+        """Returns the modal behind Accept on a cut card. If it cannot be laid out, the modal says that this cannot be
+        accepted.
         """
         try:
             return self.view(forms.accept_modal(record, page))
@@ -129,24 +128,24 @@ class Renderer:
         return self.view(forms.message_modal("Not accepted", _NOT_WHOLE))
 
     def message(self, draft: Draft) -> Message:
-        """A message as Slack takes it.
+        """Returns a message for Slack.
 
         Raises:
-            RenderError: it breaks a limit of Slack's: a fault of ours.
+            RenderError: it breaks one of Slack's limits: a fault of ours.
         """
         blocks = self._laid_out(draft.parts)
         for index, block in enumerate(blocks):
-            # Tells apart what changed without a new revision: other writers of ledgers need not count.
+            # Shows changes without a new revision, as other writers of ledgers need not count.
             digest = hashlib.sha256(_encoded(block).encode()).hexdigest()[:8]
             block["block_id"] = f"{draft.stem}.{digest}.{index}"
         blockkit.check_message(draft.text, blocks)
         return Message(draft.text, blocks, draft.more)
 
     def view(self, view: View) -> dict[str, Any]:
-        """A modal, or the Home tab, as Slack takes it.
+        """Returns a modal or the Home tab for Slack.
 
         Raises:
-            RenderError: it breaks a limit of Slack's: a fault of ours.
+            RenderError: it breaks one of Slack's limits: a fault of ours.
         """
         press = seal(self._installation, view.press) if self._installation and view.press else view.press
         made: dict[str, Any] = self._layouts["view"](replace(view, press=press), self._laid_out(view.parts))
@@ -154,7 +153,7 @@ class Renderer:
         return made
 
     def _laid_out(self, parts: Iterable[Part]) -> list[Block]:
-        """The blocks of the parts, without rows that hold nothing."""
+        """Returns the blocks of the parts, without empty rows."""
         blocks = [self._layouts[part.kind](part) for part in parts if part]
         if self._installation:
             seal_controls(self._installation, blocks)

@@ -59,7 +59,7 @@ _ESCALATED_FOR: dict[Why, str] = {
     "too few people": "This needs more approvals than there are people who may answer.",
     "by hand": "Someone escalated this by hand.",
 }
-# Of these the card shows all but the reason anyway: the question, the topic, the options.
+# For these, the card shows all of the escalation's text but the reason anyway: the question, the topic, the options.
 _SHOWN_BY_CARD: frozenset[Why] = frozenset({"stale", "too few people", "by hand"})
 LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
 _UNDO = {
@@ -84,15 +84,15 @@ _BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
-# Of a record whose seal does not agree with it.
+# For a record that does not match its seal.
 TAMPERED = "Tampered with: another program changed this after it was decided. The bot no longer hands it out as an answer."
 
 
 @dataclass(frozen=True)
 class Round:
-    """One round of a clarification: `record` as it was at round `number`; `asked` and `question` are those of that round.
+    """One round of a clarification: `record` with the `asked`, `question` and `answer` of round `number`.
 
-    `asks_an_agent`: the agent that it is put to is asked too, by a command or an endpoint.
+    `asks_an_agent`: the target is an agent that a command or an endpoint asks, too.
     """
 
     record: Clarification
@@ -111,30 +111,30 @@ class Round:
 
     @cached_property
     def target(self) -> str:
-        """Whom it is put to, on one line, as plain text; empty where that is just people."""
+        """The target's name on one line, as plain text; empty for people in general."""
         to = inert.line(self.record.to)
         return "" if agent_key(to) == HUMAN else inert.clip(to, NAME_LIMIT)
 
     @property
     def id(self) -> str:
-        """The clarification's id, as much of it as a heading holds."""
+        """The clarification's id, clipped for a heading."""
         return inert.clip(self.record.id, ID_LIMIT)
 
     @property
     def context(self) -> str:
-        """The background that the agent gave; empty where there is none."""
+        """The background that the agent gave, or an empty text."""
         return inert.plain(self.asked.context or "").strip()
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """The choices' labels on one line each, as plain text; never empty ones."""
+        """The choices' labels on one line each, as plain text, never empty."""
         if "multiple_choice" not in self.asked.kinds:
             return ()
         return tuple(inert.named(option.label) for option in self.asked.choices)
 
     @cached_property
     def numbered(self) -> str:
-        """All choices in full, numbered, one a line, with what the agent says of each."""
+        """All choices in full, numbered, one per line, with the agent's descriptions."""
         about = self.described or ("",) * len(self.labels)
         said = (
             f"{label}: {words}" if words else label for label, words in zip(self.labels, about, strict=True)
@@ -143,7 +143,7 @@ class Round:
 
     @cached_property
     def described(self) -> tuple[str, ...]:
-        """What the agent says of each choice, on one line; nothing at all where it says nothing of any."""
+        """The agent's descriptions of the choices, on one line each; empty if there are none."""
         direct = self.asked.direct
         if direct is None or len(direct.descriptions) != len(self.labels):
             return ()
@@ -151,12 +151,11 @@ class Round:
 
     @property
     def is_current(self) -> bool:
-        """Whether no later round has begun."""
         return self.number >= self.record.round
 
     @property
     def topic(self) -> str:
-        """The topic, where it says more than the question's beginning and the summary do."""
+        """The topic, unless the question's beginning or the summary already says it."""
         topic = inert.cleaned_line(self.record.topic)
         known = (self.question, self.asked.summary_terse or "")
         told = map(inert.cleaned_line, known)
@@ -164,7 +163,7 @@ class Round:
 
     @property
     def answer_label(self) -> str:
-        """The answer as people read it; empty where there is none."""
+        """The answer as people read it, or an empty text."""
         if self.asked.label is not None:
             return words(self.asked.label)
         if self.asked.response is not None:
@@ -173,52 +172,51 @@ class Round:
 
     @property
     def verb(self) -> str:
-        """What the agent does with it."""
+        """What the agent does: asks, or asks for approval."""
         verb = "asks" if self.stage == "open" else "asked"
         return verb if self.asked.confirmation is None else f"{verb} for approval"
 
     @property
     def reason(self) -> str:
-        """Why it was decided so, in the decider's words; empty where none were given."""
+        """The decider's reason, or an empty text."""
         return f"Reason: {words(self.asked.rationale)}" if self.asked.rationale else ""
 
     @property
     def answered_at(self) -> datetime | None:
-        """When it was answered."""
         return self.asked.answered_at or (self.answer.timestamp if self.answer else None)
 
     @property
     def answered_by(self) -> str:
-        """Who answered, as plain text."""
+        """The answerer's name, as plain text."""
         by = self.asked.decided_by
         if not by and self.answer is not None and self.answer.from_:
-            # Other implementations know agents by their bare role.
+            # Other implementations name agents by their bare role.
             by = author_of(self.answer.from_)
         return inert.line(by or "", 256) or "someone"
 
     @property
     def slack_user(self) -> str | None:
-        """The Slack user who answered, where it was one."""
+        """The Slack user who answered, if it was one."""
         by = self.asked.answered_by
         return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
 
     @property
     def closed_by(self) -> Entry | None:
-        """The words with which somebody closed it by hand, here or through another implementation, if it was so."""
+        """The entry with which a person closed it by hand, here or through another implementation, if so."""
         by_hand = self.is_current and self.asked.closed in _BY_SOMEBODY and self.stage == "closed"
         entry = _last(self.record, "resolution", self.record.round) if by_hand else None
         return entry if entry is not None and entry.from_ != US else None
 
     @property
     def closer(self) -> str | None:
-        """The Slack user who closed it by hand, where the ledger's name tells it."""
+        """The Slack user who closed it by hand, if the ledger names one."""
         entry = self.closed_by
         named = _SLACK_NAME.fullmatch(entry.from_) if entry else None
         return named[1] if named and inert.is_user(named[1]) else None
 
 
 def round_of(record: Clarification, number: int | None = None) -> Round:
-    """A round of `record`: the current one, or an earlier one (from 1)."""
+    """Returns a round of `record`: the current one, or an earlier one (from 1)."""
     if number is None or not 0 < number < record.round:
         answered = not (record.is_open or record.asked.closed == CHANGED) and (
             record.asked.response is not None or _last(record, "answer", record.round) is not None
@@ -237,7 +235,7 @@ def round_of(record: Clarification, number: int | None = None) -> Round:
 
 
 def past_round(fields: Mapping[str, Any]) -> Aaep:
-    """What is known of an earlier round; nothing, if other programs broke it."""
+    """Reads an earlier round; an empty one if another program broke it."""
     try:
         return Aaep.model_validate(fields)
     except ValidationError:
@@ -245,28 +243,28 @@ def past_round(fields: Mapping[str, Any]) -> Aaep:
 
 
 def name_of(agent: str) -> str:
-    """An agent's name on one line, as plain text."""
+    """Returns an agent's name on one line, as plain text."""
     return inert.line(agent, NAME_LIMIT) or "An agent"
 
 
 def words(text: str) -> str:
-    """`text` inert, or a word for it where nothing that can be seen is left of it."""
+    """Returns `text` inert, or a placeholder if nothing visible is left."""
     shown = inert.plain(text)
     return shown if shown.strip() else inert.BLANK
 
 
 def sentence(text: str) -> str:
-    """`text` with a full stop, where it has no end of its own."""
+    """Returns `text` with a full stop, unless it has an end of its own."""
     return text if not text or text.rstrip("\u2069").endswith((".", "…", "!", "?")) else f"{text}."
 
 
 def until_words(expires: datetime | None, before: str = "Answer by") -> Words:
-    """Until when there is time."""
+    """Returns the deadline."""
     return Words(f"{before} {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
 
 
 def until_aloud(asked: Aaep, limit: int, left: str = "") -> str:
-    """The same where Slack formats nothing, and what happens then; `left`: how long that is."""
+    """Returns the deadline for places where Slack formats nothing, and what happens then; `left`: how long that is."""
     until = (
         f"Answer by {inert.utc(asked.expires_at)}{left}." if asked.expires_at else "There is no time limit."
     )
@@ -275,19 +273,18 @@ def until_aloud(asked: Aaep, limit: int, left: str = "") -> str:
 
 
 def aloud(said: Iterable[Words]) -> list[str]:
-    """Small print as sentences for the top-level text: escaped, moments spelled out."""
+    """Returns small print as sentences for the top-level text: escaped, dates spelled out."""
     return [sentence(each.escaped(400)) for each in said]
 
 
 def answered_words(shown: Round) -> Words:
-    """Who answered."""
     if shown.slack_user:
         return Words(f"Answered by {inert.mention(shown.slack_user)}", live=True)
     return Words(f"Answered by {shown.answered_by}")
 
 
 def closed_by(shown: Round, limit: int) -> Words | None:
-    """Who closed it by hand, as a mention or at most `limit` of a name; None where nobody did."""
+    """Returns who closed it by hand, as a mention or a name of at most `limit`; None if nobody did."""
     if shown.closed_by is None:
         return None
     if shown.closer:
@@ -296,7 +293,7 @@ def closed_by(shown: Round, limit: int) -> Words | None:
 
 
 def reply_words(asked: Aaep) -> str:
-    """Where the reply to the agent stands; empty where none is owed."""
+    """Returns the state of the reply to the agent; empty if there is none."""
     if asked.reply is None:
         return ""
     note = inert.line(asked.reply_note or "", 300)
@@ -307,12 +304,12 @@ def reply_words(asked: Aaep) -> str:
 
 
 def default_of(asked: Aaep) -> str:
-    """What the agent assumes if no one answers; empty where it did not say."""
+    """Returns what the agent assumes if no one answers; empty if it did not say."""
     return inert.plain(answers.default_label(asked)).strip()
 
 
 def default_words(asked: Aaep, limit: int) -> str:
-    """What happens if no one answers, with at most `limit` of the agent's own words."""
+    """Returns what happens if no one answers, with at most `limit` of the agent's own words."""
     if asked.confirmation:
         return silence_words(asked.confirmation)
     if default := default_of(asked):
@@ -323,7 +320,7 @@ def default_words(asked: Aaep, limit: int) -> str:
 
 
 def closed_words(shown: Round, limit: int) -> str:
-    """Why it takes no answer any more, with at most `limit` of the agent's own words."""
+    """Returns why it takes no answer any more, with at most `limit` of the agent's own words."""
     if not shown.is_current:
         return f"Closed: asked again in round {shown.number + 1}"
     asked, reason = shown.asked, shown.asked.closed
@@ -341,7 +338,7 @@ def closed_words(shown: Round, limit: int) -> str:
 
 
 def fallback_words(asked: Aaep, quoted: Callable[[str], str]) -> str:
-    """What the agent did when nobody answered; `quoted` puts its default in quotation marks."""
+    """Returns what the agent did without an answer; `quoted` puts its default in quotation marks."""
     default = default_of(asked)
     return f"used its default: {quoted(default)}" if default else "had no default"
 
@@ -351,7 +348,7 @@ def _quoted(text: str, limit: int) -> str:
 
 
 def escalation_words(shown: Round, limit: int) -> str:
-    """Why a human is needed now, with each side's position; empty where it is not escalated."""
+    """Returns why a human is needed now, with each side's position; empty unless escalated."""
     if shown.record.status != "escalated":
         return ""
     said = inert.clip(escalation_of(shown), limit)
@@ -359,7 +356,7 @@ def escalation_words(shown: Round, limit: int) -> str:
 
 
 def escalation_reason(shown: Round, limit: int) -> str:
-    """Why a human is needed now, in one line; empty where it is not escalated."""
+    """Returns why a human is needed now, in one line; empty unless escalated."""
     if shown.record.status != "escalated":
         return ""
     why = shown.asked.escalated_for
@@ -369,7 +366,7 @@ def escalation_reason(shown: Round, limit: int) -> str:
 
 
 def reason_hides(shown: Round, limit: int) -> bool:
-    """Whether `escalation_reason` leaves out words that a card does not show elsewhere."""
+    """Returns whether `escalation_reason` leaves out text that the card does not show elsewhere."""
     if shown.record.status != "escalated":
         return False
     reason, _, rest = escalation_of(shown).partition("\n")
@@ -379,13 +376,13 @@ def reason_hides(shown: Round, limit: int) -> bool:
 
 
 def has_one_side(shown: Round) -> bool:
-    """Whether an escalation's words, after the reason, only repeat what is shown of the question anyway."""
+    """Returns whether an escalation's text, after the reason, only repeats the question."""
     answered = any(entry.type == "answer" for entry in shown.record.thread)
     return shown.asked.escalated_for in _SHOWN_BY_CARD and not answered
 
 
 def instead_words(shown: Round, limit: int) -> list[str]:
-    """Why people are asked what is put to an agent, and who is asked besides them: none, one or two sentences."""
+    """Returns why people see a question to an agent, and who else is asked: none, one or two sentences."""
     if shown.stage != "open" or not shown.target:
         return []
     said = []
@@ -397,7 +394,9 @@ def instead_words(shown: Round, limit: int) -> list[str]:
 
 
 def holder_words(shown: Round) -> str:
-    """Who has an open question in hand, or was offered it: live where it is a Slack user, escaped; or empty."""
+    """Returns who has claimed an open question, or to whom it was handed: live for Slack users, escaped; or an empty
+    text.
+    """
     asked = shown.asked
     if shown.stage != "open":
         return ""
@@ -407,7 +406,7 @@ def holder_words(shown: Round) -> str:
 
 
 def escalation_of(shown: Round) -> str:
-    """The words with which it was escalated last."""
+    """Returns the latest escalation's text."""
     last = _last(shown.record, "escalation", None)
     return inert.plain(last.body).strip() if last else ""
 
@@ -419,7 +418,7 @@ def _last(record: Clarification, kind: EntryType, number: int | None) -> Entry |
 
 
 def risk_words(wanted: Confirmation) -> str:
-    """How grave it is and whether there is a way back, in two sentences; what was not said is said to be so."""
+    """Returns how grave it is and whether it can be undone, in two sentences, including what the agent did not say."""
     risk = _word(wanted.risk_level) or "the agent did not say"
     if wanted.claimed_risk:
         risk += f" (set by this route; the agent said {_word(wanted.claimed_risk)})"
@@ -429,25 +428,27 @@ def risk_words(wanted: Confirmation) -> str:
 
 
 def stakes_words(wanted: Confirmation) -> str:
-    """What must be read whole, in one line: risk, way back, what silence does, and that it must not do it."""
+    """Returns what must be read whole, in one line: risk, way back, what silence does, and a warning if it must not
+    do that.
+    """
     silence = f"{silence_words(wanted)}."
     return " ".join(filter(None, (risk_words(wanted), silence, warning_words(wanted))))
 
 
 def warning_words(wanted: Confirmation) -> str:
-    """That silence would set off what must not happen by itself; empty where it would not."""
+    """Returns a warning if silence would trigger something irreversible; otherwise an empty text."""
     return _WARNING if wanted.breaks_default_rule else ""
 
 
 def silence_words(wanted: Confirmation) -> str:
-    """What happens if no one answers."""
+    """Returns what happens if no one answers."""
     if wanted.is_direct and wanted.default_decision is None:
         return "If no one answers, it is not approved"
     return f"If no one answers, {_DEFAULTS[wanted.default_decision]}"
 
 
 def expired_words(wanted: Confirmation) -> str:
-    """What happened, as nobody answered; empty where the agent did not say."""
+    """Returns what happened after no one answered; empty if the agent did not say."""
     if wanted.is_direct and wanted.default_decision is None:
         return "Expired. No one approved it"
     return _EXPIRED_CONFIRMATION[wanted.default_decision] if wanted.default_decision else ""
@@ -464,14 +465,16 @@ def consequence_words(wanted: Confirmation) -> str:
 
 
 def brief_words(shown: Round, limit: int) -> str:
-    """What is asked, in short: the question; of an action that waits for consent also its main argument, below it."""
+    """Returns the question in short; for an action also its main argument, on a line of its own."""
     wanted = shown.asked.confirmation
     with_what = main_argument(wanted.arguments, limit) if wanted else ""
     return "\n".join(filter(None, (inert.clip(words(shown.question), limit), with_what)))
 
 
 def extra_words(wanted: Confirmation) -> str:
-    """What the agent sent along, in full, as indented lines; or empty. Asked directly, that is text."""
+    """Returns what else the agent sent, in full, as indented lines; text if it asked directly. Empty if there is
+    nothing.
+    """
     if wanted.is_direct:
         given = [str(wanted.extra_context.get(name) or "") for name in ("question", "context")]
         said = [inert.visible(each, prose=True) for each in given]
@@ -481,19 +484,19 @@ def extra_words(wanted: Confirmation) -> str:
 
 
 def whole_words(wanted: Confirmation) -> list[str]:
-    """All of it but the time: what is done, what follows, how grave it is, with what, what else is known."""
+    """Returns all of an action but the time: what is done, the consequence, the stakes, the arguments, other details."""
     with_what = argument_words(wanted.arguments)
     return [part for part in (*plain_stakes(wanted), with_what, extra_words(wanted)) if part]
 
 
 def plain_stakes(wanted: Confirmation) -> tuple[str, str, str]:
-    """What is done, what follows, how grave it is."""
+    """Returns what is done, the consequence, and the stakes."""
     risk = " ".join(filter(None, (risk_words(wanted), warning_words(wanted))))
     return action_words(wanted), consequence_words(wanted), risk
 
 
 def people_words(asked: Aaep) -> str:
-    """Who accepted and who has to, where several people do: live, escaped; empty where one is enough."""
+    """Returns who approved and how many must, if several people must: live, escaped. Otherwise an empty text."""
     if asked.needed == 1:
         return ""
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
@@ -503,26 +506,26 @@ def people_words(asked: Aaep) -> str:
 
 
 def accepted_before(asked: Aaep) -> str:
-    """Who accepted before the decision: live, escaped; empty where nobody did."""
+    """Returns who approved before the decision: live, escaped. Empty if nobody did."""
     by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
     return f"Earlier approvals: {', '.join(by)}" if by else ""
 
 
 def missing_words(asked: Aaep) -> str:
-    """How many more people have to accept, for whoever is called to it; empty where one is enough."""
+    """Returns how many more people must approve, for a reminder; empty if one is enough."""
     if asked.needed == 1:
         return ""
     return f"{more_approvals(asked)[:-1]} ({asked.needed - asked.missing} of {asked.needed} so far)."
 
 
 def more_approvals(asked: Aaep) -> str:
-    """How many more people must approve, as a sentence."""
+    """Returns how many more people must approve, as a sentence."""
     many = "One more person" if asked.missing == 1 else f"{asked.missing} more people"
     return f"{many} must approve."
 
 
 def too_few_words(asked: Aaep) -> str:
-    """That fewer people may answer than have to accept; empty where enough may."""
+    """Returns a warning if fewer people may answer than must approve; otherwise an empty text."""
     if asked.too_few is None or asked.too_few >= asked.needed:
         return ""
     may = {0: "no one", 1: "only 1 person"}.get(asked.too_few, f"only {asked.too_few} people")
@@ -530,7 +533,7 @@ def too_few_words(asked: Aaep) -> str:
 
 
 def change_heading(asked: Aaep) -> str:
-    """Who changed the arguments last: live, escaped; empty where nobody did."""
+    """Returns who changed the arguments last: live, escaped. Empty if nobody did."""
     edits = asked.edits or ()
     if not edits:
         return ""

@@ -36,7 +36,7 @@ def build(
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
-    """`storage_trouble`: what is wrong with where events or decisions are kept."""
+    """`storage_trouble` returns what is wrong with the storage or the ledgers, or None."""
     settings, store, clock, producers = base.settings, base.store, base.clock, told.producers
     app = in_slack.app
     pushing = [each for each in settings.producers if each.pushes]
@@ -96,8 +96,8 @@ def build(
 
 
 def _askers(settings: Settings, origins: Sequence[str] = ()) -> Callers:
-    """Who may ask directly: every producer with a token, and processes of this machine, as the one without any.
-    `origins`: of web pages that count as such processes.
+    """Returns who may ask directly: producers with a token, and processes on this machine, as the producer without one.
+    `origins`: web pages that count as such processes.
     """
     asking = [each for each in settings.producers if each.token_env is not None or each.pushes]
     return Callers(

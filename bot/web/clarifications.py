@@ -1,6 +1,6 @@
-"""Agents that ask agents over HTTP: `/clarifications`. Who may ask whom is decided by the workflows, as everywhere.
+"""`/clarifications`: agents ask agents over HTTP. As everywhere, the workflows decide who may ask whom.
 
-Nobody answers this way: answers come from responders, programs, the shell and people, who say who they are.
+Answers never come this way: they come from responders, programs, the shell and people, who say who they are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.workflow import ROLE_LIMIT, Speaker
 
 _LONGEST_WAIT = 60  # seconds
 _ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
-_ANY = r"\w !-/:-@\[-`{-~"  # letters and digits of any script, and what else is on a keyboard
+_ANY = r"\w !-/:-@\[-`{-~"  # letters and digits of any script, and the other ASCII characters
 _SEEN = _ANY.replace(" ", "")
 _PERSON = re.compile(r"user:.*|<?@.*|[UW][A-Z0-9]{7,}", re.DOTALL)
 _Id = Annotated[str, Path(pattern=_ID_PATTERN, examples=["CLR-42-001"])]
@@ -172,7 +172,7 @@ class ClarificationPage(BaseModel):
 
 
 def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_waiting: int) -> APIRouter:
-    """Ask, ask further, look, wait: `most_waiting` callers at once. `hub` writes with `via="http"`."""
+    """Returns the routes. At most `most_waiting` callers wait at once. `hub` writes with `via="http"`."""
     router = APIRouter(prefix="/clarifications", tags=["clarifications"], dependencies=[Security(BEARER)])
     places = asyncio.Semaphore(most_waiting)
     caller = Depends(callers.speaker)
@@ -191,10 +191,10 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
             body.issue, body.from_, body.to, body.topic, body.question, body.blocking, body.context
         )
         record = await hub.request(question, _key(who.producer, key))
-        # The same words about another topic are another question; without a topic it has its first words as one.
-        matter = [(body.from_, record.from_), (body.to, record.to)]
-        matter += [(body.topic, record.topic)] if body.topic.strip() else []
-        _check_key(key, record, body.question, matter)
+        # The same words about another topic are another question. Without a topic, the record's is its first words.
+        same = [(body.from_, record.from_), (body.to, record.to)]
+        same += [(body.topic, record.topic)] if body.topic.strip() else []
+        _check_key(key, record, body.question, same)
         return _located(record, response)
 
     @router.post("/{clarification_id}/follow-up", status_code=201)
@@ -239,7 +239,7 @@ def clarification_routes(*, hub: Hub, ledger: Ledger, callers: Callers, most_wai
 
 
 def _seen_by(who: Speaker) -> _Test:
-    """What a producer's session asked is for that producer; what one agent asked another, for whoever may be one of them."""
+    """Tests whether a caller may see a record: its own sessions' questions, and those from or to its agents."""
 
     def seen(record: Clarification) -> bool:
         if record.asked.producer is not None:
@@ -250,7 +250,7 @@ def _seen_by(who: Speaker) -> _Test:
 
 
 def _news(record: Clarification, after_round: int | None, revision: int | None) -> _Test:
-    """What a waiting caller has not seen. Other implementations change records without counting revisions."""
+    """Tests for the change that a caller waits for. Compares content, too: others do not count revisions."""
     before = digest_of(record)
 
     def changed(now: Clarification) -> bool:
@@ -268,11 +268,7 @@ def _news(record: Clarification, after_round: int | None, revision: int | None) 
 
 
 async def _until_any(seconds: float, news: Awaitable[Any], *ends: Awaitable[Any]) -> None:
-    """Returns at the first of these.
-
-    Raises:
-        Exception: of `news`.
-    """
+    """Returns when the first of these ends, or after `seconds`. Raises the exception of `news`."""
     waits = [asyncio.ensure_future(each) for each in (news, *ends)]
     try:
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -299,7 +295,7 @@ def _key(who: str, key: str | None) -> str | None:
 def _check_key(
     key: str | None, record: Clarification, question: str, same: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Refuses a key that was used for a different question. `same`: what has to be alike, now and in the record."""
+    """Raises if a key was used for a different question. `same`: pairs of values, now and in the record, that must match."""
     if key is None:
         return
     if question not in [entry.body for entry in record.thread if entry.type == "question"]:
@@ -319,12 +315,12 @@ def _located(record: Clarification, response: Response) -> Shown:
 
 
 def _shown(record: Clarification) -> Shown:
-    """A record as everybody may see it who may see it at all: no reply token."""
+    """Returns a record without its reply token, for callers."""
     return Shown.model_validate(_without_halves(record_json(record)))
 
 
 def _without_halves(value: Any) -> Any:
-    """A value whose texts can be sent: others write ledgers, too, and half of a character cannot be."""
+    """Replaces lone surrogates in all texts: other programs may write them into ledgers, and JSON cannot carry them."""
     if isinstance(value, str):
         return whole_characters(value)
     if isinstance(value, list):
@@ -335,7 +331,7 @@ def _without_halves(value: Any) -> Any:
 
 
 async def _page(ledger: Ledger, may_see: _Test, wanted: _ListQuery) -> ClarificationPage:
-    """The next clarifications that fit. Ledgers are read one by one, and no more of them than it takes."""
+    """Returns the next matching clarifications. Reads ledgers one by one, until the page is full."""
     place = parse_id(wanted.after) if wanted.after else (0, 0)
     found: list[Clarification] = []
     unreadable: list[int] = []

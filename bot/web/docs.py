@@ -1,4 +1,4 @@
-"""`/docs`: the OpenAPI document as one page, to read and to try, without anything from elsewhere."""
+"""`/docs`: the OpenAPI document as one page, to read and to try out; it loads nothing from other sites."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for (const form of document.querySelectorAll("form")) {
   form.addEventListener("submit", (event) => { event.preventDefault(); send(form); });
   form.querySelector(".stop").addEventListener("click", () => form.sending.abort());
 }
-// Ids of its own for each visit, and the time of now: what was asked before is not asked again.
+// New ids for each visit, and the current time, so that no request repeats an earlier one.
 function fresh(text) {
   const id = Date.now().toString(36);
   return text.replace(/"(evt|rpl|sess)_1"/g, `"$1_${id}"`)
@@ -97,14 +97,14 @@ _POLICY = (
     f"default-src 'none'; style-src {_digest(_STYLE)}; script-src {_digest(_SCRIPT)}; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_SIGNED = {"Slack"}  # tags of routes that nobody here can call
+_SIGNED = {"Slack"}  # tags of routes that only Slack can call
 _QUOTED, _AS_CODE = re.compile("`([^`]+)`"), r"<code>\1</code>"
 _METHODS = ("get", "post", "put", "patch", "delete")
 Document = Mapping[str, Any]
 
 
 def serve(app: FastAPI, callers: Callers) -> None:
-    """Add the page and the document to `app`, for those who may look."""
+    """Add the page and the document to `app`, for callers who may see them."""
     may_look = [Depends(callers.onlooker)]
 
     @app.get("/docs", include_in_schema=False, dependencies=may_look)
@@ -118,7 +118,7 @@ def serve(app: FastAPI, callers: Callers) -> None:
 
 
 def page(document: Document, key: str = "") -> str:
-    """The HTML of an OpenAPI 3.1 document. `key` lets the page's own requests in."""
+    """Returns an OpenAPI 3.1 document as HTML. `key` admits the page's own requests."""
     info = document["info"]
     title = f"{escape(info['title'])} {escape(info['version'])}: HTTP interface"
     return "".join(
@@ -145,13 +145,13 @@ Questions are posted to people.</p>
 
 
 def _prose(text: str) -> str:
-    """Paragraphs; what stands between backticks is code."""
+    """Returns paragraphs, with text between backticks as code."""
     found = [escape(" ".join(part.split())) for part in text.split("\n\n") if part.strip()]
     return "".join(f"<p>{_QUOTED.sub(_AS_CODE, part)}</p>" for part in found)
 
 
 def _schemes(document: Document) -> Iterator[str]:
-    """How callers say who they are."""
+    """Yields how callers authenticate."""
     for name, scheme in document.get("components", {}).get("securitySchemes", {}).items():
         how = f"<code>{escape(scheme.get('scheme', scheme['type']))}</code>"
         yield f"<p><b>{escape(name)}</b>, {how}: {_about(scheme)}</p>"
@@ -191,7 +191,7 @@ def _operation(method: str, path: str, operation: Document) -> str:
 
 
 def _form(method: str, path: str, operation: Document, document: Document) -> str:
-    """What it takes to try an operation: a field for each parameter, and a body to change."""
+    """Returns the form to try an operation: a field for each parameter, and an example body."""
     fields = []
     for each in operation.get("parameters", []):
         schema = each["schema"]
@@ -217,7 +217,7 @@ def _form(method: str, path: str, operation: Document, document: Document) -> st
 
 
 def _example(schema: Document, document: Document) -> Any:
-    """A value of what is required, to begin with."""
+    """Returns an example with the required fields."""
     if "$ref" in schema:
         return _example(document["components"]["schemas"][schema["$ref"].rpartition("/")[2]], document)
     for known in ("examples", "enum", "anyOf", "oneOf", "allOf"):
@@ -259,7 +259,7 @@ def _contents(contents: Document) -> str:
 
 
 def _named(parameter: Document) -> str:
-    """A name, and in words whether it has to be there."""
+    """Returns a name, marked if it is required."""
     return f"<code>{escape(parameter['name'])}</code>{', required' if parameter.get('required') else ''}"
 
 

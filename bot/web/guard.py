@@ -1,7 +1,7 @@
-"""What stands around every route: a limit on bodies, an access log, and an answer whatever goes wrong.
+"""Wraps every route: limits bodies, logs requests, and answers every error.
 
-A caller over HTTP is told what is wrong as JSON, never what was sent, and never where in our code. `Guard` is pure ASGI,
-since streams pass through it.
+Errors are JSON that says what is wrong, but never repeats the request or shows our code. `Guard` is pure ASGI, so that
+streams can pass through it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from core.errors import (
 from core.questions import BadField
 
 _log = structlog.get_logger("clarify.http")
-_QUIET = {b"/livez", b"/healthz", b"/readyz", b"/metrics"}  # asked every few seconds
-_PLAIN = {"/mcp"}  # a route of Starlette's, which FastAPI does not name in the scope
+_QUIET = {b"/livez", b"/healthz", b"/readyz", b"/metrics"}  # polled every few seconds
+_PLAIN = {"/mcp"}  # a Starlette route, which the scope does not name
 _LONGEST_PATH = 200
 Counted = Callable[[str, str], None]
 _HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
@@ -67,8 +67,7 @@ _STATUSES: tuple[tuple[type[ClarifyError], int], ...] = (
     (LedgerUnreadable, 503),
     (LedgerUnwritable, 503),
 )
-# What a value must be, by pydantic's name for what is wrong with it. Its own words name classes, and some repeat what was
-# sent.
+# What a value must be, by pydantic's error type. Pydantic's own messages name classes, and some repeat the input.
 _MUST_BE: dict[str, str] = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
@@ -107,11 +106,11 @@ class ErrorBody(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {
     "default": {"model": ErrorBody, "description": "The request failed"},
 }
-"""For the OpenAPI document, where `build_app` adds it to all routes."""
+"""`build_app` adds it to all routes of the OpenAPI document."""
 
 
 class TooLarge(HTTPException):
-    """The body is over the limit. Raised where it is read, so that a route that reads it itself may react."""
+    """The body is over the limit. Raised while reading, so that a route that reads the body can react."""
 
     def __init__(self) -> None:
         super().__init__(413, f"The body must not be larger than {BODY_LIMIT} bytes.")
@@ -125,13 +124,13 @@ def problem(
     field: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> HTTPException:
-    """An exception for a route to raise; the caller gets it as `ErrorBody`."""
+    """Returns an exception for a route to raise; the caller gets it as `ErrorBody`."""
     detail = {"error": code, "message": message}
     return HTTPException(status, detail | ({"field": field} if field else {}), dict(headers or {}))
 
 
 def answer_to(error: Exception) -> Response:
-    """The answer to a request that ended in `error`; an unexpected one is a 500 without details."""
+    """Returns the response to a request that failed with `error`: for an unexpected one, a 500 without details."""
     match error:
         case StarletteHTTPException():
             return _refusal(error)
@@ -154,7 +153,7 @@ def _domain(error: ClarifyError) -> Response:
 
 
 def answer_errors(app: FastAPI) -> None:
-    """Have `app` answer what its routes raise with `answer_to`."""
+    """Have `app` respond to its routes' exceptions with `answer_to`."""
 
     async def answered(_request: Request, error: Exception) -> Response:
         return answer_to(error)
@@ -174,7 +173,7 @@ def _refusal(error: StarletteHTTPException) -> Response:
 
 
 def _invalid(errors: Sequence[Any]) -> Response:
-    """The first that is wrong. JSON that does not parse is 400, JSON that says the wrong thing 422."""
+    """Returns the response to the first error: 400 if the JSON does not parse, 422 if a value is wrong."""
     first: Mapping[str, Any] = errors[0] if errors else {"type": "value_error", "loc": ()}
     if first["type"] == "json_invalid":
         return _body(400, "NOT_JSON", "The body must be JSON.")
@@ -184,7 +183,7 @@ def _invalid(errors: Sequence[Any]) -> Response:
 
 
 def _trouble(error: Mapping[str, Any], name: str) -> str:
-    """What is wrong with the field of that `name`, and what it must be."""
+    """Returns what is wrong with the field of that `name`."""
     match error["type"]:
         case "missing":
             return f"{name} is required."
@@ -195,7 +194,7 @@ def _trouble(error: Mapping[str, Any], name: str) -> str:
 
 
 def _is_name(part: str) -> bool:
-    """Whether it is a field's name or a number in a list: what stands for a name may be anything."""
+    """Whether it looks like a field's name or a list index: the request may hold anything there."""
     return _NAME.fullmatch(part) is not None
 
 
@@ -211,21 +210,21 @@ def _body(
 
 
 def stopping_of(request: Request) -> asyncio.Event:
-    """Set when the server is to end: whatever waits for something else has to end, too."""
+    """Returns the event that is set when the server stops; requests that wait must end then."""
     event: asyncio.Event = request.app.state.stopping
     return event
 
 
 async def hung_up(receive: Receive) -> None:
-    """Returns when the caller hung up."""
+    """Returns when the caller disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 @dataclass(eq=False, repr=False)
 class Guard:
-    """ASGI middleware around `app`. `stopping` is set when the server is to end. `counted` is called with the path of each
-    request, as its route has it, and the status of the answer.
+    """ASGI middleware around `app`. `stopping` is set when the server stops. Calls `counted` with the route's path and the
+    response's status of each request.
     """
 
     app: ASGIApp
@@ -243,7 +242,7 @@ class Guard:
         except ClientDisconnect:
             _log.debug("caller disconnected before its request was read")
         except asyncio.CancelledError:
-            # The end of the server cancels a request that outlasts the time it has left.
+            # A stopping server cancels requests that take too long.
             if not self.stopping.is_set():
                 raise
             if answer.status is None:
@@ -251,7 +250,7 @@ class Guard:
                     503, "STOPPING", "clarify-bot is stopping. Try again later.", headers={"Retry-After": "5"}
                 )
                 await answer_to(ending)(scope, receive, answer)
-        except Exception as error:  # noqa: BLE001 - told with where; the caller gets a 500
+        except Exception as error:  # noqa: BLE001 - logged; the caller gets a 500
             _log.exception("request failed", method=scope["method"], path=_path(scope))
             if answer.status is None:
                 await answer_to(error)(scope, receive, answer)
@@ -260,7 +259,7 @@ class Guard:
 
 
 class _Answer:
-    """Passes an answer on, adds the headers that all have, and knows its status."""
+    """Passes a response on, adds the common headers, and records its status."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -268,7 +267,7 @@ class _Answer:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = int(message["status"])  # some say it as `HTTPStatus`, whose text is a name
+            self.status = int(message["status"])  # it may be an `HTTPStatus`, which prints as a name
             given = list(message.get("headers", []))
             names = {name.lower() for name, _ in given}
             message = {**message, "headers": given + [each for each in _HEADERS if each[0] not in names]}
@@ -276,10 +275,7 @@ class _Answer:
 
 
 def limited(receive: Receive, declared: int) -> Receive:
-    """Wraps `receive` so that it raises TooLarge as soon as the body is known to be over the limit.
-
-    It is raised where the body is read, after the caller is known: a route may do more than refuse.
-    """
+    """Wraps `receive` so that it raises TooLarge as soon as the body is over the limit."""
     seen = 0
 
     async def read() -> Message:
@@ -301,13 +297,13 @@ def _declared_length(scope: Scope) -> int:
 
 
 def _path(scope: Scope) -> str:
-    """As it was sent, still escaped, so that it cannot hold control characters; without the query."""
+    """Returns the path without the query, still escaped, so that it has no control characters."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "backslashreplace")
     return raw.partition(b"?")[0].decode("ascii", "backslashreplace")[:_LONGEST_PATH]
 
 
 def _route_path(scope: Scope) -> str:
-    """The path as the route has it that took the request: there are only so many of those."""
+    """Returns the route's path pattern, of which there are few, for metrics."""
     path = getattr(scope.get("route"), "path", None)
     if isinstance(path, str):
         return path

@@ -1,10 +1,10 @@
-"""For those who run it, and for what restarts it: is it alive (`/livez`), can it work (`/readyz`), how much (`/metrics`).
+"""Serves `/livez` (is it alive), `/readyz` (can it work) and `/metrics` to operators and orchestrators.
 
-Ready means: Slack and the storage. Whatever else is wrong costs one agent, one channel or one comfort, and taking the
-bot out of service for it would cost all of them: it is listed as degraded, and the answer stays 200.
+Ready means that Slack and the storage work. Other problems affect one agent or channel, and a restart would not help: they
+are listed as degraded, and the status stays 200.
 
-Metrics are read from what exists when Prometheus asks; nothing is kept here. Their labels are names of ours and of the
-configuration, so that their number does not grow.
+Metrics are collected when Prometheus asks. Labels are names of ours and of the configuration, so that their number stays
+bounded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from core.clock import Clock
 _log = structlog.get_logger("clarify.http")
 _LONGEST = 200  # characters of why something is wrong
 _TAG = "For operators"
-# As the tools name themselves; importing them takes the SDK.
+# The MCP tools' names; importing them would import the SDK.
 _TOOLS = ("ask_human", "ask_approval", "wait_for_answer", "withdraw_question")
 _KINDS = ("card", "notice", "nudge", "page", "reply")
 _POST = "chat.postMessage"
@@ -85,9 +85,7 @@ class Readiness(BaseModel):
 
 
 def producer_checks(names: Sequence[str], status: ProducersStatus) -> list[Check]:
-    """One check per producer of the configuration. One that pushes to us counts as well: it comes when it has something.
-    Of one without a status another bot knows, which is connected with it.
-    """
+    """One check per configured producer. Producers that push are always well; one without a status is another bot's."""
 
     def look(name: str) -> str | None:
         now = status().get(name)
@@ -99,7 +97,7 @@ def producer_checks(names: Sequence[str], status: ProducersStatus) -> list[Check
 
 
 def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIRouter:
-    """`needed`: if one of these fails, it is not ready. `others`: if one of these fails, it is listed as degraded."""
+    """If one of `needed` fails, the bot is not ready; if one of `others` fails, it is listed as degraded."""
     router = APIRouter(tags=[_TAG])
 
     for path, summary in (("/livez", "Liveness"), ("/healthz", "Liveness, same as `/livez`")):
@@ -107,7 +105,7 @@ def health_routes(needed: Sequence[Check], others: Sequence[Check] = ()) -> APIR
         router.get(
             path,
             summary=summary,
-            response_class=Response,  # with that of plain text, errors would be documented as plain text, too
+            response_class=Response,  # PlainTextResponse would document errors as plain text too
             responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
         )(_alive)
 
@@ -145,9 +143,9 @@ async def _alive() -> Response:
 class Sources:
     """Where the figures come from.
 
-    `index`: what needs something. `leads`: whether this is the bot that leads, of those on one database. `backlog`: of
-    the inbox, raises StorageUnavailable. `producers`: see `Producers.status`. `queues`: name → how many wait there.
-    `webhooks`: events queued by endpoint, raises StorageUnavailable; None where there are no webhooks.
+    `leads`: whether this replica is the leader. `backlog`: the inbox's, raises StorageUnavailable. `producers`: see
+    `Producers.status`. `queues`: the length of each queue by name. `webhooks`: queued events by endpoint, raises
+    StorageUnavailable; None without webhooks.
     """
 
     telemetry: Telemetry
@@ -163,7 +161,7 @@ class Sources:
 
 
 def metrics_routes(sources: Sources, callers: Callers) -> APIRouter:
-    """`callers` says who may look."""
+    """`callers` decides who may read the metrics."""
     router = APIRouter(tags=[_TAG], dependencies=[Depends(callers.onlooker)])
 
     @router.get(
@@ -193,7 +191,7 @@ class _Collected(Collector):
 
 
 async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]:
-    """What waits in the inbox, None if that is not known; and what is queued for webhooks, by their hosts."""
+    """The inbox's backlog (None: the storage cannot be read), and the queued events by webhook host."""
     try:
         waiting = await sources.backlog()
         queued = await sources.webhooks() if sources.webhooks is not None else {}
@@ -204,7 +202,7 @@ async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]
 
 
 async def _lag() -> float:
-    """How long one turn of the event loop takes now: whatever waits in it waits at least that long."""
+    """The current duration of one turn of the event loop, in seconds."""
     began = time.monotonic()
     await asyncio.sleep(0)
     return time.monotonic() - began
@@ -352,7 +350,7 @@ def _producers(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
 def _from_zero(
     counts: Mapping[tuple[str, str], int], known: Iterable[tuple[str, str]]
 ) -> Iterable[tuple[tuple[str, str], int]]:
-    """`counts`, and 0 of what is known to come: Prometheus sees no increase in a series that begins with 1."""
+    """`counts`, with 0 for `known` labels: Prometheus sees no increase in a series that begins with 1."""
     return (dict.fromkeys(known, 0) | dict(counts)).items()
 
 

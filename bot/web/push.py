@@ -1,7 +1,7 @@
-"""For agents that cannot be connected to: they post their events here, and read the replies from a stream.
+"""For agents that the bot cannot connect to: they post their events here, and read the replies from a stream.
 
-The stream is Server-Sent Events (WHATWG HTML, section 9.2). FastAPI's own would put two queues between a reply and its
-connection, and a reply counts as written no sooner than it was handed to the connection: so it is written here.
+The stream is Server-Sent Events (WHATWG HTML, section 9.2). We write it ourselves: FastAPI's own would put two queues
+between a reply and its connection, but a reply counts as sent only once the connection has it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from core.clock import Clock, event_or_time
 
 BASE = "/aaep/v1"
 HEARTBEAT = 15.0  # seconds
-_HEAD = 4096  # bytes of what is too large that a human is told
-_OPENING = b": connected\n\n"  # no field: some readers take a frame of any for an event
+_HEAD = 4096  # bytes of a body that is too large, kept to tell a human about it
+_OPENING = b": connected\n\n"  # a comment: some readers take a frame with any field for an event
 _BEAT = b": heartbeat\n\n"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
-    # A proxy that collects an answer before it passes it on holds replies back.
+    # Keeps proxies from buffering replies.
     (b"x-accel-buffering", b"no"),
 ]
 _log = structlog.get_logger("clarify.http")
@@ -137,7 +137,7 @@ _GET_ANSWERS: dict[int | str, dict[str, Any]] = {
 
 
 def push_routes(*, callers: Callers, producers: Producers, clock: Clock) -> APIRouter:
-    """The routes, below /aaep/v1; also where the minimal dialect has them, at the root."""
+    """Returns the routes, below /aaep/v1 and, for the minimal dialect, at the root."""
     routes = APIRouter(dependencies=[Security(BEARER)], tags=["push"])
 
     def caller(request: Request) -> Push:
@@ -226,7 +226,7 @@ def _answer(taken: Stored | Mapping[str, Any] | None) -> Response:
 
 
 class _Replies(Response):
-    """Streams replies until the reader leaves, the server stops, or the storage fails (the reader comes again)."""
+    """Streams replies until the reader leaves, the server stops, or the storage fails; then the reader reconnects."""
 
     def __init__(self, reader: Reader, *, stopping: asyncio.Event, clock: Clock) -> None:
         super().__init__()
@@ -248,7 +248,7 @@ class _Replies(Response):
         finally:
             left.cancel()
             stopping.cancel()
-            # One may have failed: by too large a body, where none belongs.
+            # `left` may have failed on a body that is too large.
             await asyncio.gather(left, stopping, return_exceptions=True)
             self._reader.close()
         await send({"type": "http.response.body", "body": b""})
@@ -259,7 +259,7 @@ class _Replies(Response):
             frames = await reader.next()
             if frames:
                 await send(_part(frames))
-                await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
+                await asyncio.sleep(0)  # a lost connection takes all writes, but `left` is done by now
                 if not left.done():
                     await reader.wrote()
                 continue

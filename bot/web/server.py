@@ -1,9 +1,8 @@
-"""The HTTP server: one FastAPI app of the routes that the parts give, served by uvicorn in our own event loop.
+"""The HTTP server: one FastAPI app with all routes, served by uvicorn in our own event loop.
 
-uvicorn limits the requests that run and how long a connection idles after an answer. It has no limit for connections
-that say nothing at all, and none for requests that never end. Each costs a file descriptor, and ledgers, Slack and
-agents need theirs. Who has a request running keeps its connection; when there are too many, of the others the one that
-has kept us waiting longest gives way (`Connections`).
+uvicorn limits running requests, and how long a connection idles after a response, but not connections that send nothing,
+nor requests that never end. Each costs a file descriptor, which ledgers, Slack and agents need. When there are too many
+connections, we close the one that has kept us waiting longest, but none with a running request (`Connections`).
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from bot.web.callers import Callers, is_loopback_address
 from bot.web.guard import ERRORS, Counted, Guard, answer_errors, answer_to, problem
 
 _log = structlog.get_logger("clarify.http")
-_GRACE = 1  # seconds that requests have to end by themselves; those that wait watch `stopping`
-_BACKLOG = 128  # as many connections are accepted at once, before one of them can be refused
+_GRACE = 1  # seconds for running requests at the stop; waiting ones watch `stopping`
+_BACKLOG = 128  # connections that are accepted at once, before one of them can be refused
 _WHY = {
     errno.EADDRINUSE: "the address is already in use; stop the other program or choose another port",
     errno.EACCES: "permission denied; choose a port of 1024 or above, or grant the right to use this one",
@@ -50,20 +49,20 @@ Send the bearer token of your producer; processes on this machine may call witho
 """
 _DESCRIPTORS = 4096
 _MOST = 2048  # connections
-_MOST_REFUSED = 64  # connections beyond the limit, which are told so
-_LINGER = 5.0  # seconds that a connection may take to end
+_MOST_REFUSED = 64  # connections beyond the limit that get a 503; more are cut
+_LINGER = 5.0  # seconds that a connection may take to close
 _LOG_EVERY = 60.0
 
 
 def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted = lambda *_: None) -> FastAPI:
-    """One app of all routes and of the page that describes them. Long polls and streams watch `stopping_of(request)`.
-    `counted`: see `Guard`.
+    """Returns an app with all routes and `/docs`. Long polls and streams watch `stopping_of(request)`. `counted`: see
+    `Guard`.
     """
     app = FastAPI(
         title="clarify-bot",
         version=version("clarify-bot"),
         description=_ABOUT,
-        openapi_url=None,  # `docs` serves it, to those who may see it
+        openapi_url=None,  # `docs` serves it, after a check of the caller
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -79,10 +78,10 @@ def build_app(routers: Sequence[APIRouter], callers: Callers, counted: Counted =
 
 
 async def listen(app: FastAPI, settings: Settings, limits: ConnectionLimits) -> HttpServer | None:
-    """The server, bound and not yet serving; None where nobody counts on it and its address is taken.
+    """Returns the server, bound but not yet serving; None if it cannot bind and nothing needs it.
 
     Raises:
-        AddressInUseError, ConfigurationError: the address cannot be had, and somebody counts on it.
+        AddressInUseError, ConfigurationError: it cannot bind, and the settings need it.
     """
     server, file = HttpServer(app, settings.http.host, settings.http.port, limits), settings.file
     trouble: ClarifyBotError
@@ -102,7 +101,7 @@ async def listen(app: FastAPI, settings: Settings, limits: ConnectionLimits) -> 
 
 @dataclass(eq=False, repr=False)
 class HttpServer:
-    """Serves an app: `bind`, then `run` until cancelled or told to stop."""
+    """Serves an app: `bind`, then `run` until cancelled or `begin_stop`."""
 
     app: InitVar[FastAPI]
     host: str
@@ -117,23 +116,23 @@ class HttpServer:
         self._server.server_state = Connections(limits)
 
     async def bind(self) -> None:
-        """Take the address; nothing is answered before `run`.
+        """Listen at the address; `run` answers requests.
 
         Raises:
-            AddressInUseError, ConfigurationError: it cannot be had.
+            AddressInUseError, ConfigurationError: it cannot bind.
         """
         self._sockets = await bind(self.host, self.port)
 
     @property
     def url(self) -> str:
-        """Where it listens, once it is bound."""
+        """Its address, once it is bound."""
         return f"http://{_authority(self.host, self._sockets[0].getsockname()[1])}"
 
     async def run(self) -> None:
-        """Serve. Cancelled, it ends like one that was told to: requests have a moment to end.
+        """Serve until `begin_stop`, or until cancelled, which gives requests the same moment to end.
 
         Raises:
-            TaskDiedError: it ended by itself.
+            TaskDiedError: uvicorn ended unexpectedly.
         """
         self._serves = True
         _log.info("listening", url=self.url)
@@ -150,7 +149,7 @@ class HttpServer:
             raise TaskDiedError("The HTTP server stopped unexpectedly.")
 
     def begin_stop(self) -> None:
-        """Take no more requests; `run` ends within 2 s. An address that was bound and is not served is given up."""
+        """Take no more requests; `run` ends within 2 s. Without `run`, closes the sockets."""
         self.stopping.set()
         self._server.stop()
         if not self._serves:
@@ -162,7 +161,7 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: the process is not its own."""
+    """uvicorn without its signal handlers, since the bot has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -173,23 +172,23 @@ class _Server(uvicorn.Server):
         self._told.set()
 
     async def main_loop(self) -> None:
-        """Ends at once when it is told to; uvicorn's looks ten times a second."""
-        while not await self.on_tick(0):  # it sets the time of day in answers, too
+        """Ends as soon as `stop` is called; uvicorn's own polls ten times a second."""
+        while not await self.on_tick(0):  # which also updates the Date header
             with suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._told.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End every connection, also those that are accepted just now.
+        """Close every connection, even one that is being accepted.
 
-        A listening socket that is closed between `accept` and the connection's task leaves an open connection that
-        nobody knows (CPython 3.11), so each stops accepting a turn of the loop before it is closed.
+        Closing a listening socket between `accept` and the connection's task leaks the connection (CPython 3.11), so each
+        stops accepting one turn of the loop earlier.
         """
         for listening in (each for server in self.servers for each in server.sockets):
             asyncio.get_running_loop().remove_reader(listening)
         await asyncio.sleep(0)
         await super().shutdown(sockets)
-        if self.server_state.tasks:  # cancelled: each tells its caller
+        if self.server_state.tasks:  # cancelled ones still respond
             await asyncio.wait(self.server_state.tasks, timeout=_GRACE)
         cast("Connections", self.server_state).end()
 
@@ -209,7 +208,7 @@ def _configuration(app: FastAPI) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # who calls from this machine is decided by the connection, not by what it says
+        proxy_headers=False,  # only the connection itself shows whether a caller is on this machine
         backlog=_BACKLOG,
         timeout_graceful_shutdown=_GRACE,
     )
@@ -219,8 +218,8 @@ async def bind(host: str, port: int) -> list[socket.socket]:
     """Listen at an address.
 
     Raises:
-        AddressInUseError: somebody else does.
-        ConfigurationError: it cannot be had.
+        AddressInUseError: another program does.
+        ConfigurationError: it cannot be bound.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(
@@ -241,11 +240,11 @@ def _authority(host: str, port: int) -> str:
 
 
 def _bind_all(addresses: Sequence[tuple[int, tuple[object, ...]]]) -> list[socket.socket]:
-    """A socket for each address of one name, all on the same port; those that this machine lacks are left out."""
+    """Binds a socket to each address of one name, on the same port; skips addresses that this machine lacks."""
     bound: list[socket.socket] = []
     missing: OSError | None = None
     for family, (host, port, *rest) in dict.fromkeys(addresses):
-        port = bound[0].getsockname()[1] if bound else port  # noqa: PLW2901 - 0: the first one's choice
+        port = bound[0].getsockname()[1] if bound else port  # noqa: PLW2901 - the first one's, if that was 0
         try:
             bound.append(_bind(family, (host, port, *rest)))
         except OSError as error:
@@ -260,8 +259,8 @@ def _bind_all(addresses: Sequence[tuple[int, tuple[object, ...]]]) -> list[socke
 
 
 def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
-    # Named, since asyncio turns Nagle's algorithm off only where it is: a response is written in several parts, and the
-    # later ones would wait for the first to be acknowledged, 40 ms.
+    # asyncio turns Nagle's algorithm off only if the protocol is given. With it, the later parts of a response would wait
+    # 40 ms until the first one is acknowledged.
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -279,7 +278,7 @@ def _bind(family: int, address: tuple[object, ...]) -> socket.socket:
 class ConnectionLimits:
     """`connections` in all, `per_address` from each address but this machine's own; the rest are seconds.
 
-    `head`: until a request's headers are in, `body`: its body after that; `write`: while nothing of an answer is read.
+    `head`: for a request's headers, `body`: then for its body; `write`: while the caller reads nothing of a response.
     """
 
     connections: int
@@ -290,18 +289,18 @@ class ConnectionLimits:
 
     @classmethod
     def within(cls, descriptors: int) -> ConnectionLimits:
-        """At most half of the descriptors: the others are for ledgers, Slack and agents."""
+        """Limits connections to half of the descriptors: ledgers, Slack and agents need the rest."""
         most = max(1, min(_MOST, descriptors // 2))
         return cls(most, max(1, most // 4))
 
     @property
     def waiting(self) -> int:
-        """How many may wait for news at once, so that others are still served."""
+        """How many callers may wait for news at once, so that others are still served."""
         return min(1000, max(1, self.connections // 2))
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the limit of file descriptors as far as is useful and allowed; returns how many there may be now."""
+    """Raise the limit of file descriptors as far as is useful and allowed; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
     if soft == resource.RLIM_INFINITY or soft >= allowed:
@@ -311,7 +310,7 @@ def raise_descriptor_limit() -> int:
 
 
 class Connections(ServerState):
-    """Who is connected, and who gives way when there are too many."""
+    """The open connections; decides which one to close when there are too many."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         super().__init__()
@@ -323,13 +322,13 @@ class Connections(ServerState):
         self._over = False
 
     def end(self) -> None:
-        """End what is connected, and what still comes."""
+        """Close all connections, and any that still comes."""
         self._over = True
         for each in list(self._held):
-            each.transport.close()  # once what was written is read
+            each.transport.close()  # after flushing
 
     def admit(self, new: HttpConnection) -> bool:
-        """Count a new connection; returns whether it is served. If not, it is told so and ends."""
+        """Count a new connection; returns whether to serve it. If not, it gets a 503 and is closed."""
         if self._over:
             new.abort()
             return False
@@ -349,7 +348,7 @@ class Connections(ServerState):
         return False
 
     def release(self, connection: HttpConnection) -> None:
-        """Forget a connection that ends; again does nothing."""
+        """Forget a connection that ends; idempotent."""
         if connection in self._held:
             self._held.remove(connection)
             self._of[connection.address] -= 1
@@ -358,7 +357,7 @@ class Connections(ServerState):
         self._waiting.pop(connection, None)
 
     def waits(self, connection: HttpConnection, *, since_now: bool) -> None:
-        """Note whether `connection` keeps us waiting from now on, for a request or for its reading of an answer."""
+        """Note whether we wait from now on for `connection` to send a request or to read a response."""
         self._waiting.pop(connection, None)
         if since_now and connection in self._held:
             self._waiting[connection] = None
@@ -376,16 +375,16 @@ class Connections(ServerState):
 
 
 class HttpConnection(H11Protocol):
-    """One connection. What we wait for decides how long it has: headers, a body, its reading of what we wrote, its end."""
+    """One connection, with a timeout for each phase: headers, body, reading of the response, end."""
 
     server_state: Connections
 
     address = ""
     _phase: str | None = None  # what we wait for: "head", "body", "reading", "end"; None: its request runs
-    _began = False  # some of the request that we wait for is here
+    _began = False  # whether part of the request has arrived
     _served = True
-    _stalled = False  # more is written than it has read
-    _unread = 0  # bytes of it, when the timer began
+    _stalled = False  # whether the write buffer is full
+    _unread = 0  # bytes in the write buffer when the timer began
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -423,11 +422,11 @@ class HttpConnection(H11Protocol):
         self._note_phase()
 
     def abort(self) -> None:
-        """End it at once, whatever is still to be sent."""
+        """Close it at once, without flushing."""
         self.transport.abort()
 
     def _note_phase(self) -> None:
-        """Start the timer of a phase when it begins; within one phase nothing gains time."""
+        """Start the timer when a phase begins; data within a phase does not restart it."""
         phase = self._current_phase()
         if phase == self._phase:
             return
@@ -458,12 +457,12 @@ class HttpConnection(H11Protocol):
         return None if self._runs() else "end"
 
     def _runs(self) -> bool:
-        """Whether a request waits for its answer. Before the first one there is no cycle, whatever its type says."""
+        """Whether a request is running. `cycle` is None before the first one, despite its type."""
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _overdue(self) -> None:
         if self.transport.is_closing() or self._phase in {"reading", "end"}:
-            if 0 < self.transport.get_write_buffer_size() < self._unread:  # slowly, but it reads
+            if 0 < self.transport.get_write_buffer_size() < self._unread:  # it reads, if slowly
                 self._begin_timer()
             else:
                 self.abort()

@@ -34,13 +34,13 @@ _BODY: dict[str, Any] = {
 
 
 def slack_routes(url: RequestUrl) -> APIRouter:
-    """The route that hands Slack's signed requests to `url`."""
+    """Returns the route that hands Slack's signed requests to `url`."""
     router = APIRouter(tags=["Slack"])
 
     @router.post("/slack/events", responses=_RESPONSES, openapi_extra=_BODY, response_class=Response)
     async def from_slack(request: Request) -> Response:
         """Events, clicks, modals and commands, signed as Slack signs (`X-Slack-Signature`)."""
-        # Of a header that comes twice the last counts; the signature is made over the body as it came.
+        # The last of repeated headers counts. The signature covers the unchanged body.
         answer = await url.take(dict(request.headers.items()), await request.body())
         return Response(answer.body, answer.status, media_type=answer.content_type)
 

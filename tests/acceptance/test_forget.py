@@ -184,10 +184,10 @@ def test_sessions_of_several_producers_are_not_mixed_up(tmp_path: Path) -> None:
     upkeep, database = FileLedger(tmp_path), tmp_path / "none.db"
     try:
         with pytest.raises(BadInput, match="planner, reviewer"):
-            forgetting.look(InFiles(upkeep.files, database), "s1")
+            forgetting.find(InFiles(upkeep.files, database), "s1")
         with pytest.raises(NotFound):
-            forgetting.look(InFiles(upkeep.files, database), "s1", "nobody")
-        found = forgetting.look(InFiles(upkeep.files, database), "s1", "reviewer")
+            forgetting.find(InFiles(upkeep.files, database), "s1", "nobody")
+        found = forgetting.find(InFiles(upkeep.files, database), "s1", "reviewer")
         assert found.ids == ["CLR-7-002"]
         assert forgetting.forget(InFiles(upkeep.files, database), found) == forgetting.Traces()
         kept = json.loads((tmp_path / "issue-7.json").read_text())["clarifications"]

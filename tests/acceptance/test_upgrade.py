@@ -108,9 +108,9 @@ async def test_first_versions_session_can_be_forgotten_once_the_storage_was_open
     upkeep = FileLedger(tmp_path / "ledgers")
     try:
         with pytest.raises(StorageError, match="start the bot once"):
-            forgetting.look(InFiles(upkeep.files, database), "sess_done")
+            forgetting.find(InFiles(upkeep.files, database), "sess_done")
         await (await Store.open(database)).close()
-        found = forgetting.look(InFiles(upkeep.files, database), "sess_done")
+        found = forgetting.find(InFiles(upkeep.files, database), "sess_done")
         assert found.ids == ["CLR-42-001"]
         forgetting.forget(InFiles(upkeep.files, database), found)
     finally:

@@ -341,6 +341,11 @@ async def test_check_names_a_clock_that_is_off(tmp_path: Path, configure: Config
     assert lines[1].endswith("s behind ours")
 
 
+async def test_check_names_a_producer_that_is_not_there(configure: Configure) -> None:
+    (line,) = await wrong(configure('[[producers]]\nname = "a"\nurl = "http://127.0.0.1:9"'))
+    assert line.startswith("producer a: http://127.0.0.1:9: cannot connect")
+
+
 @pytest.mark.parametrize(
     ("dialect", "token_env", "expected"),
     [

@@ -32,6 +32,7 @@ from bot.people.access import AccessControl, Person, Refusal
 from bot.routing import Audience, Audiences
 from bot.settings.model import RouteSettings
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown
+from bot.storage.store import Store
 from bot.telemetry import Telemetry
 from bot.views.codec import HomePress
 from bot.views.home import Answered, Chosen, DutyLine
@@ -675,3 +676,12 @@ async def test_home_does_not_repeat_a_view_that_slack_does_not_take(world: World
     await world.clock.advance(5)
 
     assert world.slack.users() == [ADE, ADE]
+
+
+async def test_viewers_are_kept_as_they_looked_last_until_they_are_forgotten(store: Store) -> None:
+    viewers, last = Viewers(store), Viewer(ADE, "T1", "D0ADE", 200.0)
+    for each in (Viewer(ADE, "T1", "D0ADE", 100.5), last):
+        await viewers.keep(each)
+    assert await viewers.all() == [last]
+    await viewers.forget([ADE])
+    assert await viewers.all() == []

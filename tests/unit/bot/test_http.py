@@ -33,6 +33,7 @@ async def client() -> AsyncIterator[HttpClient]:
     [
         ("3", 3.0), ("0.25", 0.25), ("-3", 0.0), ("nan", None), ("soon", None), ("", None),
         ("Sun, 24 May 2026 14:22:21 GMT", 10.0), ("Sun, 24 May 2020 14:22:21 GMT", 0.0), ("1e9", 86400.0),
+        ("Mon, 01 Jan 2026 00:00:00 +99999999999999999999", None),
     ],
 )  # fmt: skip
 def test_retry_after_reads_seconds_and_dates(value: str, seconds: float | None) -> None:

@@ -345,6 +345,12 @@ async def test_http_posts_json_with_the_token(endpoint: Endpoint, inquiry: Inqui
     assert endpoint.bodies == [inquiry.as_json()]
 
 
+async def test_http_without_a_token(endpoint: Endpoint, inquiry: Inquiry, tmp_path: Path) -> None:
+    settings = {"architect": ResponderSettings.model_validate({"http": f"{endpoint.url}/ask"})}
+    assert await responders_of(settings, {}, tmp_path, {})["architect"].answer(inquiry) == "JSON"
+    assert "Authorization" not in endpoint.requests[0].headers
+
+
 @pytest.mark.parametrize(
     ("sent", "kinds", "answer"),
     [

@@ -20,6 +20,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from bot import webhooks
 from bot.errors import NotLeading
 from bot.settings.environment import signing_key
 from bot.storage.store import Store
@@ -225,6 +226,29 @@ async def test_order_holds_while_a_message_fails_and_others_pass(world: World, r
     assert events.index("requested CLR-43-001") < events.index(f"answered {ID}")
     assert events.count(f"answered {ID}") == 1
     assert [event for event in events if event.endswith(ID)][-2:] == [f"requested {ID}", f"answered {ID}"]
+
+
+async def test_no_answer_is_a_failure(
+    world: World, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "ANSWER_TIMEOUT", 0.05)
+    receiver.answers = [(-1, {})]
+    await world.start()
+    await world.ask()
+    await until(lambda: world.outcomes == ["later"])
+
+
+async def test_retry_after_is_heeded(world: World, receiver: Receiver) -> None:
+    receiver.answers = [(429, {"Retry-After": "600"})]
+    await world.start()
+    await world.ask()
+    await until(lambda: len(receiver.got) == 1 and world.follower.idle)
+    await world.ask(43)
+    await world.clock.advance(599)
+    await world.quiet()
+    assert len(receiver.got) == 1, "nothing else is sent to it either"
+    await world.clock.advance(2)
+    await until(lambda: len(receiver.got) == 3)
 
 
 async def test_gone_endpoint_is_left_alone_until_the_next_start(world: World, receiver: Receiver) -> None:

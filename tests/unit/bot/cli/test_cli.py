@@ -58,6 +58,19 @@ async def test_cli_usage_and_configuration_errors_exit_2(
     assert "Traceback" not in done.err
 
 
+async def test_cli_run_names_all_problems_one_a_line(tmp_path: Path) -> None:
+    (tmp_path / "clarify.toml").write_text('[slack]\nmod = "socket"\n[pacing]\nposts_per_second = -1\n')
+    done = await run("run", cwd=tmp_path, env={"SLACK_BOT_TOKEN": "xoxb-very-secret"})
+    assert done.code == 2
+    fallback = "required unless a route without agent exists: other agents' events need a channel"
+    assert done.err.splitlines() == [
+        f"clarify: clarify.toml:1: slack.fallback_channel: {fallback}",
+        "clarify.toml:1: slack.mode: SLACK_APP_TOKEN is not set in the environment",
+        'clarify.toml:2: slack.mod: unknown key; did you mean "mode"?',
+        "clarify.toml:4: pacing.posts_per_second: expected more than zero",
+    ]
+
+
 async def test_cli_check_exits_1_when_slack_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "clarify.toml").write_text('[slack]\nfallback_channel = "C1"\n')
     done = await run("check", cwd=tmp_path, env=TOKENS | {"SLACK_API_URL": "http://127.0.0.1:9/api/"})

@@ -259,3 +259,9 @@ def test_times_of_a_timeout() -> None:
     assert (seconds_of(None), seconds_of("1h30m"), seconds_of("250ms")) == (None, 5400.0, 0.25)
     with pytest.raises(BadInput, match="90s, 30m or 1h30m"):
         seconds_of("-5m")
+
+
+def test_show_waits_for_the_answer(prompt: Prompt) -> None:
+    prompt.asked("Which database?")
+    prompt.fine("answer", "42", "PostgreSQL")
+    assert "  PostgreSQL\n" in prompt.fine("show", "CLR-42-001", "--wait")

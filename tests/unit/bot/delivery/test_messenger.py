@@ -13,7 +13,7 @@ from bot.delivery.lanes import Again, Done, NotYet
 from bot.delivery.messages import Fresh
 from bot.delivery.steps import LANDING
 from bot.errors import StorageUnavailable
-from bot.slackapi import Never, Outcome, Post, Unknown
+from bot.slackapi import Later, Never, Outcome, Post, Unknown
 from bot.storage.store import Store
 from core.clarification import Answer
 from tests.kit.builders import ADE, ask
@@ -221,6 +221,29 @@ async def test_page_to_somebody_who_cannot_be_written_to_is_given_up(world: Room
     await world.until_done(key)
     assert (await world.row(key)).failed == "user_disabled"
     assert world.outcomes[-1] == (key, "failed")
+
+
+async def test_deleted_card_is_left_alone_once_answered(world: Room) -> None:
+    await opened(world)
+    await world.deliver(KEY)
+    world.slack.there.clear()
+    await answered(world)
+    await world.until_done(KEY)
+    assert world.slack.there == {}
+    assert (await world.row(KEY)).failed == "message_not_found"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "calls"),
+    [(Later("ratelimited", 3.0), ["post"] * 2), (Unknown("timeout"), ["post", *["find"] * 4, "post"])],
+)
+async def test_only_a_post_of_unknown_outcome_is_looked_up(
+    world: Room, outcome: Outcome, calls: list[str]
+) -> None:
+    await opened(world)
+    world.slack.script = [(outcome, False)]
+    await world.until_done(KEY)
+    assert [call.partition(" ")[0] for call in world.slack.calls] == calls
 
 
 async def test_unwanted_keys_are_done(world: Room) -> None:

@@ -82,6 +82,18 @@ async def test_outside_failure_is_told_and_counted_without_the_address(
     assert pager.telemetry.pages == {("outside", "failed"): 1}
 
 
+async def test_outside_several_addresses_all_have_to_take_it(receiver: Receiver) -> None:
+    async with receiving() as other:
+        other.status = 500
+        both = f"{address(receiver.port)}, {address(other.port)}"
+
+        assert "rejected it or cannot be reached" in await problem_of(outside(both))
+
+        other.status = 200
+        await outside(both).send("PAGER_URL", "title", "body")
+        assert (len(receiver.bodies), len(other.bodies)) == (2, 2)
+
+
 async def test_outside_slow_is_not_waited_for_and_holds_nothing_up(receiver: Receiver) -> None:
     receiver.hold = asyncio.Event()
     pager = outside(address(receiver.port), limit=0.3)

@@ -104,6 +104,13 @@ async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None
     assert row["n"] == 200
 
 
+async def test_alike_pages_wait_no_longer_than_a_quarter_of_the_time_left(world: World) -> None:
+    for _ in range(2):
+        await world.raised(expires_at=world.clock.now() + timedelta(seconds=8))
+    await world.pass_by(2.1)
+    await world.paged(2)
+
+
 async def test_take_of_a_page_about_many_takes_all_of_it(world: World) -> None:
     for issue in range(1, 21):
         await world.escalated(issue, f"rpl_{issue}", session_id=f"sess_{issue}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from slack_sdk.web.async_client import AsyncWebClient
 
@@ -136,3 +138,9 @@ async def test_members_are_read_in_pages(
     monkeypatch.setattr(directory, "_PAGE", 2)
     assert await people.members(AGENTS) == set(ws.channel(AGENTS).members)
     assert count(ws, "conversations.members") > 2
+
+
+async def test_many_at_once_ask_once(people: People, ws: Workspace) -> None:
+    found = await asyncio.gather(*(people.profile(ADE) for _ in range(20)))
+    assert {each.id for each in found} == {ADE}
+    assert count(ws, "users.info") == 1

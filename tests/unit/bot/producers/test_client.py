@@ -16,9 +16,9 @@ from bot.producers.client import (
     ReplyOutcome,
     TryAgain,
     classify,
+    network_failure,
     send_reply,
     subscription_gone,
-    unsent,
 )
 from bot.producers.dialects import Spoken, minimal
 from tests.unit.bot.producers.parties import NOW, RawServer, Writer, reply
@@ -145,7 +145,7 @@ NOWHERE = ConnectionKey("agents.example", 443, True, True, None, None, None)
     ],
 )
 def test_unsent_knows_whether_it_may_have_arrived(error: Exception, may_have_arrived: bool) -> None:
-    outcome = unsent(error)
+    outcome = network_failure(error)
     assert outcome.may_have_arrived is may_have_arrived
     assert "secret" not in outcome.reason
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -113,6 +113,18 @@ async def test_oncall_take_does_not_wait_for_long_to_know_whose_turn_it_is(
 
     assert phrases.PEOPLE_UNKNOWN in await command(bot, "oncall take 2h", ADE)
     assert not slow.handed
+
+
+async def test_oncall_take_lasts_as_said(start: Start) -> None:
+    crew = Crew(ONCALL)
+    bot = await start(more=ON_CALL, roster=crew)
+
+    told = await command(bot, "oncall take 2h", FOLAKE)
+
+    ((policy, user, until, by),) = crew.handed
+    assert (policy, user, by) == ("platform", FOLAKE, FOLAKE)
+    assert abs(until - datetime.now(UTC) - timedelta(hours=2)) < timedelta(minutes=1)
+    assert "You are on call for platform until" in told
 
 
 async def test_who_is_handed_on_call_is_so_although_nobody_could_tell_them(

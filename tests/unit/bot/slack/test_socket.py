@@ -291,3 +291,13 @@ async def test_bot_that_was_first_counts_again_when_a_click_for_another_reaches_
         await until(lambda: desk.counts == [0])
         socket.suspect()
         await until(lambda: socket.others == 1)
+
+
+async def test_unacknowledged_event_comes_again(ws: Workspace, desk: Desk) -> None:
+    desk.unwilling = 1
+    ws.context.options = replace(ws.context.options, ack_timeout=0.2, retry_delays=(0.0,))
+    async with connected(ws, desk):
+        await ws.post(ADE, AGENTS, "one")
+        await until(lambda: len(desk.seen) == 2 and ws.acks[-1].ok)
+    assert desk.seen[1].attempt == 1
+    assert desk.seen[0].payload["event_id"] == desk.seen[1].payload["event_id"]

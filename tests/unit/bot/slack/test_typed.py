@@ -106,7 +106,7 @@ async def test_reply_in_a_thread_that_is_not_ours_is_nothing_to_us(bot: Bot) -> 
     # What was heard before may be what was acknowledged just now: it is this very reply that has to be done with.
     done = "select 1 from slack_events where event_id = :id and state = 'done'"
     async with asyncio.timeout(60):
-        while not await bot.memory._store.read_one(done, id=f"{AGENTS}:{ts}"):  # noqa: ASYNC110 - the storage tells nobody
+        while not await bot.memory.store.read_one(done, id=f"{AGENTS}:{ts}"):  # noqa: ASYNC110 - the storage tells nobody
             await asyncio.sleep(0.01)
     assert not bot.told(ADE)
     assert not await bot.memory.pending_slack_events()

@@ -41,7 +41,7 @@ class Parties:
         await self.own.advance(there)
         at = self.server.timestamp()
         await self.own.advance(back)
-        self.clock.heard(Sample(sent, self.own.steady(), at))
+        self.clock.add(Sample(sent, self.own.steady(), at))
 
 
 async def test_it_is_the_servers_whatever_ones_own_says() -> None:

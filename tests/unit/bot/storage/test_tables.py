@@ -28,7 +28,7 @@ CHOSEN = {
     ("erasures", "state"): "blanked",
     ("slack_events", "state"): "done",
 }
-# All that PostgreSQL has besides; `retention.database` and `tables.anew` know of each of them.
+# All that PostgreSQL has besides; `retention.database` and `tables.new_tables` know of each of them.
 ITS_OWN = {"alive", "ledgers", "keys", "lease", "news", "replicas", "schema_version"}
 
 
@@ -94,7 +94,7 @@ def test_both_databases_have_the_same_tables_and_columns(url: str, file: Path) -
 def test_all_that_a_file_holds_is_the_same_after_a_database(url: str, file: Path, tmp_path: Path) -> None:
     before = contents(file)
     assert all(before.values())
-    with tables.anew(url, None) as (new, _):
+    with tables.new_tables(url, None) as (new, _):
         new.from_file(file)
     with tables.snapshot(url) as found:
         assert found.to_file(tmp_path / "back.db") == newest_version()
@@ -102,7 +102,7 @@ def test_all_that_a_file_holds_is_the_same_after_a_database(url: str, file: Path
 
 
 def test_numbers_go_on_after_the_highest(url: str, file: Path) -> None:
-    with tables.anew(url, None) as (new, _):
+    with tables.new_tables(url, None) as (new, _):
         new.from_file(file)
     with closing(psycopg.connect(url)) as db:
         erased = "insert into slack_events (event_id) values ('new') returning seq"
@@ -115,7 +115,7 @@ def test_numbers_go_on_after_the_highest(url: str, file: Path) -> None:
 def test_nul_has_another_character_in_its_place(url: str, file: Path) -> None:
     with beside.transaction(file) as tx:
         tx.run("update texts set body = :body", body="a\x00b")
-    with tables.anew(url, None) as (new, _):
+    with tables.new_tables(url, None) as (new, _):
         new.from_file(file)
     with closing(psycopg.connect(url)) as db:
         assert db.execute("select body from texts").fetchone() == ("a\ufffdb",)
@@ -127,7 +127,7 @@ def test_who_led_before_does_not_lead_what_is_new(url: str) -> None:
         db.execute("update lease set epoch = 7, holder = 'asleep', renewed_at = now() - interval '1 hour'")
         db.execute("insert into texts values ('a', 'b')")
         db.commit()
-        with tables.anew(url, "kept_aside") as (_, is_aside):
+        with tables.new_tables(url, "kept_aside") as (_, is_aside):
             assert is_aside
         assert db.execute("select epoch, holder from lease").fetchall() == [(8, None)]
         assert db.execute("select * from kept_aside.texts").fetchall() == [("a", "b")]
@@ -139,10 +139,10 @@ def test_who_led_before_does_not_lead_what_is_new(url: str) -> None:
 def test_nothing_is_replaced_where_a_bot_follows(url: str) -> None:
     with closing(psycopg.connect(url, autocommit=True)) as db:
         db.execute("insert into alive values ('another', clock_timestamp())")
-        with pytest.raises(StorageInUseError), tables.anew(url, "aside"):
+        with pytest.raises(StorageInUseError), tables.new_tables(url, "aside"):
             pass
         db.execute("update alive set seen_at = seen_at - interval '1 minute'")
-        with tables.anew(url, "aside") as (_, is_aside):
+        with tables.new_tables(url, "aside") as (_, is_aside):
             assert not is_aside, "nothing was in use"
 
 
