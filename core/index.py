@@ -20,6 +20,7 @@ _LONGEST_TEXTS = 4096  # characters of a record that is kept whole
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
 Session = tuple[str, str]  # producer, session id
 _Key = TypeVar("_Key")
+_NO_FIELDS_GIVEN: set[str] = set()
 
 
 def session_of(record: Clarification) -> Session:
@@ -39,8 +40,14 @@ def _is_long(record: Clarification) -> bool:
 
 
 def kept(record: Clarification) -> Clarification:
-    """The record as it is kept in memory: an `Outline` where its texts are long."""
-    return outline(record) if not isinstance(record, Outline) and _is_long(record) else record
+    """Returns the record as it is kept in memory: an `Outline` where its texts are long."""
+    record = outline(record) if not isinstance(record, Outline) and _is_long(record) else record
+    # pydantic keeps a set of the fields that were given in each model, which is a third of its memory; nothing here asks
+    # for it, and a copy gets a set of its own.
+    for model in (record, record.aaep, *record.thread, *record.asked.choices, record.asked.direct):
+        if model is not None:
+            object.__setattr__(model, "__pydantic_fields_set__", _NO_FIELDS_GIVEN)
+    return record
 
 
 async def whole(record: Clarification, ledger: Ledger) -> Clarification:
