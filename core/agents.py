@@ -1,9 +1,8 @@
-"""What each agent does: the tree and the queue that people see, and the agent-status file that programs read.
+"""What each agent does: the tree and the queue for people, and the agent-status file for programs.
 
-Statuses are those of the Clarification Protocol's §6.2 that can be seen from outside. `tree` and `ready_queue` are
-pure. The status file is shared: other implementations write it too, behind the same lock marker as the ledgers',
-perhaps in place. Their agents and fields are kept; a file that is torn is read again under the lock, and one that is
-no JSON object is quarantined.
+Statuses are those of the Clarification Protocol's §6.2 that are visible from outside. `tree` and `ready_queue` are pure. Other
+implementations write the status file too, perhaps in place, under a lock marker as for ledgers. Their agents and fields are
+kept; a file that is no JSON object under the lock is quarantined.
 """
 
 from __future__ import annotations
@@ -35,17 +34,16 @@ _LINGERS = timedelta(minutes=10)
 
 BLOCKED, CLARIFYING = "blocked-clarification", "clarifying"
 StatusEntry = dict[str, Any]
-Entries = dict[str, Any]  # by agent; what others wrote there may be no `StatusEntry`
+Entries = dict[str, Any]  # by agent; others may have written something else than a `StatusEntry`
 _FREE: StatusEntry = {"status": "working", "clarificationId": None, "waitingOn": None, "respondingTo": None}
 _UNANSWERED = ("pending", "stale")
-# Seconds between two writes: others who wait for the lock back off by 200 ms and more.
-_BETWEEN = 0.25
+_BETWEEN = 0.25  # seconds between two writes: others that wait for the lock back off by 200 ms or more
 _FIRST_RETRY, _LONGEST_RETRY = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFact:
-    """A session as of its last event. `is_direct`: it only asked directly, and never says that it ends."""
+    """A session as of its last event. `is_direct`: it only asked directly, and never reports its end."""
 
     producer: str
     session_id: str
@@ -59,7 +57,7 @@ class SessionFact:
 
 @dataclass(frozen=True, slots=True)
 class BlockedOn:
-    """One open blocking clarification: on whom, since when, and whether the person on call has it."""
+    """An open blocking clarification: whom the agent waits for, since when, and whether it is escalated."""
 
     clarification: str
     on: str
@@ -69,11 +67,11 @@ class BlockedOn:
 
 @dataclass(frozen=True, slots=True)
 class AgentNode:
-    """An agent in the tree: `depth` levels (from 0) below the agents that wait for no other one, right under `under`, which
-    it has waited for longest.
+    """An agent in the tree: `depth` levels (from 0) below an agent that waits for no other, directly below `under`, which it
+    has waited for longest.
 
-    `waits`: the longest first. `asked`: ids of the open clarifications that it, and not yet the person on call, has to
-    answer. `issues`: of its sessions that have not ended, and of what it waits for.
+    `waits`: the longest first. `asked`: the ids of the open clarifications that it has to answer, unless escalated. `issues`:
+    those of its sessions that have not ended, and of its waits.
     """
 
     agent: str
@@ -88,7 +86,7 @@ class AgentNode:
 
     @property
     def since(self) -> datetime | None:
-        """Since when it is blocked."""
+        """When it became blocked."""
         return self.waits[0].since if self.waits else None
 
     @property
@@ -98,15 +96,14 @@ class AgentNode:
 
     @property
     def blocked_by(self) -> tuple[str, ...]:
-        """The ids of the clarifications that it waits for."""
         return tuple(wait.clarification for wait in self.waits)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyItem:
-    """A session that can go on (`blocked_by` empty), or the ids of what it waits for, the longest first.
+    """A session and the ids of the clarifications that block it, the longest first; ready if there are none.
 
-    `session_id` and `producer` are None for what was asked through the ledger by an agent without a session.
+    `session_id` and `producer` are None for an agent that asked through the ledger, without a session.
     """
 
     agent: str
@@ -125,13 +122,10 @@ def going_on(
     over: Mapping[Session, datetime],
     now: datetime,
 ) -> list[SessionFact]:
-    """The sessions without those that asked directly and have nothing to wait for since ten minutes.
+    """Leaves out the sessions that asked directly and have had nothing to wait for during the last ten minutes.
 
-    Args:
-        sessions: all that are known.
-        waits: whether something of a session is open, or its answer was not taken.
-        over: when the last answer of each was taken, or its last question was over, as far as that is known.
-        now: the time.
+    `waits` tells whether a session has an open question, or an answer that was not taken; `over` when its last answer was
+    taken or its last question closed, if known.
     """
 
     def is_finished(fact: SessionFact) -> bool:
@@ -143,9 +137,9 @@ def going_on(
 
 
 def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[AgentNode, ...]:
-    """Every agent that is known of, each followed by those that wait for it; at the top those that wait for no other one.
+    """Every known agent, each followed by those that wait for it, beginning with those that wait for no other.
 
-    Of a circle, the first by name stands at the top. Order: blocked (the longest first), clarifying, working, idle.
+    A loop begins with its first agent by name. Order: blocked (the longest first), clarifying, working, idle.
     """
     nodes = _nodes([record for record in records if record.is_open], sessions)
     above = _parents(nodes)
@@ -163,8 +157,8 @@ def tree(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> t
 
 
 def ready_queue(records: Iterable[Clarification], sessions: Sequence[SessionFact]) -> tuple[ReadyItem, ...]:
-    """The sessions that have not ended: those that can go on first (the latest heard of first), then the blocked ones
-    (the longest first). Agents that asked through the ledger, without a session, stand there once per issue.
+    """The sessions that have not ended: first the ready ones (latest event first), then the blocked ones (the longest
+    first). Agents that asked through the ledger, without a session, appear once per issue.
     """
     blocking = sorted((s for s in records if s.is_open and s.blocking), key=_age)
     of_session: defaultdict[tuple[str | None, str | None], list[Clarification]] = defaultdict(list)
@@ -203,7 +197,7 @@ def _queue_order(item: ReadyItem) -> tuple[bool, float, str, str]:
 
 
 def _nodes(open_ones: list[Clarification], sessions: Sequence[SessionFact]) -> dict[str, AgentNode]:
-    """All agents by key, without those that wait for them."""
+    """All agents by key, not yet placed in the tree."""
     spelled: dict[str, str] = {}
     of_agent: defaultdict[str, list[SessionFact]] = defaultdict(list)
     asking: defaultdict[str, list[Clarification]] = defaultdict(list)
@@ -216,7 +210,7 @@ def _nodes(open_ones: list[Clarification], sessions: Sequence[SessionFact]) -> d
             asking[key].append(record)
         if agent_key(record.to) != HUMAN:
             target = _key(record.to, spelled)
-            if record.status != "escalated":  # then people have it
+            if record.status != "escalated":
                 asked[target].append(record)
     return {key: _node(agent, of_agent[key], asking[key], asked[key]) for key, agent in spelled.items()}
 
@@ -243,7 +237,7 @@ def _node(
 
 
 def _parents(nodes: dict[str, AgentNode]) -> dict[str, str]:
-    """Each agent's parent: the agent it has waited for longest. Circles are cut above the first agent by name."""
+    """Each agent's parent: the agent it has waited for longest. Loops are cut above the first agent by name."""
     above: dict[str, str] = {}
     for key, node in nodes.items():
         others = (on for wait in node.waits if (on := agent_key(wait.on)) not in {HUMAN, key})
@@ -275,7 +269,7 @@ def _key(agent: str, spelled: dict[str, str]) -> str:
 
 
 def _age(record: Clarification) -> tuple[float, str]:
-    """Numbers sort many times faster than moments, and nothing else runs while thousands are sorted."""
+    """A sort key, as a number: that sorts many times faster than datetimes, and thousands are sorted at once."""
     return record.asked_last.timestamp(), record.id
 
 
@@ -284,10 +278,10 @@ def _timestamp(at: datetime | None) -> float:
 
 
 class StatusFile:
-    """The agent-status file at `path`, whose folder exists: who waits, and who answers.
+    """The agent-status file at `path`, whose folder exists: which agents wait, and which answer.
 
-    A requester is blocked while it has an open blocking clarification with an agent; its target is clarifying while a
-    responder works on it, or while people have it who answer for that role (`roles_of_people`).
+    A requester is blocked while it has an open blocking clarification with an agent. Its target is clarifying while a
+    responder works on it, or while people answer for that role (`roles_of_people`).
     """
 
     def __init__(
@@ -300,7 +294,7 @@ class StatusFile:
         mode: int = 0o600,
         patience: float = 2.0,
     ) -> None:
-        """`known` gives all open clarifications, and is called in a thread. `mode`: of a new file; `patience`: seconds
+        """`known` returns all open clarifications; called in a thread. `mode`: of a new file; `patience`: seconds to wait
         for its lock.
         """
         self.path = path
@@ -317,24 +311,22 @@ class StatusFile:
 
     @property
     def is_owed(self) -> bool:
-        """Whether something changed since the last write."""
+        """Whether the file is outdated."""
         return self._wake.is_set()
 
     def record_changed(self, record: Clarification) -> None:
-        """Have the file written again if a clarification between agents changed."""
+        """Schedule a write if the clarification is between agents."""
         if _is_agent(record.to):
             self._wake.set()
 
     def working(self, record: Clarification, begun: bool) -> None:  # noqa: FBT001 - a callback's signature
-        """A responder has begun to work on a clarification's round, or has ended."""
+        """Note that a responder began work on a clarification's round, or ended it."""
         change = self._responding.add if begun else self._responding.discard
         change((record.id, record.round))
         self._wake.set()
 
     async def run(self) -> None:
-        """Write at once and after every change, until cancelled. What cannot be written is tried again, at first after a
-        second.
-        """
+        """Write at once and after every change, until cancelled. Retries failed writes, first after a second."""
         failures = 0
         while True:
             try:
@@ -350,14 +342,13 @@ class StatusFile:
                 await self._wake.wait()
 
     async def settle(self) -> None:
-        """Write once. For processes that do not `run`, or that end; trouble is logged, no more."""
+        """Write once, for processes that do not `run` or are about to end. Only logs errors."""
         try:
             await self._write()
         except StatusUnavailable as error:
             _log.warning("agent status not written: %s", error)
 
     def close(self) -> None:
-        """Nothing may be under way any more."""
         self._locks.close()
 
     async def _write(self) -> None:
@@ -370,7 +361,7 @@ class StatusFile:
                 raise
 
     def _update(self) -> None:
-        """Bring the file in line; if nothing changed since it was written, it is not touched."""
+        """Update the file, unless nothing changed since we wrote it."""
         if self._shown == self._doing(self._open()):
             return
         with self._held() as held:
@@ -379,14 +370,14 @@ class StatusFile:
             entries = self._read(held)
             if news := self._news(entries, doing, open_ones):
                 with replacing(self.path, self._encode(entries | news), self._locks.private, self._mode):
-                    self._check(held)  # as late as can be
+                    self._check(held)  # as late as possible
             self._shown = doing
 
     def _open(self) -> list[Clarification]:
         return sorted((each for each in self._known() if each.is_open), key=_age)
 
     def _doing(self, open_ones: list[Clarification]) -> dict[str, StatusEntry]:
-        """The agents that wait or answer, by name. The longest counts, and waiting counts before answering."""
+        """The entries of agents that wait or answer, by name. The oldest clarification counts, and waiting before answering."""
         responding = frozenset(self._responding)
         spelled: dict[str, str] = {}
         waits: dict[str, Clarification] = {}
@@ -407,8 +398,8 @@ class StatusFile:
     def _news(
         self, entries: Entries, doing: Mapping[str, StatusEntry], open_ones: list[Clarification]
     ) -> Entries:
-        """The entries that have to be different, by their names in the file. A status is taken back only if it names a
-        clarification that is over, or was written by this process.
+        """The entries to change, by their names in the file. A status is reset only if its clarification is over, or if this
+        process wrote it.
         """
         spelled = {agent_key(name): name for name in reversed(entries)}
         wanted = {spelled.get(agent_key(agent), agent): entry for agent, entry in doing.items()}
@@ -446,12 +437,12 @@ class StatusFile:
             raise StatusUnavailable(self.path.name, why) from error
 
     def _check(self, held: HeldLock) -> None:
-        """This process may have slept for longer than a marker counts, and others went on."""
+        """Raises StatusUnavailable if the lock was lost, as after a long suspend."""
         if not held.is_there():
             raise StatusUnavailable(self.path.name, "its lock was lost while this process slept")
 
     def _read(self, held: HeldLock) -> Entries:
-        """The file's entries by agent, as others wrote them; a file that has none is quarantined."""
+        """The file's entries by agent. Quarantines a file that is no JSON object."""
         try:
             entries = json.loads(self.path.read_bytes())
         except FileNotFoundError:
@@ -460,7 +451,7 @@ class StatusFile:
             entries = None
         if isinstance(entries, dict):
             return entries
-        self._check(held)  # else it may be half of what its holder is writing
+        self._check(held)  # without the lock, another process may be half way through writing it
         quarantined = quarantine(self.path)
         if quarantined is None:
             raise StatusUnavailable(self.path.name, "it is not a JSON object and cannot be quarantined")

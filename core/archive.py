@@ -1,14 +1,14 @@
-"""Which files of a folder are ledgers, the archive of those that nobody needs any more, and the numbers given out. Blocking.
+"""Which files of a folder are ledgers, the archive of finished ones, and the numbers given out. Blocking.
 
-Ledgers that nobody needs any more are moved to `archive/`. Writing a record to an archived ledger first brings the whole
-file back, since other implementations number records by the list's length. A file is always in at least one of the two
-places; if it is in both, the live one counts.
+Finished ledgers are moved to `archive/`. Writing a record to an archived ledger first restores the whole file, since other
+implementations number records by the list's length. A file is always in at least one of the two places; if it is in both,
+the live one counts.
 
-Other programs write in the folder, too: files that are not ledgers are neither opened nor changed. A ledger is a regular
-file with a valid issue number. Symlinks are ignored: replacing one would break it, and it may point to a file its
-creator may not read. Numbers from 100001 up are ours: such a file counts only if we gave out its number, so that no other
-program changes which number comes next. The highest record number ever given out in an issue is kept beside its ledger, as
-cards carry these numbers even if the file is gone.
+Other programs write in the folder too: files that are not ledgers are neither opened nor changed. A ledger is a regular file
+with a valid issue number. Symlinks are ignored: replacing one would break it, and it may point to a file its creator may not
+read. Numbers from 100001 up are ours: such a file counts only if we gave out its number, so that no other program decides
+which number comes next. The highest record number ever given out in an issue is stored beside its ledger, since cards carry
+these numbers even if the file is gone.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_OURS = f"numbers from {FIRST_RESERVED} up are reserved for sessions without
 
 
 class Archive:
-    """The folder `archive/` in the ledgers' folder. Blocking. Hold the issue's lock when you call what changes files."""
+    """The folder `archive/` in the ledger folder. Blocking. Hold the issue's lock to change files."""
 
     def __init__(self, ledgers: Path, numbers: Numbers, mode: int = 0o700) -> None:
         self.folder = ledgers / ARCHIVE
@@ -44,11 +44,11 @@ class Archive:
         self.listing = Folder(self.folder, numbers, archived=True)
 
     def path(self, issue: int) -> Path:
-        """Where an archived ledger is as a rule, and comes back from."""
+        """The usual place of an archived ledger, from which it is restored."""
         return self.folder / f"issue-{issue}.json"
 
     def files(self) -> Iterator[tuple[int, Path]]:
-        """Every archived file with its issue; of one issue there may be several, where others began anew."""
+        """Every archived file with its issue; an issue has several if other programs started it anew."""
         with self._readable():
             yield from self.listing.ledgers()
 
@@ -59,7 +59,7 @@ class Archive:
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
-        """While it is listed: without its folder it is empty; one that cannot be read is logged."""
+        """Guards listing it: a missing folder counts as empty, an unreadable one is logged."""
         try:
             yield
         except FileNotFoundError:
@@ -68,20 +68,20 @@ class Archive:
             _log.error("cannot read the archive %s: %s", self.folder, error.strerror)
 
     def read(self, issue: int) -> Raw | None:
-        """An archived ledger; None: there is none that could come back.
+        """An archived ledger; None if there is none that parses.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it exists and cannot be read.
         """
         try:
             return decode(read_regular(self.path(issue)), issue)
         except FileNotFoundError:
             return None
         except ValueError:
-            return None  # it stays where it is, for people to look into; numbers go on from the recorded one
+            return None  # it stays for people to look into; the numbering continues from the recorded one
 
     def put(self, issue: int, live: Path, raw: Raw) -> Path:
-        """Move the ledger `live`, which holds `raw`, here. What is here of the same issue is not lost.
+        """Move the ledger `live`, which contains `raw`, here. Keeps what is already here of the same issue.
 
         Raises:
             OSError: the disk refused; the file is in its old place, or in both.
@@ -94,15 +94,15 @@ class Archive:
             os.link(live, target)
             sync(self.folder)
         if target.samefile(live):
-            live.unlink()  # to rename it would do nothing
+            live.unlink()  # renaming a hard link to itself does nothing
         else:
-            live.replace(target)  # an earlier state of the same, left by a kill
+            live.replace(target)  # replaces an earlier state of it, left by a kill
         sync(live.parent)
         return target
 
     def drop(self, issue: int, live: Raw) -> None:
-        """Remove an archived ledger that came back, as its records are in the live file (`live`). Where the disk
-        refuses it stays: the live one counts.
+        """Remove an archived ledger whose records are all in the live file (`live`). If the disk refuses it stays: the live
+        one counts.
         """
         try:
             if _holds(live, self.read(issue)):
@@ -120,7 +120,7 @@ class Archive:
 
 
 def _holds(raw: Raw, other: Raw | None) -> bool:
-    """Whether every record of `other` is in `raw` too. The id alone does not show it: ids may have been reused."""
+    """Whether every record of `other` is in `raw`, by id and creation time, as ids may have been reused."""
     return other is not None and _names(other) <= _names(raw)
 
 
@@ -155,7 +155,7 @@ class Folder:
         self._logged: set[str] = set()
 
     def ledgers(self) -> Iterator[tuple[int, Path]]:
-        """Each ledger with its issue. What is ignored is logged once.
+        """Each ledger with its issue. Logs each ignored file once.
 
         Raises:
             OSError: the folder cannot be read.
@@ -177,7 +177,7 @@ class Folder:
         return sorted(found for _, found in self._looked_at() if isinstance(found, Ignored))
 
     def issue_of(self, name: str) -> int | None:
-        """The issue of the ledger of that name, even if it is gone; None: it is not a ledger."""
+        """The issue of a ledger by its file name, even if it is gone; None if it is not a ledger."""
         match = self._name.fullmatch(name)
         if match is None:
             return None
@@ -199,7 +199,7 @@ class Folder:
             yield entry.name, self._judged(match, is_file=entry.is_file(follow_symlinks=False))
 
     def _named(self) -> Iterator[tuple[re.Match[str], os.DirEntry[str]]]:
-        """Whatever has the name of a ledger."""
+        """The entries that are named like a ledger."""
         self._numbers.learn()
         with os.scandir(self.path) as found:
             entries = list(found)  # the caller may stop half way
@@ -208,7 +208,7 @@ class Folder:
                 yield match, entry
 
     def _judged(self, match: re.Match[str], *, is_file: bool) -> int | Ignored:
-        """The issue of a ledger of that name."""
+        """The issue of a ledger with this name, or why it is ignored."""
         digits, issue = match[1], 0
         if not is_file:
             why = f"it is {NOT_REGULAR}"
@@ -230,7 +230,7 @@ class Folder:
             _log.warning("%s is ignored: %s", ignored.path, ignored.why)
 
     def claim(self, highest: int) -> None:
-        """Count the reserved numbers up to `highest` as given out: earlier releases kept no record of it beside the ledgers.
+        """Record that we gave out the reserved numbers up to `highest`: earlier releases did not record it here.
 
         Raises:
             OSError: the folder cannot be read, or the disk refused.
@@ -244,7 +244,7 @@ class Folder:
 
 
 class Numbers:
-    """Remembers which numbers were given out, in `folder`, which is private to us."""
+    """Remembers in the private `folder` which numbers were given out."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -255,16 +255,15 @@ class Numbers:
         return self._folder / f"issue-{issue}.seq"
 
     def highest(self, issue: int) -> int:
-        """0 if none is recorded."""
+        """The highest recorded number of an issue's records; 0 if none is recorded."""
         try:
             return int(self.path(issue).read_bytes())
         except (FileNotFoundError, ValueError):
             return 0
 
     def learn(self) -> None:
-        """Read, once, which ones were given out until now: before thousands are asked for one by one.
-
-        Where the folder cannot be read nothing is learned; a number that is asked for then says why.
+        """Read once which numbers were given out, before thousands are asked for one by one. Does nothing if the folder
+        cannot be read.
         """
         if self._learned:
             return
@@ -280,7 +279,7 @@ class Numbers:
         return issue in self._given_out
 
     def give_out(self, issue: int) -> None:
-        """Keep that the ledger of an issue is ours, before it is there.
+        """Record that the ledger of an issue is ours, before it is created.
 
         Raises:
             OSError: the disk refused.
@@ -288,21 +287,23 @@ class Numbers:
         os.close(os.open(self.path(issue), os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
     def note(self, issue: int, number: int) -> None:
-        """Keep a number that was given out: it stays known if the ledger is cut to nothing."""
+        """Store a number that was given out, so that it is known even if the ledger is truncated."""
         try:
             handle = os.open(self.path(issue), os.O_CREAT | os.O_WRONLY, 0o600)
             try:
-                os.pwrite(handle, b"%012d" % number, 0)  # always as long: a kill leaves the old or the new
+                os.pwrite(
+                    handle, b"%012d" % number, 0
+                )  # fixed length: a kill leaves the old one or the new one
             finally:
                 os.close(handle)
         except OSError as error:
             _log.warning("cannot store number %d of issue %d: %s", number, issue, error.strerror)
 
     def note_all(self, issue: int, content: bytes) -> None:
-        """Record the highest number that some bytes contain, if it is higher than the recorded one."""
+        """Store the highest record number in `content`, if it is higher than the stored one."""
         self.note(issue, max(self.highest(issue), highest_in(issue, content)))
 
 
 def highest_in(issue: int, content: bytes) -> int:
-    """The highest number of an issue's records that some bytes name; 0: none."""
+    """The highest number of an issue's records in `content`; 0 if there is none."""
     return max(map(int, re.findall(rb"CLR-%d-([0-9]{1,9})(?![0-9])" % issue, content)), default=0)

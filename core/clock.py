@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any, Protocol
 
-_SHORTEST_SLEEP = 0.001  # less than a clock can tell apart would return at the same moment for ever
+_SHORTEST_SLEEP = 0.001  # a shorter sleep could return at the same clock reading, again and again
 _SPAN_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _SPAN = r"(\d{1,6})(m(?:in(?:ute)?s?)?|h(?:(?:ou)?rs?)?|d(?:ays?)?|w(?:eeks?)?)"
 _WHOLE_SPAN = re.compile(rf"(?:{_SPAN})+", re.IGNORECASE)
@@ -35,7 +35,7 @@ class Clock(Protocol):
         ...
 
     def steady(self) -> float:
-        """Seconds since some moment, by a clock that nobody sets."""
+        """Seconds by a monotonic clock."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -48,7 +48,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def steady(self) -> float:
-        # Linux's monotonic clock stands still while the machine sleeps, its time since the boot does not.
+        # Unlike Linux's monotonic clock, CLOCK_BOOTTIME includes the time that the machine sleeps.
         if hasattr(time, "CLOCK_BOOTTIME"):
             return time.clock_gettime(time.CLOCK_BOOTTIME)
         return time.monotonic()
@@ -68,7 +68,7 @@ def backoff(
 ) -> float:
     """Seconds before the next try: doubles with every failure, from `first` for 0 of them, up to `longest`.
 
-    `spread` is the share of it that is left to `chance` (from 0 to 1), so that not all who failed come back at once.
+    `spread` is the share of it that depends on `chance` (from 0 to 1), so that not all callers retry at once.
     Source: "Exponential Backoff And Jitter", AWS Architecture Blog; a `spread` of 1 is its full jitter.
     """
     seconds = min(longest, first * 2.0 ** min(failures, 30))
@@ -77,7 +77,7 @@ def backoff(
 
 @dataclass(slots=True)
 class Pace:
-    """Limits how often one place is written to: at most `posts_per_second`, and not at all while it asked us to wait.
+    """Limits how often we post to one place: at most `posts_per_second`, and not while it asked us to wait.
 
     Times are seconds of a monotonic clock.
     """
@@ -85,7 +85,7 @@ class Pace:
     posts_per_second: float
     next_slot: float = 0.0
     paused_until: float = 0.0
-    guessed: bool = False  # how long to pause: it did not say
+    guessed: bool = False  # whether the length of the pause is our guess
     failures: int = 0
 
     def wait(self, now: float, *, post: bool) -> float:
@@ -98,14 +98,12 @@ class Pace:
         self.next_slot = now + 1.0 / self.posts_per_second
 
     def not_posted(self, began: float) -> None:
-        """What began then posted nothing: its slot is free, unless another one has begun since."""
+        """Free the slot of a post that was begun at `began` and posted nothing, unless another one has begun since."""
         if self.next_slot == began + 1.0 / self.posts_per_second:
             self.next_slot = began
 
     def refused(self, now: float, retry_after: float | None) -> None:
-        """The place asked us to wait: as long as it said, else longer each time, up to a minute. Several that were on
-        their way together count once.
-        """
+        """Pause for `retry_after`, or for longer each time, up to a minute. Refusals of concurrent posts count once."""
         if now >= self.paused_until:
             self.failures += 1
         wait = retry_after if retry_after is not None else backoff(self.failures, first=0.5, longest=60.0)
@@ -113,7 +111,7 @@ class Pace:
             self.paused_until, self.guessed = now + wait, retry_after is None
 
     def resume(self) -> None:
-        """They answer elsewhere: no need to guess any longer."""
+        """End a guessed pause."""
         if self.guessed:
             self.paused_until, self.guessed = 0.0, False
 
@@ -136,10 +134,7 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, object]
 
 
 async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> None:
-    """Returns when `event` is set, or after `seconds` of the clock's time (`inf`: only when it is set).
-
-    They count from the call, not from the first turn of the sleep: what passes in between is part of them.
-    """
+    """Returns when `event` is set, or `seconds` of the clock's time after the call (`inf`: only when it is set)."""
     began = clock.steady()
 
     async def sleep() -> None:
@@ -156,10 +151,10 @@ async def event_or_time(clock: Clock, event: asyncio.Event, seconds: float) -> N
 
 
 class ConcurrencyLimit:
-    """Lets so many do something at once, and the others in the order in which they came.
+    """Limits concurrent work to `at_once` slots, first come, first served.
 
-    Where somebody has to wait for a turn there is a crowd, until nobody is left. Work that nobody waits for so closely
-    lets a crowd pass first (`uncrowded`), `longest` seconds at most.
+    It is crowded from when a task has to wait for a slot until no task is left. Less urgent work lets the crowd pass first
+    (`uncrowded`), for `longest` seconds at most.
     """
 
     def __init__(self, clock: Clock, at_once: int, longest: float) -> None:
@@ -173,7 +168,7 @@ class ConcurrencyLimit:
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Have a turn, once it comes."""
+        """Wait for a slot and hold it."""
         if self._slots.locked() and self._calm.is_set():
             self._crowded_since = self._clock.steady()
             self._calm.clear()
@@ -187,7 +182,7 @@ class ConcurrencyLimit:
                 self._calm.set()
 
     async def uncrowded(self) -> None:
-        """Returns when there is no crowd, or it has lasted too long to be waited for."""
+        """Returns when it is not crowded, or has been for `longest` seconds."""
         left = self._crowded_since + self._longest - self._clock.steady()
         if not self._calm.is_set() and left > 0:
             await event_or_time(self._clock, self._calm, left)
@@ -209,7 +204,7 @@ def is_like_span(text: str) -> bool:
 
 
 def recent(span: timedelta) -> str:
-    """The title of what happened within a span up to now: `Last 7 days`, `Last 24 hours`, `Last hour`."""
+    """The title for a span up to now: `Last 7 days`, `Last 24 hours`, `Last hour`."""
     days = span / _DAY
     if days.is_integer():
         return f"Last {days:.0f} days" if days > 1 else "Last 24 hours"

@@ -32,7 +32,7 @@ def _counted(answers: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What is due to one route or person: how many clarifications, how many answers to them, and how fast those were."""
+    """The figures of one route or person: clarifications asked, answers to them, and the median time to answer."""
 
     name: str
     asked: int
@@ -52,8 +52,8 @@ class Digest:
 
     `total` = `open` + `answered` + `resolved` + `abandoned`, by current status. `escalated` counts all that were ever
     escalated, open or not. Times to answer run from the question and cover every answer; `p95` is the nearest rank.
-    `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five. `routes`: all of
-    which something was asked, `people`: those who answered most, at most ten.
+    `topics` and `askers` count clarifications, `answerers` answers: the most frequent first, at most five. `routes`: those
+    with questions; `people`: those with the most answers, at most ten.
     """
 
     since: datetime | None
@@ -75,7 +75,7 @@ class Digest:
     people: tuple[Share, ...]
 
     def words(self) -> list[tuple[str, str]]:
-        """The figures as people read them, each with its name."""
+        """The figures in words: (name, value)."""
         became = [f"{getattr(self, each)} {each}" for each in ("resolved", "answered", "open", "abandoned")]
         found = [("Asked", f"{self.total} ({', '.join(became)})"), ("Escalated", str(self.escalated))]
         if self.median is not None and self.p95 is not None:
@@ -86,9 +86,7 @@ class Digest:
         return found
 
     def shares(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """What is due to each route, where there are several, and to each person, as people read it: a title, and of each
-        its name with the words.
-        """
+        """The figures by route, if there are several, and by person, in words: a title with rows of (name, value)."""
         routes = [
             ("all others" if each.name == "*" else each.name, f"{each.asked} asked, {each.speed}")
             for each in self.routes
@@ -98,7 +96,7 @@ class Digest:
         return [(title, rows) for title, rows in found if rows]
 
     def names(self) -> tuple[tuple[str, tuple[Count, ...]], ...]:
-        """What is counted by name, with its title."""
+        """The counts by name, each list with its title."""
         return ("Top topics", self.topics), ("Top askers", self.askers), ("Top answerers", self.answerers)
 
 

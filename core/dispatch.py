@@ -1,8 +1,8 @@
-"""Has responders answer what their roles are asked: tries twice, and then passes the question on to people.
+"""Sends questions to the responders of their roles: tries twice, then escalates to people.
 
-A responder answers for a role: a command, an HTTP endpoint (`Responder` is the port that they fill). The first valid
-answer wins, from a responder or a person: as soon as a question is answered, closed, escalated or asked again, its
-responder is stopped. The limit on concurrent work is per role, so that no role waits for another.
+A responder answers for a role: a command or an HTTP endpoint (`Responder` is the port). The first valid answer wins, from a
+responder or a person: when a question is answered, closed, escalated or asked again, its responder is stopped. The limit on
+concurrent work is per role, so that no role waits for another.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ from core.workflow import Scopes, role_name
 _log = logging.getLogger("clarify.responders")
 RETRY_AFTER = 30.0  # seconds
 _ATTEMPTS = 2
-_PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds, between tries at a ledger that cannot be had
+_PAUSE, _LONGEST_PAUSE = 1.0, 5.0  # seconds between tries at a locked ledger
 _WAITS = frozenset({"pending", "stale"})
 _Working = Callable[[Clarification, bool], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry:
-    """What a responder is asked: the current round of a clarification. Its text is not in `repr`, to keep it out of
-    logs.
+    """The question to a responder: the current round of a clarification. Its text is not in `repr`, to keep it out of logs.
 
-    `attempt` counts from 1; `last_error` says what was wrong with the attempt before.
+    `attempt` counts from 1; `last_error` says what was wrong with the previous attempt.
     """
 
     record: Clarification = field(repr=False)
@@ -82,13 +81,11 @@ class Inquiry:
 
 class Responder(Protocol):
     async def answer(self, inquiry: Inquiry) -> str:
-        """The answer in words, as a person would type it.
-
-        Cancelled, it stops whatever it started.
+        """Returns the answer in words, as a person would type it. If cancelled, it stops what it started.
 
         Raises:
-            AgentError: there is none that can be used. The message begins with the role and says what happened,
-                without what was asked or answered.
+            AgentError: it has no usable answer. The message begins with the role and says what happened, without quoting
+                question or answer.
         """
         ...
 
@@ -104,12 +101,12 @@ def _entry(entry: Entry) -> dict[str, Any]:
 
 
 class _NoLongerNeeded(Exception):
-    """The question waits for no responder any more."""
+    """The question does not need a responder any more."""
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """Work on one round of one clarification; `record` as it was when that began."""
+    """Work on one round of a clarification; `record` is from when the work began."""
 
     record: Clarification
     task: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -119,7 +116,7 @@ class _Job:
     lost: bool = False  # its ledger is gone: its next change counts as new
 
     def stop(self) -> None:
-        """Stops it at once, but does not interrupt a write: the ledger decides whether that still counts."""
+        """Stop at once, but never interrupt a write: the ledger decides whether it still counts."""
         if not self.stopped:
             self.stopped = True
             if self.task is not None and not self.writing:
@@ -127,14 +124,12 @@ class _Job:
 
 
 class Dispatcher:
-    """`record_changed` every clarification as it changes; `run` has responders answer those that are for them.
+    """Sends each clarification that `record_changed` reports to its role's responder, while `run` runs.
 
     Args:
-        responders: by role; a role's spelling does not matter, as with agents' names everywhere.
-        router: takes answers and escalations.
+        responders: by role, in any spelling.
         ledger: read before each attempt, so that a late `record_changed` does no harm.
-        clock: for the time of an answer and between attempts.
-        scopes: what other implementations ask is held back if no workflow allows it; None: it is not looked at.
+        scopes: questions by other implementations are held back if no workflow allows them; None: not checked.
         working: called when a responder begins (True) and ends (False) work on a clarification.
         at_once: the most responders of one role at a time.
     """
@@ -159,13 +154,15 @@ class Dispatcher:
         self._working = working
         self._slots = {role: asyncio.Semaphore(at_once) for role in self._responders}
         self._waiting: dict[str, Clarification] = {}  # by clarification
-        self._ended: dict[str, tuple[int, int]] = {}  # of those: round and nudges when work on it ended
+        self._ended: dict[
+            str, tuple[int, int]
+        ] = {}  # by waiting clarification: round and nudges when its work ended
         self._jobs: dict[str, _Job] = {}
         self._fresh: dict[str, None] = {}
         self._wake = asyncio.Event()
 
     def record_changed(self, record: Clarification) -> None:
-        """Take in a clarification as it is now: work on it begins, goes on, or stops."""
+        """Begin, continue or stop the work on a clarification that changed."""
         if agent_key(record.to) not in self._responders:
             return
         job = self._jobs.get(record.id)
@@ -183,7 +180,7 @@ class Dispatcher:
             self._begin(record.id)
 
     async def run(self) -> None:
-        """Have responders answer; runs until cancelled, and then until all of them are stopped."""
+        """Run responders until cancelled; returns when all of them are stopped."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
@@ -194,7 +191,7 @@ class Dispatcher:
                 await self._wake.wait()
 
     def _is_due(self, waiting: Clarification | None) -> bool:
-        """Whether work on it has to begin: it waits, and nobody works on it, nor did since it was asked or nudged."""
+        """Whether work must begin: it waits, and no work is running or has ended since it was asked or nudged."""
         if waiting is None or waiting.id in self._jobs:
             return False
         return self._ended.get(waiting.id) != (waiting.round, waiting.nudges)
@@ -235,11 +232,11 @@ class Dispatcher:
         except (NotFound, LedgerUnreadable) as error:
             job.lost = True
             _log.error("%s: cannot read the ledger for a responder: %s", job.record.id, error)
-        except Exception:  # noqa: BLE001 - one odd record must not stop the work on the others: it is chased as ever
+        except Exception:  # noqa: BLE001 - one odd record must not stop the work on the others
             _log.exception("%s: cannot ask a responder", job.record.id)
 
     async def _have_answered(self, job: _Job) -> None:
-        """Ask, at most twice; then pass it on."""
+        """Ask at most twice, then escalate."""
         said, hint = "", None
         for attempt in range(1, _ATTEMPTS + 1):
             if attempt > 1:
@@ -250,7 +247,7 @@ class Dispatcher:
                 said = hint = str(error)
                 _log.warning("%s: attempt %d failed: %s", job.record.id, attempt, said)
             except (AnswerRejected, BadInput) as error:
-                # The hint may repeat a part of question or answer: for the thread and the agent, not for the log.
+                # Keep the hint out of the log: it may quote question or answer.
                 hint = str(error)
                 misfit = f"{role_name(job.record.to)} gave an invalid answer"
                 said = f"{misfit} ({hint})"
@@ -260,7 +257,7 @@ class Dispatcher:
         await self._pass_on(job, f"{AgentError.code}: {said}, even when asked twice.")
 
     async def _check(self, job: _Job, record: Clarification) -> None:
-        """Whether its target may be asked: what we wrote was checked before, what others wrote by nobody."""
+        """Hold back a question of another implementation that no workflow allows; our own were checked before."""
         if self._scopes is None or record.asked.via is not None or record.asked.producer is not None:
             return
         try:
@@ -309,7 +306,7 @@ class Dispatcher:
         )
 
     async def _current(self, job: _Job) -> Clarification:
-        """The record as it is now; raises _NoLongerNeeded where it waits for this work no more."""
+        """The current record; raises _NoLongerNeeded unless it still waits for this work."""
         while True:
             try:
                 record = await self._ledger.find(job.record.id, job.record.issue_number)
@@ -322,7 +319,7 @@ class Dispatcher:
                 return record
 
     async def _write(self, job: _Job, write: Callable[[], Awaitable[object]]) -> None:
-        """Until it is written: an agent is not asked again because a ledger was busy."""
+        """Write, retrying until it succeeds: a busy ledger must not cause another call of the agent."""
         for failures in count():
             job.writing = True
             try:
@@ -345,7 +342,7 @@ class Dispatcher:
 
 
 async def _asked(responder: Responder, inquiry: Inquiry) -> str:
-    """The answer; a responder's own fault counts as the agent's."""
+    """The responder's answer; raises AgentError for any exception."""
     try:
         return (await responder.answer(inquiry)).strip()
     except AgentError:

@@ -18,15 +18,14 @@ from watchfiles import awatch
 _log = logging.getLogger("clarify.ledger")
 NOT_REGULAR = "not a regular file"
 _BLOCK = 65_536  # bytes
-STEP, DEBOUNCE = 20, 200  # ms: how long more of the same is waited for, where a folder is watched
+STEP, DEBOUNCE = 20, 200  # ms: how long a watch collects further changes
 
 
 def read_regular(path: Path) -> bytes:
-    """What a file holds. Others may have put a pipe, a device or a link in its place: that is neither waited for nor
-    followed.
+    """The content of a file. Never blocks on a pipe or device, and follows no link, that others put in its place.
 
     Raises:
-        OSError: there is none, it is no regular file, or it cannot be read.
+        OSError: it is missing, not a regular file, or cannot be read.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
     try:
@@ -42,7 +41,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def is_odd(path: Path) -> bool:
-    """Whether something is there that is no regular file."""
+    """Whether `path` exists and is not a regular file."""
     try:
         return not stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -51,16 +50,16 @@ def is_odd(path: Path) -> bool:
 
 @contextmanager
 def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> Iterator[str]:
-    """Put `content` in the place of the file, whose mode and group stay: others may share it by them. A new one gets
-    `mode`, whatever the umask, and the group of a folder that gives its own to what is in it.
+    """Replace a file atomically, even across a crash. It keeps its mode and group; a new one gets `mode`, whatever the umask,
+    and the group of a setgid folder.
 
-    Yields the path of the draft, in the folder `drafts` on the same file system, when it is on the disk; it takes the file's
-    place when the block ends. Readers find the old content or the new, also after a crash.
+    Yields the path of the synced draft, in the folder `drafts` on the same file system; it replaces the file when the block
+    ends.
 
     Raises:
-        OSError: the disk refused; the file is as it was.
+        OSError: the disk refused; the file is unchanged.
     """
-    # As often as ledgers are written, a Path for each call costs.
+    # Ledgers are written so often that Path objects cost noticeably.
     draft = f"{drafts}/{path.name}.{os.getpid()}.{os.urandom(16).hex()}"
     try:
         handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -80,7 +79,7 @@ def replacing(path: Path, content: bytes, drafts: Path, mode: int = 0o600) -> It
 
 
 def _share(handle: int, path: Path, mode: int) -> None:
-    """Have a draft be for those for whom the file at `path` is, or will be."""
+    """Give a draft the mode and group that the file at `path` has, or will get."""
     group: int | None = None
     try:
         old = path.lstat()
@@ -98,22 +97,22 @@ def _share(handle: int, path: Path, mode: int) -> None:
 
 
 def _write(handle: int, content: bytes) -> None:
-    """All of it: a disk that gets full takes a part first."""
+    """Write everything: a disk that is nearly full takes only a part at first."""
     left = memoryview(content)
     while left:
         left = left[os.write(handle, left) :]
 
 
 def folder_mode(mode: int) -> int:
-    """Of a folder whose files have `mode`: who may read them may enter."""
+    """The mode of a folder whose files have `mode`: users who may read the files may enter it."""
     return mode | (mode & 0o444) >> 2
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
-    """Make a folder and its missing parents with `mode`, regardless of the umask. Those that are there keep theirs.
+    """Create a folder and its missing parents with `mode`, regardless of the umask. Existing ones keep theirs.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     for folder in (*reversed(path.parents), path):
         try:
@@ -126,11 +125,11 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make the database at `path` (created if missing) and its side files readable by us alone. What
-    SQLite makes beside it later is as it is.
+    """Make the database at `path` (created if missing) and its side files readable by us alone. SQLite creates later side
+    files with the same mode.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
@@ -187,7 +186,7 @@ def sync(path: Path) -> None:
 
 
 class Changes:
-    """Watches one folder for written files. All waiters share one watcher; it runs only while somebody waits."""
+    """Watches one folder for written files. All waiters share one watcher, which runs only while there are any."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -196,16 +195,15 @@ class Changes:
 
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[asyncio.Event]:
-        """The event that every write of the file `name` sets, from now on.
-
-        Notices can be lost (the system's queue is bounded): so look now and then, too.
+        """An event that every write of the file `name` sets. Notices can be lost (the system's queue is bounded), so look
+        regularly too.
         """
         woken = asyncio.Event()
         self._waiting[woken] = name
         try:
             if self._watcher is None:
                 self._watcher = asyncio.create_task(self._watch(), name=f"who writes in {self._folder.name}")
-                await asyncio.sleep(0)  # its first step: from there on the system keeps what happens
+                await asyncio.sleep(0)  # its first step: from here on the system queues events
             yield woken
         finally:
             del self._waiting[woken]
@@ -228,6 +226,6 @@ class Changes:
         watcher, self._watcher = self._watcher, None
         if watcher is not None:
             watcher.cancel()
-            await asyncio.wait([watcher])  # not the task itself: its end is not the end of who waits here
+            await asyncio.wait([watcher])  # awaiting the task would raise its cancellation here
             if not watcher.cancelled():
                 watcher.result()

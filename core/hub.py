@@ -1,7 +1,7 @@
 '''Agents ask agents: the Clarification Protocol for programs.
 
-Who is asked may be in this program, in another one, or a person in Slack: they meet in the ledgers, the files of one
-folder, through the same locks. Who may ask whom is said by workflow files (`core.workflow`). A whole program:
+The target may be in this program, in another one, or a person in Slack: they share ledgers, the files of one folder, and
+their locks. Workflow files define who may ask whom (`core.workflow`). A whole program:
 
     import asyncio
     from pathlib import Path
@@ -25,7 +25,7 @@ folder, through the same locks. Who may ask whom is said by workflow files (`cor
             asked = await hub.request(question)
             waiting = asyncio.create_task(hub.wait(asked.id, timeout=60))
 
-            # Done elsewhere as a rule: by the architect's program, a responder, `clarify answer`, people in Slack.
+            # Usually done elsewhere: by the architect's program, a responder, `clarify answer`, people in Slack.
             architect = Decider("agent:architect", "python")
             await hub.answer(asked.id, "PostgreSQL", architect)
 
@@ -40,7 +40,7 @@ folder, through the same locks. Who may ask whom is said by workflow files (`cor
 
     asyncio.run(main())
 
-What can go wrong is drawn in `core.errors`; every error has a `code` that stays.
+What can go wrong is drawn in `core.errors`; every error has a stable `code`.
 '''
 
 from __future__ import annotations
@@ -80,19 +80,19 @@ from core.workflow import ROLE_LIMIT, RequestLimits, Scopes, is_role
 CONTEXT_LIMIT = 4096  # as in AAEP
 HIGHEST_ISSUE = 100_000  # above, numbers are for sessions that name no issue
 _HIGHEST_NUMBER = 10**9
-_LOOK_EVERY = 1.0  # seconds, where no notice of a write arrives
+_LOOK_EVERY = 1.0  # seconds, if no notice of a write arrives
 _SLA = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one agent asks another, about an issue (1 to 100000).
+    """A question from one agent to another, about an issue (1 to 100000).
 
     `from_`, `to`: roles, one line of 1 to 80 characters; `to` may be "human". `topic`: at most 200 characters; without
     one, the question's first words. `question`: 1 to 2000, `context`: at most 4096. `blocking`: whether `from_` waits.
 
     Raises:
-        BadInput: what, how it is, and what is allowed; TooLong if it is the length.
+        BadInput: names the field and what is allowed; TooLong if it is too long.
     """
 
     issue: int
@@ -147,11 +147,11 @@ def check_text(what: str, text: str, limit: int, *, may_be_empty: bool = False) 
 
 @dataclass(kw_only=True, eq=False)
 class Hub:
-    """Ask, wait, answer. To be used in one event loop.
+    """Ask, wait, answer. Use it in one event loop.
 
-    Every method that changes something raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact`
-    does; then nothing was changed. Every one that takes an id raises BadInput if it is none, NotFound if there is no
-    such clarification.
+    Methods that change something raise LockTimeout, LedgerUnreadable or LedgerUnwritable as `Ledger.transact` does; then
+    nothing was changed. Methods that take an id raise BadInput if it is malformed, NotFound if there is no such
+    clarification.
     """
 
     router: Router
@@ -163,13 +163,13 @@ class Hub:
 
     @classmethod
     def at(cls, ledger: Path, workflows: Path, *, sla: timedelta = _SLA, patience: float = 10.0) -> Self:
-        """A hub of its own, to be closed, or used in `async with`.
+        """A hub with a ledger of its own; close it, or use it in `async with`.
 
         Args:
-            ledger: the folder of the ledgers; it is made if it is not there.
+            ledger: the folder of the ledgers; created if missing.
             workflows: the folder of the workflow files.
-            sla: the time until answerers are nudged, where the workflow does not say.
-            patience: how many seconds somebody else may hold a ledger before LockTimeout.
+            sla: the time until answerers are nudged, unless the workflow says.
+            patience: seconds to wait for a locked ledger before LockTimeout.
         """
         files, clock = FileLedger(ledger, signs=False), SystemClock()
         router = Router(files, clock, sla, lambda _: None, patience)
@@ -182,18 +182,18 @@ class Hub:
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
-        """Wait for what is being written. Does nothing to a ledger that was passed in. Blocking."""
+        """Finish pending writes. Does not close a ledger that was passed in. Blocking."""
         if self.owns_ledger:
             self.ledger.close()
 
     async def request(self, request: Request, key: str | None = None) -> Clarification:
-        """Ask. The same agent asking the same one about the same topic, once answered, goes on with that clarification.
+        """Ask. If the same agents had an answered clarification on the same topic, this is its next round.
 
-        With a `key`, asking again with the same one about the same issue is the same question: nothing is written.
+        Asking again with the same `key` about the same issue returns the same question and writes nothing.
 
         Raises:
             ScopeViolation, BlockingNotAllowed: its workflow does not allow it; nothing was written.
-            MaxRoundsExceeded: it was asked further after the last round; the question was passed on to people.
+            MaxRoundsExceeded: the last round was over; the question was escalated to people.
         """
         limits = await self._limits(request.from_, request.to, blocking=request.blocking)
         opened = await self.router.open(
@@ -204,13 +204,14 @@ class Hub:
     async def follow_up(
         self, clarification_id: str, question: str, context: str | None = None, key: str | None = None
     ) -> Clarification:
-        """Ask further about what was answered: the next round of the same clarification, from the same agent.
+        """Ask a follow-up: the next round of an answered clarification, from the same agent.
 
         `key`: see `request`.
 
         Raises:
-            BadInput: the question or context is too long or empty, or a producer's event asked; its events go on.
-            NotAnswered: the question before has no answer yet. Closed: it was resolved or abandoned.
+            BadInput: the question or context is too long or empty, or a producer's event asked, and only its events can
+                follow up.
+            NotAnswered: the previous question has no answer yet. Closed: it was resolved or abandoned.
             ScopeViolation, BlockingNotAllowed, MaxRoundsExceeded: as `request`.
         """
         check_question(question, context)
@@ -220,7 +221,7 @@ class Hub:
         return _within_rounds((await self.router.follow_up(clarification_id, ask)).record)
 
     async def find(self, clarification_id: str) -> Clarification:
-        """The clarification as it is now.
+        """The current clarification.
 
         Raises:
             Tampered: another program changed it after it was decided.
@@ -236,18 +237,14 @@ class Hub:
         timeout: float | None = None,
         round: int | None = None,  # noqa: A002 - the protocol's word
     ) -> Clarification:
-        """Wait for the answer to the question of `round`; `answer_of` finds it in what is returned.
+        """Wait for the answer to the question of `round`, through nudges and escalation; `answer_of` finds it in the result.
 
-        Being nudged about and escalated is waited through. Of a round that is over, the answer is there.
-
-        Args:
-            clarification_id: which one.
-            timeout: seconds; None: for ever. It is looked at once in any case.
-            round: None: that of the latest question.
+        `timeout` is in seconds, None: no limit; an existing answer is returned even with 0. `round` None: that of the latest
+        question.
 
         Raises:
             Closed: there will be no answer.
-            Superseded: the next question was asked without one.
+            Superseded: the next question was asked without an answer to this one.
             TimeoutError: not within `timeout`.
             LedgerUnreadable: the ledger was broken and is quarantined.
         """
@@ -263,10 +260,10 @@ class Hub:
     async def until(
         self, clarification_id: str, done: Callable[[Clarification], bool], timeout: float | None = None
     ) -> Clarification:
-        """Wait until `done` is true of the clarification; it is called at once, then after every change.
+        """Wait until `done(clarification)`; it is called at once, then after every change.
 
         Raises:
-            TimeoutError: not within `timeout` seconds. And what `done` raises.
+            TimeoutError: not within `timeout` seconds. Also what `done` raises.
         """
         issue, _ = parse_id(clarification_id)
         async with self.ledger.woken(issue) as woken:
@@ -281,20 +278,20 @@ class Hub:
         """Answer it, as `Router.answer` does: the first valid answer wins.
 
         Raises:
-            AnswerRejected, TooLong: `text` is no answer to the question; with a hint.
+            AnswerRejected, TooLong: `text` does not answer the question; with a hint.
             AlreadyAnswered, Closed: with the record as it is.
         """
         return await self.router.answer(clarification_id, _reads(text), decider, self.clock.now())
 
     async def resolve(self, clarification_id: str, text: str, decider: Decider) -> Clarification:
-        """Close it with the decision; for an open one that is the answer. Raises what `answer` raises."""
+        """Close it with the decision, which is the answer if it is open. Raises what `answer` raises."""
         now = self.clock.now()
         return await self.router.resolve(clarification_id, _reads(text), text, decider, now)
 
     async def escalate(
         self, clarification_id: str, decider: Decider, reason: str | None = None
     ) -> Clarification:
-        """Pass an open one on to the person on call, with a reason of at most 2000 characters.
+        """Escalate an open one to the person on call, with a reason of at most 2000 characters.
 
         Raises:
             AlreadyAnswered, Closed: with the record as it is.
@@ -320,7 +317,7 @@ class Hub:
         return await asyncio.to_thread(self.scopes.check, asker, target, blocking=blocking)
 
     async def _look(self, clarification_id: str) -> Clarification | None:
-        """The record; None: its file is half written by somebody who holds it, so nothing can be said yet."""
+        """The record; None if its ledger is being written and locked."""
         try:
             return await self.find(clarification_id)
         except LockTimeout:
@@ -334,7 +331,7 @@ class Hub:
         limits: RequestLimits,
         key: str | None,
     ) -> Ask:
-        """A question of the agent that asks, or asked, `of`."""
+        """A question by the agent of a request or an earlier clarification."""
         return Ask(
             agent_id=one_line(of.from_),
             question=whole_characters(question),
@@ -351,7 +348,7 @@ class Hub:
 
 
 async def _set(woken: asyncio.Event) -> None:
-    """Returns when it is time to look: notices can be lost, so now and then also without one."""
+    """Returns on a notice, or after a second, since notices can be lost."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_LOOK_EVERY):
             await woken.wait()
@@ -369,10 +366,10 @@ def _reads(text: str) -> Callable[[Clarification], Answer]:
 
 
 def has_answer(record: Clarification, round: int) -> bool:  # noqa: A002 - the protocol's word
-    """Whether the question of a round has its answer.
+    """Whether the question of a round was answered.
 
     Raises:
-        Closed, Superseded: it has none, and will get none.
+        Closed, Superseded: it will get no answer.
     """
     if answer_of(record, round) is not None:
         return True

@@ -1,4 +1,4 @@
-"""Ledgers: the clarifications of issues, decided one issue at a time. `Ledger` is the port, `FileLedger` has them in files.
+"""Ledgers: the clarifications of each issue. `Ledger` is the port, `FileLedger` keeps them in files.
 
 The files are shared with other implementations of the Clarification Protocol (`core.ledgerfiles`, `core.archive`).
 """
@@ -54,7 +54,7 @@ _STILL_THERE = 2000  # milliseconds
 
 
 class Written(NamedTuple):
-    """The issues whose ledgers may have been changed, and those whose file was set aside since it did not parse."""
+    """The issues whose ledgers may have changed, and the ledgers that were quarantined because they did not parse."""
 
     issues: list[int]
     set_aside: list[LedgerUnreadable]
@@ -68,7 +68,7 @@ class Loaded(NamedTuple):
 
 
 class IssueContents(NamedTuple):
-    """All that is kept of one issue. `parts`: the records of each of its files, the live one first, by name; `problems`: in
+    """Everything stored of one issue. `parts`: the name and records of each of its files, the live one first; `problems`: in
     words, what cannot be read.
     """
 
@@ -80,8 +80,8 @@ Take = Callable[[list[Raw]], bool]
 
 
 class Ledger(Protocol):
-    """The records of issues: decided one issue at a time, under its lock. Archived ones are read, too, and come back before
-    they are written. `seals` checks records, blocking; `own`: what this process wrote.
+    """The records of issues, each changed under its lock. Archived ledgers can be read; they are restored before they are
+    written. `seals` checks records, blocking; `own`: what this process wrote.
     """
 
     seals: Seals
@@ -96,22 +96,22 @@ class Ledger(Protocol):
     ) -> _T:
         """Run `decide` on the records of `issue` under its lock, write what it put, return what it returned.
 
-        `decide` runs in a worker thread; if it raises, nothing is written. Once it runs, it runs to its end,
-        even if the caller is cancelled; `written` is called, in the event loop, when it went well.
+        `decide` runs in a worker thread; if it raises, nothing is written. Once started, it finishes even if the caller is
+        cancelled; `written` is called in the event loop if it succeeded.
 
         Raises:
-            LedgersAway: the ledgers are not there, and `decide` did not run.
-            LockTimeout: the lock was not had within `timeout` seconds, and `decide` will not run; or it was had and
-                lost, as to a process that slept for longer than a marker counts, and nothing was written.
+            LedgersAway: the ledgers are missing; `decide` did not run.
+            LockTimeout: not locked within `timeout` seconds, and `decide` will not run; or the lock was lost, as after a
+                long suspend, and nothing was written.
             LedgerUnreadable: the ledger does not parse and was quarantined; the next call starts a new one.
-            LedgerUnwritable: the disk refused; the ledger is as it was.
+            LedgerUnwritable: the disk refused; the ledger is unchanged.
         """
 
     async def read(self, issue: int) -> list[Raw]:
         """The raw records of `issue` as last written, without its lock; none if there is no ledger.
 
         Raises:
-            LedgerUnreadable, LockTimeout: it did not parse, and not under the lock either.
+            LedgerUnreadable, LockTimeout: it did not parse, even under the lock.
         """
 
     async def find(self, clarification_id: str, issue: int) -> Clarification:
@@ -126,31 +126,31 @@ class Ledger(Protocol):
         raise NotFound(clarification_id)
 
     async def load(self, last_issue: int, take: Take) -> Loaded:
-        """Have `take` look at the records of every live ledger, as on a start. It is called in a worker thread, and says
-        whether the ledger needs to be looked at again (`changes`).
+        """On start, call `take` with the records of every live ledger, in a worker thread. It returns whether `changes` must
+        report the ledger again.
 
-        `last_issue`: the reserved number that the storage knows to be given out last.
+        `last_issue`: the last reserved number that was given out, according to the storage.
         """
 
     async def live(self) -> list[int]:
-        """The issues of all ledgers that are not archived, in their order.
+        """The issues of all ledgers that are not archived, sorted.
 
         Raises:
-            LedgersAway: they are not there.
+            LedgersAway: they are missing.
         """
 
     async def latest(self, most: int) -> list[int]:
-        """The issues whose live ledgers were written last, the latest first; raises as `live` does."""
+        """The issues whose live ledgers were written last, the latest first; raises LedgersAway."""
 
     def every(self, *, issue: int | None = None, archived: bool = True) -> AsyncGenerator[IssueContents]:
-        """Each issue once, in the order of their numbers, or only `issue`; what moves to the archive meanwhile is not missed.
+        """Each issue once, sorted, or only `issue`; includes ledgers that are archived meanwhile.
 
         Raises:
-            LedgersAway: they are not there.
+            LedgersAway: they are missing.
         """
 
     async def news(self, issue: int) -> list[Raw] | None:
-        """The raw records, or None if the ledger is as this process last wrote or read it here.
+        """The raw records, or None if the ledger is unchanged since this process last wrote it or called `news`.
 
         Raises:
             LedgerUnreadable, LockTimeout: as `read`.
@@ -160,62 +160,54 @@ class Ledger(Protocol):
         """Have `news` report it again."""
 
     def changes(self, clock: Clock) -> AsyncGenerator[Written]:
-        """What other processes write, as long as it is iterated; first, what they wrote until then."""
+        """What other processes write while it is iterated, beginning with what they wrote before."""
 
     def woken(self, issue: int) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set whenever the ledger is written, by whomever. Notices can be lost: so look now and then, too."""
+        """An event that is set whenever any process writes the ledger. Notices can be lost, so look regularly too."""
 
     async def shelve(
         self, issue: int, is_over: Callable[[list[Raw]], bool], timeout: float = LOCK_TIMEOUT
     ) -> bool:
-        """Archive a ledger if `is_over(records)`, as they are under its lock; whether it was archived.
+        """Archive a ledger if `is_over(records)` under its lock; returns whether it was archived.
 
         Raises:
-            LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it is where it was.
+            LockTimeout, LedgerUnreadable, LedgerUnwritable: as `transact`; it was not archived.
         """
 
     async def verify_answer(self, record: Clarification) -> bool:
-        """Whether a record's answer is by whom it names; False: another program put a person's name there."""
+        """Whether a record's answer comes from the person it names; False: another program put the name there."""
         return not speaks_for_a_person(record) or await self._checked(self.seals.verify_answer, record)
 
     async def is_held(self, record: Clarification) -> bool:
-        """Whether we wrote who has claimed it, or was offered it; False if nobody has, or only another program says so."""
+        """Whether it has a holder that we wrote; False if it has none, or only another program says so."""
         return await self._checked(self.seals.is_held, record)
 
     async def verify_question(self, record: Clarification) -> bool | None:
-        """Whether what a record asks, where a reply to it is owed, and what was decided is what we wrote; None: that cannot
-        be known.
-        """
+        """Whether a record's question, the address of its reply and its decision are as we wrote them; None: unknown."""
         return await self._checked(self.seals.verify_question, record)
 
     async def is_tampered(self, record: Clarification) -> bool:
-        """Whether another program changed a record after it was settled: then it is handed out to nobody."""
+        """Whether another program changed a record after it was settled: then no one may get it as an answer."""
         return await self._checked(self.seals.is_tampered, record)
 
     async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
-        """What a check of seals says; in a thread where the key has to be read first, or there is much to check."""
+        """Run a check of seals, in a thread if the key must be read first or there is much to check."""
         if self.seals.is_known(record) or (self.seals.at_hand and not record.asked.arguments):
             return check(record)
         return await asyncio.to_thread(check, record)
 
     async def are_there(self) -> bool:
-        """Whether the ledgers can be had at all."""
+        """Whether the ledgers can be reached."""
 
     async def trouble(self, *, thorough: bool = False) -> str | None:
-        """Why no ledger can be written now; None: nothing is known to be in the way.
-
-        `thorough` tries to write; else only what costs nothing is looked at.
-        """
+        """Why no ledger can be written now; None if no reason is known. `thorough` tries to write."""
 
     def close(self) -> None:
-        """Wait for what runs; take nothing more. Blocking."""
+        """Finish the running work and accept no more. Blocking."""
 
 
 class FileLedger(Ledger):
-    """Ledgers as `files`. Blocking work happens in threads of its own.
-
-    An archived ledger comes back before it is written. While the folder is missing every call raises LedgersAway.
-    """
+    """Ledgers in `files`, with blocking work in a thread pool. While the folder is missing, every call raises LedgersAway."""
 
     def __init__(
         self,
@@ -263,7 +255,7 @@ class FileLedger(Ledger):
             return await asyncio.shield(work)
         finally:
             if not work.done():
-                work.add_done_callback(partial(ended, issue))  # it goes on all the same
+                work.add_done_callback(partial(ended, issue))
 
     def _transact(self, issue: int, decide: Callable[[Book], _T], deadline: float, timeout: float) -> _T:
         left = deadline - time.monotonic()
@@ -294,13 +286,15 @@ class FileLedger(Ledger):
     def _replace(self, issue: int, content: bytes, before: State | None, check: Check) -> None:
         if before is None and issue >= FIRST_RESERVED:
             try:
-                self.files.numbers.give_out(issue)  # first: a kill must not leave a ledger that is nobody's
+                self.files.numbers.give_out(
+                    issue
+                )  # first: after a kill, a ledger without it would be ignored
             except OSError as error:
                 raise LedgerUnwritable(issue, reason(error)) from error
         with self.files.replacing(issue, self.files.path(issue), content) as draft:
-            check()  # as late as can be: writing and syncing the draft took time
+            check()  # as late as possible: writing and syncing the draft took time
             if before in {None, self._seen.get(issue)}:
-                # No news, from the moment that it is there; but news if another process had written before us.
+                # Our own write is no news, unless another process had written before us.
                 self._seen[issue] = state_of(draft)
 
     async def read(self, issue: int) -> list[Raw]:
@@ -311,7 +305,7 @@ class FileLedger(Ledger):
         try:
             return _records(self.files.read(issue))
         except ValueError:
-            # Torn by a writer that overwrites in place: under the lock it is whole, or quarantined.
+            # Another process is overwriting it in place: read it under the lock, where it parses or is quarantined.
             deadline = time.monotonic() + LOCK_TIMEOUT
             book: Book = self._transact(issue, lambda book: book, deadline, LOCK_TIMEOUT)
             return _records(book.raw)
@@ -403,7 +397,7 @@ class FileLedger(Ledger):
             kept.parts.append((self.files.path(issue).name, self.read_now(issue)))
         except ClarifyError as error:
             kept.problems.append(str(error))
-        usual = self.files.archive.path(issue)  # it may have moved there since the folder was listed
+        usual = self.files.archive.path(issue)  # it may have been archived since the folder was listed
         for path in sorted({*old, usual}) if archived else ():
             name = archived_name(path)
             try:
@@ -434,7 +428,7 @@ class FileLedger(Ledger):
             _log.warning("the ledger folder is missing or was replaced")
 
     async def _changes_while(self, watched: tuple[int, int]) -> AsyncGenerator[Written]:
-        """Ends when the folder is no longer the `watched` one: a new folder at its path gives no events."""
+        """Ends when the folder at the path is not the `watched` one any more: a new folder gives no events."""
         loop = asyncio.get_running_loop()
         found: asyncio.Queue[Written | Exception | None] = asyncio.Queue()
 
@@ -447,7 +441,7 @@ class FileLedger(Ledger):
         )
         thread.start()
         try:
-            await asyncio.to_thread(stop.asked.wait)  # from there on the system keeps what happens
+            await asyncio.to_thread(stop.asked.wait)  # from here on the system queues events
             yield await asyncio.to_thread(self._changed_until_now)
             while isinstance(what := await found.get(), Written):
                 yield what
@@ -462,8 +456,8 @@ class FileLedger(Ledger):
     def _watch(
         self, watched: tuple[int, int], stop: _Stop, tell: Callable[[Written | Exception | None], None]
     ) -> None:
-        """Tells what others write into the folder, until it is told to stop, the folder is another one (None), or it cannot
-        be watched (why). What we wrote ourselves wakes nobody. Blocking.
+        """Calls `tell` with what others write into the folder, until `stop`; with None at the end if the folder was replaced,
+        or with the error. Skips our own writes. Blocking.
         """
         events = watch(
             self.files.directory,
@@ -485,7 +479,7 @@ class FileLedger(Ledger):
                 news = sorted(issue for issue in issues if issue is not None and self._is_news(issue))
                 if any(written := Written(news, self.files.quarantined(names))):
                     tell(written)
-        except Exception as error:  # noqa: BLE001 - raised where the changes are waited for
+        except Exception as error:  # noqa: BLE001 - raised in `_changes_while`
             end = error
         finally:
             stop.asked.set()
@@ -497,7 +491,7 @@ class FileLedger(Ledger):
         return Written(self.changed(), self.files.quarantined(names))
 
     def changed(self) -> list[int]:
-        """The issues whose file is not as this process last wrote or read it. Blocking."""
+        """The issues whose file changed since this process last wrote or read it. Blocking."""
         return [issue for issue in self.files.issues() if self._is_news(issue)]
 
     def close(self) -> None:
@@ -506,7 +500,7 @@ class FileLedger(Ledger):
 
 
 class _Stop(threading.Event):
-    """Ends a watch. `asked` is set once it was asked for: the watch has begun."""
+    """Ends a watch. `asked` is set when the watch first checks it, and so has begun."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -518,9 +512,7 @@ class _Stop(threading.Event):
 
 
 def ended(issue: int, change: asyncio.Future[Any]) -> None:
-    """Log why a change was not made whose caller is gone, or was told that it is in doubt; an error's words may be of
-    answers.
-    """
+    """Log that a change failed whose caller is gone; without the error's message, which may quote answers."""
     if not change.cancelled() and (error := change.exception()) is not None:
         _log.warning("issue %d: abandoned transaction failed: %s", issue, type(error).__name__)
 

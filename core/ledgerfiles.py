@@ -1,7 +1,7 @@
-"""The files of a ledger folder: held, read, replaced, moved. Blocking.
+"""Locks, reads, replaces and moves the files of a ledger folder. Blocking.
 
-The file format and its rules are the Clarification Protocol's (architecture §5): unknown fields are kept, records
-are never removed, writes replace the file atomically. A file that does not parse under the lock is renamed.
+The file format and its rules are the Clarification Protocol's (architecture §5): unknown fields are kept, records are never
+removed, writes replace the file atomically. A file that does not parse under the lock is quarantined.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ from core.files import (
 from core.locks import Locks
 from core.records import Raw, decode, encode
 
-PATIENCE = 10.0  # seconds for whole files, which are moved and rewritten by hand: a person waits at a prompt
+PATIENCE = 10.0  # seconds to lock a ledger for commands that move or rewrite whole files
 _NAMED = re.compile(r"issue-[0-9]+.*\.json")
 _QUARANTINED = re.compile(r"issue-([0-9]{1,9})\.json\.unreadable-.+")
 State = tuple[int, int]
-"""What changes with every write of a file, in place or not."""
+"""Modification time and inode: they change with every write of a file, in place or not."""
 Check = Callable[[], None]
-"""Raises LockTimeout once a ledger is not held any more."""
+"""Raises LockTimeout if the ledger's lock was lost."""
 
 
 class LedgerFiles:
-    """The ledgers in `directory` as files; `mode`: of new ones, those that are there keep theirs.
+    """The ledger files in `directory` and its `archive`. `mode`: of new files; existing ones keep theirs.
 
-    A ledger in the `archive` is read there. Our private folder in `directory` shows that this is the right directory:
-    while it is missing, as on an unmounted disk, nothing is created. `expected`: ledgers were written there before, so
-    that an empty folder cannot be the right one.
+    Our private folder in `directory` shows that this is the right directory: while it is missing, as on an unmounted disk,
+    nothing is created. `expected`: ledgers were written there before, so an empty folder is the wrong one.
     """
 
     def __init__(self, directory: Path, *, mode: int = 0o600, expected: bool = False) -> None:
@@ -62,9 +61,7 @@ class LedgerFiles:
         return self.directory / f"issue-{issue}.json"
 
     def is_there(self) -> bool:
-        """Whether the folder is there. One that came back without our private folder, as a copy does, is known by its
-        ledgers.
-        """
+        """Whether the folder is there. A restored copy without our private folder is recognized by its ledgers."""
         if self.private.is_dir():
             return True
         try:
@@ -82,7 +79,7 @@ class LedgerFiles:
             raise LedgersAway(self.directory, issue)
 
     def trouble(self, *, thorough: bool = False) -> str | None:
-        """Why no ledger can be written now; None: nothing is known to be in the way. `thorough` tries to write."""
+        """Why no ledger can be written now; None if no reason is known. `thorough` tries to write."""
         if not self.is_there():
             return str(LedgersAway(self.directory))
         try:
@@ -97,7 +94,7 @@ class LedgerFiles:
         return None
 
     def identity(self) -> tuple[int, int] | None:
-        """The folder's device and inode; None: it is not there."""
+        """The folder's device and inode; None if it is missing."""
         try:
             state = self.directory.stat()
         except OSError:
@@ -106,10 +103,10 @@ class LedgerFiles:
 
     @contextmanager
     def hold(self, issue: int, timeout: float = PATIENCE, left: float | None = None) -> Iterator[Check]:
-        """Hold a ledger. `left`: of the `timeout` seconds, where some were waited elsewhere.
+        """Lock a ledger. `left`: what remains of `timeout`, in seconds, if the caller waited already.
 
         Raises:
-            LockTimeout: not had within `timeout` seconds; nothing is held.
+            LockTimeout: not locked within `timeout` seconds.
         """
         with self._locks.hold(issue, timeout, left) as held:
 
@@ -120,7 +117,7 @@ class LedgerFiles:
             yield check
 
     def state(self, issue: int) -> State | None:
-        """The state of a live ledger; None: it is not there."""
+        """The state of a live ledger; None if there is none."""
         try:
             return state_of(f"{self.directory}/issue-{issue}.json")
         except FileNotFoundError:
@@ -130,7 +127,7 @@ class LedgerFiles:
         """A ledger, live or archived, without its lock; empty if there is none.
 
         Raises:
-            LedgersAway: the folder is not there. LedgerUnreadable: it cannot be read. ValueError: it does not parse.
+            LedgersAway: the folder is missing. LedgerUnreadable: it cannot be read. ValueError: it does not parse.
         """
         path = self.path(issue)
         try:
@@ -139,13 +136,13 @@ class LedgerFiles:
             self.require(issue)
             kept = self._archived(issue)
             if kept is None and path.exists():
-                return self.read(issue)  # it came back just now
+                return self.read(issue)  # it was restored just now
             return kept or _empty(issue)
         except OSError as error:
             raise LedgerUnreadable(issue, path, error.strerror or "cannot be read", None) from error
 
     def open(self, issue: int, check: Check) -> Raw:
-        """A ledger that is held. What is no file, or does not parse, is quarantined.
+        """The content of a locked ledger. Quarantines what is no regular file, or does not parse.
 
         Raises:
             LedgerUnreadable: it cannot be read.
@@ -162,7 +159,7 @@ class LedgerFiles:
         try:
             return decode(content, issue)
         except ValueError as error:
-            check()  # else it may be half of what its holder is writing
+            check()  # without the lock, another process may be half way through writing it
             self.numbers.note_all(issue, content)
             raise LedgerUnreadable(issue, path, str(error), quarantine(path)) from None
 
@@ -175,7 +172,7 @@ class LedgerFiles:
 
     @contextmanager
     def replacing(self, issue: int, path: Path, content: bytes) -> Iterator[str]:
-        """As `core.files.replacing`; raises LedgerUnwritable where the disk refuses."""
+        """As `core.files.replacing`, but raises LedgerUnwritable if the disk refuses."""
         try:
             with replacing(path, content, self.private, self._mode) as draft:
                 yield draft
@@ -186,13 +183,13 @@ class LedgerFiles:
         """The issues that have a live ledger.
 
         Raises:
-            LedgersAway: the folder is not there.
+            LedgersAway: the folder is missing.
         """
         self.require()
         yield from self.listing.issues()
 
     def everywhere(self, *, archived: bool) -> tuple[set[int], dict[int, list[Path]], list[str]]:
-        """The issues that have a live ledger, the archived files of each issue, and in words what cannot be listed."""
+        """The issues with a live ledger, the archived files of each issue, and in words what cannot be listed."""
         live: set[int] = set()
         old: dict[int, list[Path]] = {}
         problems: list[str] = []
@@ -210,7 +207,7 @@ class LedgerFiles:
         return live, old, problems
 
     def quarantined(self, names: Iterable[str]) -> list[LedgerUnreadable]:
-        """Those of some names that are files which a process, ours or another, quarantined."""
+        """The quarantined ledgers among `names`, whichever process renamed them."""
         return [
             LedgerUnreadable(
                 issue := int(match[1]), self.path(issue), "found set aside", self.directory / name
@@ -227,10 +224,10 @@ class LedgerFiles:
         return found
 
     def claim(self, highest: int) -> None:
-        """Count reserved numbers up to `highest` as given out by us.
+        """Record that we gave out the reserved numbers up to `highest`.
 
         Raises:
-            LedgersAway: the folder is not there. OSError: the disk refused.
+            LedgersAway: the folder is missing. OSError: the disk refused.
         """
         self.require()
         for listing in (self.listing, self.archive.listing):
@@ -255,13 +252,13 @@ class LedgerFiles:
             return True
 
     def rewrite(self, issue: int, change: Callable[[Raw], bool]) -> list[Path]:
-        """Let `change` edit what each file of an issue holds, live and archived; those that it says it did are written.
+        """Let `change` edit the content of each file of an issue, live and archived; it returns whether to write it.
 
         Returns:
-            The files that cannot be read, and are as they were.
+            The files that cannot be read, unchanged.
 
         Raises:
-            LockTimeout: another process holds the ledger. LedgerUnwritable: the disk refused. Files before it are done.
+            LockTimeout: another process holds the ledger. LedgerUnwritable: the disk refused; earlier files are written.
         """
         unreadable = []
         with self.hold(issue) as check:
@@ -277,7 +274,7 @@ class LedgerFiles:
         return unreadable
 
     def put(self, issue: int, path: Path, content: bytes) -> None:
-        """Have a file of an issue, in this folder or its archive, hold `content`.
+        """Write a file of an issue, in this folder or its archive.
 
         Raises:
             LockTimeout, LedgerUnwritable: as `rewrite`.
@@ -297,7 +294,7 @@ class LedgerFiles:
             sync(path.parent)
 
     def close(self) -> None:
-        """Nothing may be held any more."""
+        """Release the resources; no ledger may be locked any more."""
         self._locks.close()
 
 

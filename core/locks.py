@@ -3,8 +3,8 @@
 The marker `issue-{N}.json.lock` is the Clarification Protocol's lock (architecture §5.2): the process that creates it
 holds the ledger; older than 30 s by mtime it counts as orphaned. Our marker is a hard link to a private file that only
 the holder of the kernel lock touches. So it never exists without its content, and its mtime is refreshed while held, so
-that nobody takes over a long-held lock. The kernel lock dies with its process; a marker that turns out to be that
-private file was therefore left by a dead process of ours, and is taken over.
+that no one takes over a long-held lock. The kernel lock dies with its process: if its new holder finds a marker that is that
+private file, a dead process of ours left it, and it is taken over.
 """
 
 from __future__ import annotations
@@ -32,9 +32,12 @@ AGENT = "clarify-bot"
 PRIVATE = ".clarify"  # the folder beside the ledgers that is ours alone
 ORPHANED_AFTER = 30.0
 _REFRESH_EVERY = 5.0
-_SELDOM, _OFTEN = 0.002, 0.0005  # seconds; who is the next looks more often
-_FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.01  # for markers of others; only one process of ours waits for one
-_LENGTH = 120  # of our markers, so that each overwrites the one before
+_SELDOM, _OFTEN = 0.002, 0.0005  # seconds between looks; the next in the queue looks often
+_FIRST_WAIT, _LONGEST_WAIT = (
+    0.001,
+    0.01,
+)  # seconds, for others' markers; only one process of ours waits for one
+_LENGTH = 120  # bytes of our markers, so that each overwrites the one before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +49,7 @@ class HeldLock:
     number: int
 
     def is_there(self) -> bool:
-        """Whether it is still held: after a long suspend, somebody may have taken the marker for an orphan."""
+        """Whether it is still held: after a long suspend, others may have removed the marker as orphaned."""
         try:
             return os.stat(self.marker).st_ino == self.number  # noqa: PTH116 - as often as this is asked, a Path costs
         except FileNotFoundError:
@@ -54,8 +57,8 @@ class HeldLock:
 
 
 class Locks:
-    """Locks of the ledgers in one directory. Blocking: to be used in worker threads. Markers have the `mode` of
-    ledgers, so that others can see who holds them.
+    """Locks of the ledgers in one directory. Blocking: use in worker threads. Markers have the `mode` of ledgers, so that
+    others can see the holder.
     """
 
     def __init__(self, directory: Path, mode: int = 0o600) -> None:
@@ -69,15 +72,15 @@ class Locks:
 
     @property
     def private(self) -> Path:
-        """The folder for files that no other implementation should see; on the ledgers' file system."""
+        """Our private folder, on the ledgers' file system."""
         return self._private
 
     @contextmanager
     def hold(self, issue: int, timeout: float, left: float | None = None) -> Iterator[HeldLock]:
-        """Hold the ledger of `issue`. `left`: of the `timeout` seconds, where some were waited elsewhere.
+        """Lock the ledger of `issue`. `left`: what remains of `timeout`, in seconds, if the caller waited already.
 
         Raises:
-            LockTimeout: not had within `timeout` seconds; nothing is held.
+            LockTimeout: not locked within `timeout` seconds.
         """
         with self.hold_file(f"issue-{issue}", issue, timeout, left) as held:
             yield held
@@ -86,7 +89,7 @@ class Locks:
     def hold_file(
         self, name: str, issue: int, timeout: float, left: float | None = None
     ) -> Iterator[HeldLock]:
-        """Hold `{name}.json`, as `hold` does; `issue` names it in errors."""
+        """Lock `{name}.json`, as `hold` does; `issue` is for errors."""
         deadline = time.monotonic() + (timeout if left is None else left)
         private = f"{self._private}/{name}"
         with _kernel_lock(private, issue, deadline, timeout):
@@ -132,13 +135,13 @@ class Locks:
                         _log.warning("cannot refresh %s: %s", held.marker, error.strerror)
 
     def close(self) -> None:
-        """Stop refreshing; nothing may be held any more."""
+        """Stop refreshing markers; nothing may be locked any more."""
         self._wake.set()
 
 
 @contextmanager
 def _kernel_lock(path: str, issue: int, deadline: float, timeout: float) -> Iterator[None]:
-    """Exclude our other processes. Who has to wait queues for being the next: one looks often, the others seldom."""
+    """Exclude our other processes. Waiting ones queue to be next: the next one looks often, the others seldom."""
     with ExitStack() as open_files:
         try:
             lock = open_files.enter_context(_lock_file(f"{path}.lock"))
@@ -155,7 +158,7 @@ def _kernel_lock(path: str, issue: int, deadline: float, timeout: float) -> Iter
 
 @contextmanager
 def _lock_file(path: str) -> Iterator[int]:
-    """A file to be locked; closing it lets the lock go. It stays: to remove it would split those who wait."""
+    """A file to lock; closing it releases the lock. Never removed: waiting processes must share one file."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         yield handle
@@ -179,7 +182,7 @@ def _wait_for(handle: int, deadline: float, every: float) -> None:
 
 
 def _mark(held: HeldLock, ours: str, issue: int, deadline: float) -> bool:
-    """Put our marker there; False: another's was there until `deadline`."""
+    """Create our marker; False if another one was there until `deadline`."""
     wait = _FIRST_WAIT
     try:
         _sign(held.handle)
@@ -191,7 +194,7 @@ def _mark(held: HeldLock, ours: str, issue: int, deadline: float) -> bool:
             if not recovered:
                 time.sleep(min(wait, left))
                 wait = min(wait * 2, _LONGEST_WAIT)
-            os.utime(held.handle)  # it is no older than our hold
+            os.utime(held.handle)  # its age counts from our lock
     except OSError as error:
         raise LedgerUnwritable(issue, error.strerror or "marker file") from error
     return True
@@ -204,7 +207,7 @@ def _sign(handle: int) -> None:
 
 
 def _linked(held: HeldLock, ours: str) -> bool:
-    """Whether our marker is there now: by us, or left by a process of ours that died."""
+    """Whether our marker is there now, created by us or left by a dead process of ours."""
     try:
         os.link(ours, held.marker)
     except FileExistsError:
@@ -213,7 +216,7 @@ def _linked(held: HeldLock, ours: str) -> bool:
 
 
 def _recover(marker: Path) -> bool:
-    """Remove a marker whose holder is dead; whether it is worth trying again at once."""
+    """Remove a marker whose holder is dead; returns whether to try again at once."""
     try:
         seen = marker.stat()
         ours = _agent(marker) == AGENT
@@ -221,7 +224,7 @@ def _recover(marker: Path) -> bool:
         return True
     if not ours and time.time() - seen.st_mtime <= ORPHANED_AFTER:
         return False
-    # Renamed first: if a live holder put a new marker there since, it is found out and put back.
+    # Rename it first: if a live holder created a new marker meanwhile, put that back.
     taken = marker.with_name(f".{marker.name}.orphan.{uuid.uuid4().hex}")
     try:
         marker.rename(taken)
@@ -249,7 +252,7 @@ def _holder(marker: Path) -> str:
 
 
 def held_markers(directory: Path, seconds: float) -> list[tuple[str, str]]:
-    """The markers that are there now and still the same after `seconds`, each with who holds it. Blocking."""
+    """The markers that are unchanged after `seconds`, each with its holder. Blocking."""
     before = _markers(directory)
     if not before:
         return []

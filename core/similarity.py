@@ -1,7 +1,7 @@
-"""Judges whether two texts say the same, by their words, without a model. Pure.
+"""Judges by their words whether two texts say the same, without a model. Pure.
 
-A wrong "the same" takes a question away from its agent and pages people, a wrong "different" costs one more round:
-so in doubt two texts are different. Word order and filler do not count; what changes the meaning does:
+A wrong "the same" takes a question away from its agent and pages people; a wrong "different" costs one more round. So in
+doubt two texts are different. Word order and filler do not count; what changes the meaning does:
 
 * numbers with their units, negations, opposites (enable/disable, staging/production), proper names, identifiers and
   quantifiers have to be in both texts;
@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-# Of the words of both texts together, at least so many are in each of them (Jaccard index of the word sets).
-THRESHOLD = 0.8
+THRESHOLD = 0.8  # the Jaccard index of the word sets
 
-_LONGEST = 8000  # characters; what is longer is compared as it is
-_COMPARED = 300  # of the texts that begin alike, so many are compared at most, the latest
+_LONGEST = 8000  # characters; longer texts must be equal
+_COMPARED = 300  # at most so many of the texts that begin alike, the latest
 
 _WORD = re.compile(r"(?:(?<!\w)[-$€£])?[^\W_]+(?:['._:/@\\-]+[^\W_]+)*[%+#]*")
 _ENDS_SENTENCE = re.compile(r"[.!?:;\n]\s*[\"'(*_`\s-]*$")
@@ -91,8 +90,8 @@ _NO_PLURAL = _set("https does versus previous unless")
 class Saying:
     """The parts of a text that are compared.
 
-    `order` holds its words as they stand, `words` those that are more than filler, `keys` what has to stand in the
-    other text too (words, and pairs as "from postgres"), `has` everything that another text's keys may ask for.
+    `order`: all its words in order; `words`: those that are not filler; `keys`: what the other text must contain (words, and
+    pairs such as "from postgres"); `has`: everything that the other text's keys may need.
     """
 
     plain: str
@@ -107,7 +106,7 @@ class Saying:
 
 
 def read(text: str) -> Saying:
-    """What counts of `text`."""
+    """The parts of `text` that count."""
     plain = " ".join(text.casefold().split())
     if len(text) > _LONGEST:
         return Saying(plain, (), frozenset(), frozenset(), frozenset())
@@ -127,7 +126,7 @@ def read(text: str) -> Saying:
 
 
 def similarity(a: str, b: str) -> float:
-    """From 0 (something that matters differs, or nothing in common) to 1 (the same words)."""
+    """From 0 (a key differs, or nothing in common) to 1 (the same words)."""
     return compare(read(a), read(b))
 
 
@@ -137,7 +136,7 @@ def says_again(a: str, b: str) -> bool:
 
 
 def compare(a: Saying, b: Saying) -> float:
-    """`similarity` of texts that were read before."""
+    """`similarity` of two read texts."""
     if a.plain == b.plain:
         return 1.0
     common = len(a.words & b.words)
@@ -149,9 +148,9 @@ def compare(a: Saying, b: Saying) -> float:
 class Sayings:
     """Finds texts that say the same, without comparing every pair.
 
-    Sets as alike as THRESHOLD share one of the first few of their words in any fixed order; and their numbers are
-    equal. A text is read when the first look-up needs it. Where more than 300 different texts begin with the same
-    word, only the latest are compared: a look-up is always short.
+    Word sets as alike as THRESHOLD share one of their first few words in any fixed order, and their numbers are equal. Texts
+    are read at the first look-up. If more than 300 different texts begin with the same word, only the latest are compared, so
+    that look-ups stay short.
     """
 
     def __init__(self) -> None:
@@ -179,14 +178,14 @@ class Sayings:
                 del self._by_start[start]
 
     def prepare(self, most: int) -> int:
-        """Read at most so many texts for the look-ups to come; returns how many."""
+        """Read at most `most` texts for later look-ups; returns how many were read."""
         keys = list(islice(self._unread, most))
         for key in keys:
             self._take_in(key)
         return len(keys)
 
     def alike(self, text: str) -> Iterator[Iterable[str]]:
-        """The keys of the texts that say the same as `text`, each once; keys of equal texts in the order of `put`."""
+        """The keys of the texts that say the same as `text`, grouped by equal texts, in the order of `put`."""
         self.prepare(len(self._unread))
         mine, seen = read(text), set[Saying]()
         for start in _starts(mine):
@@ -202,7 +201,7 @@ class Sayings:
 
 
 def _may_be_alike(a: Saying, b: Saying) -> bool:
-    """Cheap, and never false where they are: so many words in common, of so many."""
+    """A cheap check of the word counts that never rejects similar texts."""
     return a.plain == b.plain or len(a.words & b.words) >= THRESHOLD * max(len(a.words), len(b.words)) - 1e-9
 
 
@@ -230,7 +229,7 @@ def _canonical(raw: str) -> list[str]:
 
 
 def _is_name(match: re.Match[str], text: str) -> bool:
-    """A capital where ordinary words have none: inside the word, or inside the sentence."""
+    """Whether a word has a capital inside, or begins with one inside the sentence."""
     raw = match.group()
     if raw.islower():
         return False
@@ -262,7 +261,7 @@ def _pairs(order: list[str]) -> Iterator[str]:
 
 
 def _changed_places(a: tuple[str, ...], b: tuple[str, ...]) -> bool:
-    """Whether two texts differ in nothing but two words that changed places; in an enumeration that is nothing."""
+    """Whether two texts differ only in two words that changed places, other than in an enumeration."""
     if len(a) != len(b):
         return False
     differing = [at for at, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]

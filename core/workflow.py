@@ -1,4 +1,4 @@
-"""Decides by the workflow files who may ask whom, and as whom: guards 1 and 2 of the Clarification Protocol (§7).
+"""Decides by the workflow files which agent may ask which: guards 1 and 2 of the Clarification Protocol (§7).
 
 A workflow is a TOML file with `[[steps]]`. These keys of a step are read here, others are ignored:
 
@@ -36,14 +36,12 @@ ROUNDS_BLOCKING, ROUNDS = 5, 6
 _MOST_ROUNDS = 100
 _CONTROL = re.compile(f"[{CONTROLS}]")
 _WHERE = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
-_YOUNG = 2 * 10**9  # ns: no file system's times are coarser
+_YOUNG = 2 * 10**9  # ns: at least the resolution of any file system's times
 
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """The limits of a request. `sla`: the time to the first nudge; None: its step has none, so the configured one
-    counts.
-    """
+    """The limits of a request. `sla`: the time to the first nudge; None: the configured one."""
 
     max_rounds: int
     sla: timedelta | None
@@ -51,7 +49,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowStep:
-    """One step of a workflow that may ask somebody."""
+    """One step of a workflow whose agent may ask others."""
 
     agent: str
     can_clarify: tuple[str, ...]
@@ -65,7 +63,7 @@ class WorkflowStep:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file as it was read. `seen`: what changes when it is written; None: it has to be read again."""
+    """A workflow file as read. `seen`: its time, size and inode; None: read it again."""
 
     seen: tuple[int, int, int] | None
     steps: tuple[WorkflowStep, ...]
@@ -73,12 +71,11 @@ class _File:
 
 
 class Scopes:
-    """The workflows of a folder: its `*.toml` files, checked on every call, parsed when they changed.
+    """The workflows of a folder: its `*.toml` files, checked for changes on every call.
 
-    Several steps may name the same agent, in one file or in many: it may ask all of their targets, within the limits of
-    the first that allows it (files by name, steps in their order). If a file cannot be read any more, its last readable
-    content counts. Names are compared without regard to case and spaces. Methods block, for as long as it takes to look
-    at the folder; threads may share one.
+    If several steps name the same agent, it may ask all of their targets, within the limits of the first step that allows it
+    (files by name, steps in their order). If a file becomes unreadable, its last readable content counts. Names are compared
+    without regard to case and spaces. Methods block while they list the folder; thread-safe.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +90,7 @@ class Scopes:
 
         Raises:
             BlockingNotAllowed: it may ask, but not wait for the answer.
-            ScopeViolation: it may not ask; names whom it may.
+            ScopeViolation: it may not ask; names the roles that it may ask.
         """
         steps = self._steps_of(asker)
         key = agent_key(target)
@@ -114,7 +111,7 @@ class Scopes:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What in the files cannot be used: file, step, key and what was expected. Nothing that they say."""
+        """The invalid parts of the files: file, step, key and what was expected, without quoting the files."""
         return tuple(problem for file in self._look() for problem in file.problems) + self._of_folder()
 
     def _of_folder(self) -> tuple[str, ...]:
@@ -139,7 +136,7 @@ class Scopes:
         )
 
     def _unusable(self) -> str:
-        """Names the files that could not be used: the reason may lie there."""
+        """A sentence about the unreadable files, which may be the reason."""
         with self._guard:
             names = sorted(name for name, file in self._files.items() if file.problems)
         said = (
@@ -150,7 +147,7 @@ class Scopes:
         return said + (" The workflow folder cannot be read." if self._folder_problem else "")
 
     def _look(self) -> list[_File]:
-        """The files as they are now, by name."""
+        """The current files, sorted by name."""
         with self._guard:
             known = self._files
             try:
@@ -172,7 +169,7 @@ def is_role(text: str) -> bool:
 
 
 def _read(path: Path, known: _File | None) -> _File | None:
-    """A file as it is now, `known` if it did not change; None: it is gone, or no file."""
+    """The current file, or `known` if it did not change; None if it is gone or no regular file."""
     try:
         seen = _seen(path)
         if seen is None or (known is not None and known.seen == seen):
@@ -190,7 +187,7 @@ def _read(path: Path, known: _File | None) -> _File | None:
     steps, problems = _steps(path.name, raw)
     for problem in problems if known is None or known.problems != problems else ():
         _log.warning("invalid workflow file: %s", problem)
-    # Written while or just before it was read, it may change again without a sign: it is read again.
+    # If it was written just before, another write may leave no trace in its time: read it again next time.
     settled = seen == after and time.time_ns() - seen[0] > _YOUNG
     return _File(seen if settled else None, steps, problems)
 
@@ -201,12 +198,12 @@ def _seen(path: Path) -> tuple[int, int, int] | None:
 
 
 def _is_workflow(path: Path) -> bool:
-    """Editors keep drafts under names with a dot before them."""
+    """Whether a path is a workflow file; editors' drafts begin with a dot."""
     return path.suffix == ".toml" and not path.name.startswith(".")
 
 
 def _why(error: Exception) -> str:
-    """Where it went wrong; not the parser's words, which may hold the file's."""
+    """The error in words, without the parser's message, which may quote the file."""
     if isinstance(error, OSError):
         return f"cannot be read ({error.strerror})"
     where = _WHERE.search(str(error))
@@ -235,7 +232,7 @@ class _Unexpected(Exception):
 
 
 def _step(item: object) -> Iterator[WorkflowStep]:
-    """The step, if it says anything about asking."""
+    """The step, if it has any key about asking."""
     if not isinstance(item, dict):
         raise _Unexpected("steps", "a table, [[steps]]")
     if not any(key in item for key in _KEYS if key != "agent"):
@@ -257,7 +254,7 @@ def _is_role(value: Any) -> bool:
     return isinstance(value, str) and is_role(value)
 
 
-# The keys of a step, what is allowed there, and the words for it.
+# The keys of a step, the check of its value, and the expected value in words.
 _KEYS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "agent": (_is_role, f"a role of 1 to {ROLE_LIMIT} characters"),
     "can_clarify": (
@@ -288,13 +285,13 @@ def _targets(steps: list[WorkflowStep]) -> tuple[str, ...]:
 
 
 def role_name(role: str) -> str:
-    """A role on one line, printable, at most 80 characters: others may write anything there."""
+    """A role as printable text on one line, at most 80 characters: others may write anything there."""
     return one_line("".join(char if char.isprintable() else " " for char in role), ROLE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """A producer, and the patterns of the agents whose words may come from it; None: any. Its own name always may."""
+    """A producer, and the patterns of the agents for which it may speak besides its own name; None: all."""
 
     producer: str
     agents: tuple[str, ...] | None = None
@@ -304,7 +301,7 @@ class Speaker:
         return self._may_be(agent_id, self.producer, self.agents)
 
     def may_be_role(self, role: str) -> bool:
-        """Whether it may ask, or be asked, as this role, in any spelling."""
+        """Whether it may use this role, in any spelling."""
         patterns = self.agents and tuple(agent_key(pattern) for pattern in self.agents)
         return self._may_be(agent_key(role), agent_key(self.producer), patterns)
 
@@ -312,5 +309,5 @@ class Speaker:
     def _may_be(name: str, own: str, patterns: tuple[str, ...] | None) -> bool:
         if patterns is None or name == own:
             return True
-        # A pattern's `*` stands for anything; what follows a line break would look like another's words.
+        # A pattern's `*` matches anything, but text after a line break would look like another agent's.
         return not _CONTROL.search(name) and any(fnmatchcase(name, pattern) for pattern in patterns)

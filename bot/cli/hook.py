@@ -67,7 +67,7 @@ class NoDecision(Exception):
     """No one decided; the message says why."""
 
 
-class _Over(BaseException):
+class _Interrupted(BaseException):
     """`--timeout` is over, or the agent that waits for the decision has ended."""
 
 
@@ -448,7 +448,7 @@ def _wait(client: clarify.Client, call: _Call, fields: Json, options: Options) -
                 neighbours.join(key)
             ending.start_again()  # people get the full time
             return asking.carry()
-        except _Over:
+        except _Interrupted:
             ending.ignore()
             if asking is not None and neighbours.is_last(key):
                 state = asking.withdraw("no one answered in time" if ending.is_timeout else AT_THE_TERMINAL)
@@ -471,7 +471,7 @@ def _joined(client: clarify.Client, call: _Call, session: str, neighbours: _Neig
 
 
 class _Ending:
-    """Raises `_Over` in the main thread: after `seconds`, at SIGTERM or SIGINT, or at the end of the parent process."""
+    """Raises `_Interrupted` in the main thread: after `seconds`, at SIGTERM or SIGINT, or at the end of the parent process."""
 
     def __init__(self, seconds: float) -> None:
         self.is_timeout = False
@@ -502,7 +502,7 @@ class _Ending:
 
     def _end(self, number: int, _frame: object) -> None:
         self.is_timeout = number == signal.SIGALRM
-        raise _Over
+        raise _Interrupted
 
     def _watch(self) -> None:
         """Polls for the parent's end, since no portable call reports it."""

@@ -59,10 +59,8 @@ class Delivery:
         self.rollups.update(self.index.put(record))
 
     def record_changed(self, record: Clarification) -> None:
-        """Updates the messages of a written record.
-
-        While its reply is being sent, waits up to 50 ms for the outcome: most producers answer sooner, so the card
-        changes once, to say that the answer was delivered.
+        """Updates the messages of a written record. While its reply is being sent, waits up to 50 ms for the outcome:
+        most producers answer sooner, so the card changes once, to say that the answer was delivered.
         """
         self.know(record)
         if (settling := self._settling.pop(record.id, None)) is not None:

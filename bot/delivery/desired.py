@@ -213,9 +213,8 @@ class DesiredState:
         )
 
     async def _is_before_its_card(self, row: Row) -> bool:
-        """Returns whether the card that opens the page's thread is still to come.
-
-        What agents ask each other may be shown and paged at the same moment.
+        """Returns whether the card that opens the page's thread is still to come. What agents ask each other may be
+        shown and paged at the same moment.
         """
         return (
             row.producer == OWN_THREAD

@@ -146,9 +146,7 @@ class Lanes:
         self, channel: str, key: str, *, post: bool, priority: Priority | None = None, producer: str = ""
     ) -> None:
         """Queues `key`; a `priority` also moves it if it is already queued. Without one it is a page or a notice, by
-        its key.
-
-        `producer`: whose message it is.
+        its key. `producer`: whose message it is.
         """
         if self._closed or not self.active:
             return

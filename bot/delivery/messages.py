@@ -289,9 +289,8 @@ class Messages:
     async def intend(
         self, row: Row, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
     ) -> bool:
-        """Records where a post is about to go, so that it can be looked up if its outcome stays unknown.
-
-        Returns False if the message was posted meanwhile, or if another message may be opening the same thread.
+        """Records where a post is about to go, so that it can be looked up if its outcome stays unknown. Returns
+        False if the message was posted meanwhile, or if another message may be opening the same thread.
         """
         self.in_flight.begin(row.key, channel)
 
@@ -698,9 +697,8 @@ def in_flight_of(tx: Tx, keys: Iterable[str]) -> int:
 
 
 def forget(tx: Tx, keys: Iterable[str]) -> list[tuple[str, str]]:
-    """Forgets the text and place of messages; keeps their keys, so that nothing is posted again.
-
-    Returns their places as (channel, ts).
+    """Forgets the text and place of messages; keeps their keys, so that nothing is posted again. Returns their places
+    as (channel, ts).
     """
     places: list[tuple[str, str]] = []
     for some in batches(keys):

@@ -93,10 +93,8 @@ class Messenger:
         self.lanes.go_on()
 
     def adopt(self, row: Row, ts: str) -> None:
-        """Records that a post of unknown outcome is at `ts`, because a person clicked it there.
-
-        Runs in the background, so that the click does not wait for the storage. If it fails, the post is looked up as
-        usual.
+        """Records that a post of unknown outcome is at `ts`, because a person clicked it there. Runs in the
+        background, so that the click does not wait for the storage. If it fails, the post is looked up as usual.
         """
         task = asyncio.create_task(self._adopt(row, ts), name="adopt a post")
         self._adopting.add(task)

@@ -204,9 +204,7 @@ class Nudges:
 
     def _reminder_of(self, seen: Clarification) -> _Reminder | None:
         """Returns the nudge to post, if any: the question is unanswered after a reminder, or its answer was never
-        fetched.
-
-        People are only reminded of what they are shown; commands and endpoints are asked again instead.
+        fetched. People are only reminded of what they are shown; commands and endpoints are asked again instead.
         """
         waits = seen.is_open and seen.status != "escalated" and seen.nudges > 0
         due = _Reminder(seen.id, seen.round, seen.nudges if waits else 0)

@@ -71,9 +71,8 @@ class Rollups:
         return group is not None and clarification in self._cards.get(group, ())
 
     def may_hold(self, record: Clarification) -> bool:
-        """Returns whether an open question may have no card of its own.
-
-        A bot that does not deliver knows no card slots, so there any of more than 20 questions may be held.
+        """Returns whether an open question may have no card of its own. A bot that does not deliver knows no card
+        slots, so there any of more than 20 questions may be held.
         """
         return len(self._open.get(self.group(record), ())) > LIMIT and not self.has_place(record.id)
 

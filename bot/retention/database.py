@@ -120,7 +120,6 @@ def _by_issue(files: Iterable[File]) -> dict[int, list[File]]:
 
 def _put_ledger(tx: Tx, folder: Path, issue: int, files: Sequence[File], highest: int) -> list[str]:
     """Stores a backup's ledger files of one issue in one row. Returns the files, or parts of files, that do not fit.
-
     `highest`: the last number given out to a clarification.
     """
     contents = [
@@ -150,10 +149,8 @@ def _is_archived(path: PurePosixPath) -> bool:
 
 
 def _joined(issue: int, files: Sequence[tuple[PurePosixPath, bytes]]) -> tuple[bytes, list[str]]:
-    """Joins the files of an issue into one ledger.
-
-    Usually there is one file, which stays unchanged. If another program began a new file for an archived issue, the
-    archived clarifications that it lacks are added.
+    """Joins the files of an issue into one ledger. Usually there is one file, which stays unchanged. If another
+    program began a new file for an archived issue, the archived clarifications that it lacks are added.
     """
     whole: Raw | None = None
     body, left = encode({"issueNumber": issue, "clarifications": []}), []

@@ -143,9 +143,8 @@ def signing_key(secret: str) -> bytes:
 
 
 def _apprise_service(url: str) -> str | None:
-    """Returns the service that an Apprise URL notifies, such as "PagerDuty", or None if it is not one.
-
-    Checks without sending. The URL contains keys and passwords, so it is never shown.
+    """Returns the service that an Apprise URL notifies, such as "PagerDuty", or None if it is not one. Checks without
+    sending. The URL contains keys and passwords, so it is never shown.
     """
     from apprise import Apprise  # noqa: PLC0415 - loads some hundred plugins, so only for a configured pager
 

@@ -435,7 +435,7 @@ class MonitorSettings(Table):
     `unknown`.
     """
     heartbeat_env: EnvironmentName | None = None
-    """The variable with a URL that is called while all is well, for whoever watches the bot."""
+    """The variable with a URL that is called while all is well, for a service that watches the bot."""
     heartbeat_every: LongerThanNothing = timedelta(minutes=1)
     """How often it is called."""
 
@@ -473,7 +473,7 @@ class ProducerSettings(Table):
     """
 
     name: Name
-    """The producer's name: who asks, where a question names no agent."""
+    """The producer's name: the asker, if a question names no agent."""
     url: HttpUrl | None = None
     """The base URL of an AAEP agent that the bot connects to. Leave it out for agents that call the bot."""
     token_env: EnvironmentName | None = None
@@ -611,7 +611,7 @@ class StepSettings(Table):
     after: Duration
     """When the step is due, counted from the escalation."""
     notify: Annotated[tuple[Annotated[str, AfterValidator(notify_target)], ...], Field(min_length=1)]
-    """Who is told: `thread`, `dm` (whoever is on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
+    """Who is told: `thread`, `dm` (the people on call), `group:S…`, `channel:C…`, `apprise:VARIABLE`."""
     every: LongerThanNothing | None = None
     """Repeats the step until someone claims the question."""
     hours: Annotated[str, AfterValidator(hours_of_week)] | None = None

@@ -337,26 +337,22 @@ class Interactions:
 
     answering: Answering
     commands: Commands
-    binding: OriginCheck
+    origin: OriginCheck
     gateway: Gateway
     web: AsyncWebClient
     later: Background
 
-    async def unbound(self, press: AnyPress, control: ControlOrigin) -> Told | None:
+    async def rejection(self, press: AnyPress, control: ControlOrigin) -> Told | None:
         """Returns the reason to reject this click, or None."""
         try:
-            why = await self.binding.refusal(press, control)
+            why = await self.origin.refusal(press, control)
         except StorageUnavailable as error:
             return explained(error, "this message")
         return None if why is None else Tell(why)
 
-    def foreign(self, control: ControlOrigin) -> str | None:
-        """Returns the reason to reject a control outside our messages (modal, Home tab), or None."""
-        return self.binding.elsewhere(control)
-
-    def unbound_modal(self, sent: Submission) -> Unrecorded | None:
+    def modal_rejection(self, sent: Submission) -> Unrecorded | None:
         """Returns the reason to reject this modal, or None."""
-        why = self.binding.elsewhere(sent.control)
+        why = self.origin.elsewhere(sent.control)
         if why is None and sent.opened_by != sent.person.user:
             why = phrases.NOT_YOUR_WINDOW
         return None if why is None else Unrecorded(why)

@@ -101,7 +101,7 @@ def build(
     interactions = Interactions(
         answering=answering,
         commands=commands.commands,
-        binding=OriginCheck(
+        origin=OriginCheck(
             installation=base.store.installation,
             messages=messages,
             incidents=board.incidents,

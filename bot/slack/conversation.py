@@ -78,14 +78,6 @@ class Conversation:
             self._enqueue(message)
         return True
 
-    async def channel_renamed(self, old: str, new: str) -> None:
-        """Note that Slack gave a channel another id.
-
-        Raises:
-            StorageUnavailable: not stored.
-        """
-        await self.memory.channel_renamed(old, new)
-
     async def resume(self) -> None:
         """Handle stored messages that are not done, after a restart or a long failure of the storage.
 

@@ -116,7 +116,7 @@ def _buttons(
             await ack()
             to.interactions.react(click, Tell(phrases.UNREADABLE_PRESS))
             return
-        reaction = await to.interactions.unbound(packed, click.control) or await press(packed, click)
+        reaction = await to.interactions.rejection(packed, click.control) or await press(packed, click)
         await to.interactions.settle(click, reaction, is_answer=isinstance(packed, Press))
         await ack()
 
@@ -142,7 +142,7 @@ def _home(app: AsyncApp, to: Handlers) -> None:
             await to.home.opened(user, shown=False)  # of another release: renders the tab again
             await ack()
             return
-        if (why := to.interactions.foreign(click.control)) is not None:
+        if (why := to.interactions.origin.elsewhere(click.control)) is not None:
             to.interactions.react(click, Tell(why))
             await to.home.opened(user, shown=False)
         elif press.verb == "page":
@@ -174,7 +174,7 @@ def _modal(
             _log.warning("cannot read a submitted modal: %s", error)
             await ack(response_action="update", view=to.answering.notice(phrases.UNREADABLE_PRESS))
             return
-        reaction = to.interactions.unbound_modal(sent) or await submit(press, sent)
+        reaction = to.interactions.modal_rejection(sent) or await submit(press, sent)
         match reaction:
             case Unrecorded(words) if sent.values:
                 errors = dict.fromkeys(sent.values, to.answering.plain(words))
@@ -232,7 +232,7 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
         await ack()
 
     async def renamed(ack: AsyncAck, event: dict[str, Any]) -> None:
-        await to.conversation.channel_renamed(
+        await to.conversation.memory.channel_renamed(
             str(event.get("old_channel_id")), str(event.get("new_channel_id"))
         )
         await ack()

@@ -29,7 +29,6 @@ class Unread:
 
     clock: Clock
     released: Callable[[], None]
-    patience: timedelta = PATIENCE
 
     def __post_init__(self) -> None:
         self._threads: dict[str, set[Root | str]] = {}
@@ -40,7 +39,7 @@ class Unread:
 
     def expect(self, asked: Asked | Mapping[str, frozenset[str]]) -> None:
         """Add threads to read. A question that waits already does not wait longer."""
-        until = self.clock.now() + self.patience
+        until = self.clock.now() + PATIENCE
         for thread, clarifications in asked.items():
             for each in clarifications:
                 self._threads.setdefault(each, set()).add(thread)

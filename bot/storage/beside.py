@@ -113,9 +113,8 @@ def connections(path: Path) -> SlackConnections | None:
 
 
 def is_in_use(path: Path) -> bool:
-    """Returns whether a bot runs on this storage, by the lock that it holds. Blocking; creates nothing.
-
-    Takes a shared lock, so that two processes that check at once do not mistake each other for a bot.
+    """Returns whether a bot runs on this storage, by the lock that it holds. Blocking; creates nothing. Takes a
+    shared lock, so that two processes that check at once do not mistake each other for a bot.
     """
     try:
         with Path(f"{path}.lock").open("rb") as file:

@@ -198,9 +198,8 @@ class Lease:
         )
 
     def _try_renew(self, epoch: int, db: PostgresConnection) -> _LeaseAnswer:
-        """Renews the lease. Without an epoch, another bot leads.
-
-        Does not wait for transactions that locked the row: its key does not change.
+        """Renews the lease. Without an epoch, another bot leads. Does not wait for transactions that locked the row:
+        its key does not change.
         """
         return self._ask_server(
             "with mine as (update lease set renewed_at = clock_timestamp() where epoch = %(epoch)s returning epoch),"

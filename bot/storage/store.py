@@ -198,9 +198,7 @@ class Store:
 
     def news(self) -> AsyncGenerator[list[News] | None]:
         """Yields what other bots tell (`Tx.tell`) and what another process forgot (`beside.notify`), as topics with
-        names.
-
-        Yields None when some may have been missed, as at first.
+        names. Yields None when some may have been missed, as at first.
         """
         return self._database.news()
 

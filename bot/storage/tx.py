@@ -115,10 +115,8 @@ Outcome = tuple[object, Exception | None]
 
 
 def bound(sql: str, values: Mapping[str, object]) -> Query:
-    """Returns a statement for SQLite, with each list expanded into parameters.
-
-    Lists are padded to a power of two, to keep the number of distinct statements small. An empty list matches
-    nothing.
+    """Returns a statement for SQLite, with each list expanded into parameters. Lists are padded to a power of two, to
+    keep the number of distinct statements small. An empty list matches nothing.
     """
     names = _lists(sql)
     if not names:

@@ -442,9 +442,8 @@ def _buttons(shown: Round, *, cut: bool) -> tuple[Button, ...]:
 
 
 def _owner_buttons(shown: Round) -> tuple[Button, ...]:
-    """Returns Take, or Take over and Release. No buttons if several people must approve.
-
-    An escalated question is released on the page of the person who claimed it.
+    """Returns Take, or Take over and Release. No buttons if several people must approve. An escalated question is
+    released on the page of the person who claimed it.
     """
     record, number, holder = shown.record, shown.number, shown.asked.taken_by
     if shown.asked.needed > 1:
@@ -545,10 +544,8 @@ def _accept_shows_all(shown: Round, *, is_whole: bool) -> str:
 
 
 def _how(shown: Round, *, is_whole: bool) -> str:
-    """Returns how to answer in words.
-
-    That a form also takes JSON is only said after an unreadable reply. A card that is not whole cannot be accepted in
-    words.
+    """Returns how to answer in words. That a form also takes JSON is only said after an unreadable reply. A card that
+    is not whole cannot be accepted in words.
     """
     asked = shown.asked
     if not answers.takes_words(asked):

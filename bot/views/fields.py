@@ -31,9 +31,8 @@ _TYPED_CHOICES = "Type the numbers of your choices, with commas (1, 2); all are 
 
 
 def form_words(form: Form, *, brief: bool = False) -> str:
-    """Returns the whole form, one line per field; choices that do not fit the line follow it, numbered.
-
-    `brief`: only counts such choices, unless the form has one field: then people answer in the thread by number.
+    """Returns the whole form, one line per field; choices that do not fit the line follow it, numbered. `brief`: only
+    counts such choices, unless the form has one field: then people answer in the thread by number.
     """
     alone = len(form.fields) == 1
     return "\n".join(line for field in form.fields for line in _field_lines(field, alone=alone, brief=brief))

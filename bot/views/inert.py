@@ -89,9 +89,7 @@ _FORMATTING = (
 
 def cleaned(text: str) -> str:
     """Removes control characters except newline and tab, bidi overrides and embeddings, unbalanced isolates, lone
-    surrogates.
-
-    For text that programs read; people are shown `plain`. May return an empty text.
+    surrogates. For text that programs read; people are shown `plain`. May return an empty text.
     """
     if text.isascii() and text.isprintable():  # the usual case
         return text

@@ -227,9 +227,8 @@ def rollup_modal(page: Page[Clarification]) -> View:
 
 
 def which_question(records: Sequence[Clarification], text_id: str) -> Draft:
-    """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply.
-
-    A few questions get a button each, more get a menu of at most a hundred.
+    """Asks which of several open questions a reply belongs to; `text_id` names the waiting reply. A few questions get
+    a button each, more get a menu of at most a hundred.
     """
     shown = [round_of(directed(record)) for record in records[:MENU_OPTIONS]]
     room = max(20, min(_LISTED, 3000 // max(1, len(shown)) - 30))

@@ -31,7 +31,6 @@ _IN_FILE = frozenset(map(to_camel, _KEPT))  # earlier rounds use the ledger's fi
 
 def reads_rtl(hints: object) -> bool:
     """Returns whether an event's text reads from right to left: by `text_direction`, else by script or language.
-
     `ltr` is ignored: it is the schema's default, and is sent with text in any language.
     """
     if not isinstance(hints, Mapping):

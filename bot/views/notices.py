@@ -306,9 +306,8 @@ def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
 
 
 def tools_notice(lines: Sequence[ToolLine]) -> Draft:
-    """Returns several tool results in one message, oldest first: a line per failure, one line for all successes.
-
-    If there are too many, the oldest failures are only counted.
+    """Returns several tool results in one message, oldest first: a line per failure, one line for all successes. If
+    there are too many, the oldest failures are only counted.
     """
     done = [line for line in lines if line.status == "success"]
     failures = [_failed(line) for line in lines if line.status != "success"]
@@ -420,9 +419,8 @@ def _notice(
     buttons: tuple[Button, ...] = (),
     alert: tuple[Words, ...] = (),
 ) -> Draft:
-    """Returns a notice cut to fit a message, and the whole in pieces if it was cut.
-
-    All of it is plain text except live facts and `alert`, which comes first and says how it stands.
+    """Returns a notice cut to fit a message, and the whole in pieces if it was cut. All of it is plain text except
+    live facts and `alert`, which comes first and says how it stands.
     """
     texts = [words(text) for text in texts if text]
     spoken = [inert.utc_dates(part.text) if part.live else part.text for part in facts]

@@ -29,9 +29,7 @@ _FIELDS = (
 
 def record_json(record: Clarification) -> dict[str, Any]:
     """Returns the ledger's own fields and the latest answer: text, what the agent got, who, when, how. For a form
-    also `schema`.
-
-    Omits the reply token and what only producers and we need.
+    also `schema`. Omits the reply token and what only producers and we need.
     """
     raw = record.model_dump(mode="json", by_alias=True)
     asked, answer = record.asked, answer_of(record)

@@ -91,9 +91,8 @@ class Renderer:
         asks_an_agent: bool = False,
         shrinks: bool = False,
     ) -> Message:
-        """Returns the card of a question (`bot.views.card`).
-
-        Falls back to plain text if it cannot be laid out: people must see it, whatever an agent put into it.
+        """Returns the card of a question (`bot.views.card`). Falls back to plain text if it cannot be laid out:
+        people must see it, whatever an agent put into it.
         """
         try:
             return self.message(

@@ -157,3 +157,13 @@ async def test_many_are_named_or_counted(world: World, count: int) -> None:
     view = await opened(world, PagePress("hand", 2), ADE)
     assert ("items" in shown(view)) is (count > 3)
     assert shown(view).count("planner stopped") == min(count, 3)
+
+
+async def test_snooze_never_goes_beyond_half_of_the_time_left(world: World) -> None:
+    await world.escalated(expires_at=world.clock.now() + timedelta(minutes=4))
+    await world.paged(1)
+    await world.actions.press(PagePress("snooze", 1), ADE)
+    await world.pass_by(119)
+    await world.paged(1)
+    await world.pass_by(2)
+    await world.paged(2)

@@ -472,3 +472,9 @@ async def test_issue_that_the_agent_names_takes_more_then_its_session_goes_on_el
         FIRST_RESERVED_ISSUE,
         FIRST_RESERVED_ISSUE + 1,
     ]
+
+
+async def test_receiver_knows_questions_that_never_expire(desk: Desk) -> None:
+    await desk.take(question(timeout_seconds="whenever"))
+    (item,) = await desk.box.waiting(0)
+    assert item.expires_at is None

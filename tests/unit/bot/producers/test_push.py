@@ -362,3 +362,11 @@ async def test_subscription_is_accepted_with_no_more_than_was_asked(bot: Life, c
     assert await bot.post(close) is None
     with pytest.raises(NotStored):
         await bot.post(close)
+
+
+async def test_push_finds_missing_events_and_the_producers_clock(bot: Life, clock: ManualClock) -> None:
+    ahead = (clock.now() + timedelta(seconds=30)).isoformat()
+    await bot.post(state(clock, 1, sequence_number=1, timestamp=ahead))
+    await bot.post(state(clock, 2, sequence_number=4, timestamp=ahead))
+    assert bot.status()["missing"] == 2
+    assert bot.status()["offset_seconds"] == -30

@@ -115,6 +115,22 @@ async def test_p10_mark_does_not_pass_what_was_read_first(built: Start) -> None:
     assert first < second
 
 
+async def test_p10_questions_wait_until_their_thread_was_read(built: Start) -> None:
+    bot = await built()
+    record, ts = await bot.asked()
+    other, _ = await bot.asked(session_id="sess_2", question="Other?")
+    await bot.ws.post(ADE, AGENTS, "yes", thread_ts=ts)
+    bot.ws.faults.add("conversations.replies", "429:0.3", times=1)
+    reading = asyncio.create_task(bot.look_back())
+    await bot.ws.wait_for(lambda: not bot.ws.faults.pending())
+    assert bot.unread.until(record.id) is not None
+    assert bot.unread.until(other.id) is not None
+    await reading
+    assert bot.unread.until(record.id) is None
+    assert bot.unread.until(other.id) is None
+    assert bot.released == 2
+
+
 async def test_limit_of_one_call_a_minute_is_noticed_and_forgotten() -> None:
     allowance, now = HistoryAllowance(), datetime.now(UTC)
     for second in range(50):  # as others are refused: after many calls

@@ -353,3 +353,26 @@ async def test_p9_nothing_that_was_sent_is_logged(url: RequestUrl, app: App) -> 
         await send(url, EVENT)
     assert len(logs) == 4
     assert "confidential" not in str([{k: v for k, v in line.items() if k != "exc_info"} for line in logs])
+
+
+async def test_not_ready_is_said_and_nothing_is_taken(app: App, clock: ManualClock) -> None:
+    url = made_url(app, clock)
+    assert (await send(url, EVENT)).status == 503
+    assert not url.connected
+    await url.start(app.handle)
+    assert url.connected
+    assert (await send(url, EVENT)).status == 200
+    await url.stop()
+    assert not url.connected
+    assert (await send(url, EVENT)).status == 503
+    await url.start(app.handle)  # too late
+    assert not url.connected
+    assert len(app.seen) == 1
+
+
+async def test_wait_ends_with_stop(url: RequestUrl) -> None:
+    waiting = asyncio.create_task(url.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    await url.stop()
+    await asyncio.wait_for(waiting, 60)

@@ -73,6 +73,17 @@ async def test_what_people_write_is_escaped(ws: Workspace, http: aiohttp.ClientS
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp;" in html
 
 
+@pytest.mark.parametrize("user", [FOLAKE, ONCALL])
+async def test_every_kind_of_block_is_shown_to_everybody(
+    client: AsyncWebClient, http: aiohttp.ClientSession, user: str
+) -> None:
+    await client.chat_postMessage(channel=AGENTS, text="fallback", blocks=EVERYTHING)
+    html = await seen(http, user=user)
+    shown = ["Header", "<strong>bold</strong>", "small print", "a picture", "Red", "Now", "Snooze", "Two"]
+    for words in [*shown, '"text": "\\"quoted\\""']:
+        assert words in html
+
+
 async def test_ephemeral_is_shown_pressed_and_dismissed_by_one_person(
     ws: Workspace, app: App, http: aiohttp.ClientSession
 ) -> None:
@@ -131,6 +142,18 @@ async def test_controls_and_shortcuts_are_used(ws: Workspace, app: App, http: ai
     await do(http, "shortcut", ts=ts, callback_id=USE_AS_ANSWER)
     assert app.of("message_action")[0]["message"]["ts"] == ts
     assert "no longer exists" in await do(http, "press", ts=ts, pressed="e:b:gone")
+
+
+async def test_modal_is_filled_in(ws: Workspace, app: App, http: aiohttp.ClientSession) -> None:
+    ws.board.open_view(ADE, modal(text_input(max_length=5)))
+    assert "<form" in await seen(http, "/part/modal")
+    await do(http, "submit", e__answer__value="too long")
+    html = await seen(http, "/part/modal")
+    assert ("at most 5 characters" in html, 'value="too long"' in html) == (True, True)
+    await do(http, "submit", e__answer__value="right")
+    assert ws.views(ADE) == []
+    values = app.of("view_submission")[0]["view"]["state"]["values"]
+    assert values["answer"]["value"]["value"] == "right"
 
 
 async def test_home_tab_opens_as_in_slack_and_is_used_below_a_modal(
