@@ -20,6 +20,8 @@ _LONGEST_TEXTS = 4096  # characters of a record that is kept whole
 OWN_THREAD = ""  # in place of a producer: a question between agents is a session of its own
 Session = tuple[str, str]  # producer, session id
 _Key = TypeVar("_Key")
+_NO_FIELDS_GIVEN: set[str] = set()
+_NO_UNKNOWN_FIELDS: dict[str, object] = {}
 
 
 def session_of(record: Clarification) -> Session:
@@ -39,8 +41,16 @@ def _is_long(record: Clarification) -> bool:
 
 
 def kept(record: Clarification) -> Clarification:
-    """The record as it is kept in memory: an `Outline` where its texts are long."""
-    return outline(record) if not isinstance(record, Outline) and _is_long(record) else record
+    """Returns the record as it is kept in memory: an `Outline` where its texts are long."""
+    record = outline(record) if not isinstance(record, Outline) and _is_long(record) else record
+    # In each model pydantic keeps a set of the fields that were given, a third of its memory, and a dict of unknown ones.
+    # Nothing here asks for the first, and most have none of the second. A copy gets its own.
+    for model in (record, record.aaep, *record.thread, *record.asked.choices, record.asked.direct):
+        if model is not None:
+            object.__setattr__(model, "__pydantic_fields_set__", _NO_FIELDS_GIVEN)
+            if not model.__pydantic_extra__:
+                object.__setattr__(model, "__pydantic_extra__", _NO_UNKNOWN_FIELDS)
+    return record
 
 
 async def whole(record: Clarification, ledger: Ledger) -> Clarification:
@@ -65,24 +75,24 @@ class Index:
 
     def __init__(self) -> None:
         self._by_id: dict[str, Clarification] = {}
-        self._by_issue: dict[int, dict[str, Clarification]] = {}
-        self._by_session: dict[Session, dict[str, Clarification]] = {}
+        self._of_issue: dict[int, tuple[str, ...]] = {}  # most have one: a tuple takes a fifth of a dict
+        self._of_session: dict[Session, tuple[str, ...]] = {}
 
     def put(self, record: Clarification) -> Clarification:
         """Take in one record as it is now; returns it as it is kept."""
+        known = self._by_id.get(record.id)
+        if known is not None and not (record.needs_something and _groups(known) == _groups(record)):
+            _take_out(self._of_issue, known.issue_number, known.id)
+            _take_out(self._of_session, session_of(known), known.id)
+            known = None
         if not record.needs_something:
-            self._forget(record)
+            self._by_id.pop(record.id, None)
             return record
-        record = kept(record)
-        self._by_id[record.id] = record
-        self._by_issue.setdefault(record.issue_number, {})[record.id] = record
-        self._by_session.setdefault(session_of(record), {})[record.id] = record
+        if known is None:
+            _add(self._of_issue, record.issue_number, record.id)
+            _add(self._of_session, session_of(record), record.id)
+        record = self._by_id[record.id] = kept(record)
         return record
-
-    def _forget(self, record: Clarification) -> None:
-        self._by_id.pop(record.id, None)
-        _take_out(self._by_issue, record.issue_number, record.id)
-        _take_out(self._by_session, session_of(record), record.id)
 
     def __iter__(self) -> Iterator[Clarification]:
         return iter(list(self._by_id.values()))
@@ -105,19 +115,25 @@ class Index:
 
     def of_issue(self, issue: int) -> list[Clarification]:
         """What an issue still needs."""
-        return list(self._by_issue.get(issue, {}).values())
+        return [self._by_id[name] for name in self._of_issue.get(issue, ())]
 
     def of_session(self, producer: str, session_id: str) -> list[Clarification]:
         """What a session (see `session_of`) still needs, the oldest first."""
-        found = self._by_session.get((producer, session_id), {}).values()
+        found = [self._by_id[name] for name in self._of_session.get((producer, session_id), ())]
         return sorted(found, key=lambda record: (record.created, record.id))
 
 
-def _take_out(groups: dict[_Key, dict[str, Clarification]], key: _Key, clarification: str) -> None:
-    group = groups.get(key, {})
-    group.pop(clarification, None)
-    if not group:
-        groups.pop(key, None)
+def _groups(record: Clarification) -> tuple[int, Session]:
+    return record.issue_number, session_of(record)
+
+
+def _add(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> None:
+    groups[key] = (*groups.get(key, ()), clarification)
+
+
+def _take_out(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str) -> None:
+    if left := tuple(name for name in groups.pop(key) if name != clarification):
+        groups[key] = left
 
 
 @dataclass(slots=True)
