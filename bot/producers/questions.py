@@ -400,20 +400,15 @@ class Questions:
         """The records of stored questions, in their order, without those that are not there or were forgotten; each ledger
         is read once.
         """
-        ledgers: dict[int, dict[str, Raw]] = {}
+        ledgers: dict[int, list[Raw]] = {}
         found: list[Clarification] = []
         for row in rows:
-            record: Clarification | None
-            if row["clarification"] is None:
-                try:
-                    record = await self._at(_place(row))
-                except (NotFound, NotRecordedYet):
-                    continue  # it was moved away with its ledger, or is on its way there
-            else:
-                if (issue := row["issue"]) not in ledgers:
-                    items = await self.ledger.read(issue)
-                    ledgers[issue] = {identity(item): item for item in reversed(items)}
-                record = parse(ledgers[issue].get(row["clarification"]))
+            if (issue := row["issue"]) not in ledgers:
+                ledgers[issue] = await self.ledger.read(issue)
+            name, of = (row["clarification"], identity) if row["clarification"] else (row["token"], _event_of)
+            record = parse(next((item for item in ledgers[issue] if of(item) == name), None))
+            if record is not None and row["clarification"] is None:
+                self._note(_place(row), record)
             if record is None or record.asked.direct is None:
                 continue
             # What another program changed is told where it is looked at by itself.
