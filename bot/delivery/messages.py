@@ -195,8 +195,9 @@ class Messages:
             self._expected.pop(key, None)
 
     async def get(self, key: str) -> Row | None:
+        expected = self._expected.get(key)  # asked first: it may be stored after the row was read
         row = await self._store.read_one("select * from messages where key = :key", key=key)
-        return _row(row) if row else self._expected.get(key)
+        return _row(row) if row else expected
 
     async def at(self, channel: str, ts: str) -> Row | None:
         """Returns the message known to be at a place."""
@@ -254,11 +255,10 @@ class Messages:
     async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
         """Returns the cards of clarifications, earlier rounds first."""
         ids = set(clarifications)
+        expected = [row for row in self._expected.values() if row.clarification in ids]  # first, see `get`
         found = [_row(row) for some in batches(ids) for row in await self._store.find(_CARDS_OF, some=some)]
         stored = {row.key for row in found}
-        found += (
-            row for row in self._expected.values() if row.clarification in ids and row.key not in stored
-        )
+        found += (row for row in expected if row.key not in stored)
         return sorted(found, key=lambda card: card.round or 0)
 
     async def asked_of(self, issue: int | None = None) -> set[str]:
@@ -524,14 +524,14 @@ class Messages:
 
     async def card_to_come(self, session_id: str) -> bool:
         """Returns whether the card that opens a question's own thread is still to be posted."""
+        expected = any(
+            (row.producer, row.session_id) == (OWN_THREAD, session_id) for row in self._expected.values()
+        )
         found = await self._store.read_one(
             """select 1 from messages where producer = :producer and session_id = :session_id and kind = 'card'
                and ts is null and failed is null""",
             producer=OWN_THREAD,
             session_id=session_id,
-        )
-        expected = any(
-            (row.producer, row.session_id) == (OWN_THREAD, session_id) for row in self._expected.values()
         )
         return found is not None or expected
 
