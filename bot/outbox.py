@@ -7,42 +7,7 @@ per key, backoff that obeys Retry-After, retries while the storage is unavailabl
   `put(key)`; nothing is stored before the first attempt; or
 - `Mail`, messages that are stored before they are sent, for senders without such a state.
 
-Callbacks to a question's `callback_url` would be such a sender:
-
-    class Callbacks:
-        def __init__(self, producer: str, secret: bytes, *, store: Store, clock: Clock, rng: random.Random, …) -> None:
-            self.secret, self.http = secret, HttpClient(None)
-            self.mail = Mail(f"callback:{producer}", self.send, store=store, clock=clock, patience=timedelta(days=3))
-            backoff = Backoff(first=15.0, longest=3600.0, spread=1 / 3)
-            self.outbox = Outbox("callback", self.mail.attempt, backoff, clock=clock, rng=rng, at_once=4)
-
-        async def restore(self, records: Iterable[Clarification]) -> None:
-            for record in records:  # decided, but the process was killed before storing it here
-                if record.asked.callback == "owed":
-                    await self.decided(record, record.asked.callback_url)
-            for clarification in await self.mail.owed():
-                self.outbox.put(clarification)
-
-        async def decided(self, record: Clarification, url: str) -> None:
-            owed = Owed(f"msg_{record.id}:{record.round}", record.id, url, json_body(records.answer_of(record)))
-            await self.store.write(lambda tx: self.mail.add(tx, [owed], self.clock.now()))
-            self.outbox.put(record.id)
-
-        async def send(self, owed: Owed) -> Outcome:
-            now = self.clock.now()
-            headers = signature(self.secret, owed.id, int(now.timestamp()), owed.body)
-            try:
-                async with asyncio.timeout(ANSWER_TIMEOUT):
-                    answer = await self.http.request("POST", owed.kind, owed.body, headers=headers)
-            except NETWORK as error:
-                return RetryLater(words(error))
-            if 200 <= answer.status < 300:
-                return Delivered()
-            if answer.status == 410:
-                return GivenUp("the address is gone (HTTP 410)")
-            return RetryLater(f"HTTP {answer.status}", after=retry_after(answer.headers, now))
-
-`retention` already calls `forget(tx, clarifications)`.
+`bot.delivery.replies` is a sender of the first kind, `bot.webhooks` of the second.
 """
 
 from __future__ import annotations

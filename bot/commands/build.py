@@ -10,10 +10,10 @@ from bot.base import Base
 from bot.commands.commands import ChangeCommands, Commands, OnCallTurns
 from bot.commands.digests import Digests, WeeklyDigest
 from bot.commands.lists import Access, Lists
-from bot.delivery.build import Shown
+from bot.delivery.build import DeliveryParts
 from bot.delivery.messenger import Pictures
 from bot.intake.intake import Sessions
-from bot.oncall.build import Board
+from bot.oncall.build import OnCallBoard
 from core.hub import Hub
 
 
@@ -27,8 +27,8 @@ class CommandParts:
 
 def build(
     base: Base,
-    board: Board,
-    shown: Shown,
+    board: OnCallBoard,
+    shown: DeliveryParts,
     sessions: Sessions,
     *,
     hear: Callable[[str, float | None], Awaitable[None]],

@@ -21,7 +21,7 @@ from core.escalation import Raise
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Shown:
+class DeliveryParts:
     """The parts that post, change and delete messages in Slack."""
 
     rollups: Rollups
@@ -42,7 +42,7 @@ def build(
     raise_incident: Raise,
     on_outcome: OnOutcome,
     active: Callable[[Iterable[str]], Awaitable[Sequence[str]]],
-) -> Shown:
+) -> DeliveryParts:
     """Builds them. `draw` draws a page, `on_outcome` is told each message's outcome; `active`: see `Nudges`."""
     index, ledger, clock, audiences = base.index, base.ledger, base.clock, base.audiences
     rollups = Rollups(index, audiences)
@@ -71,7 +71,7 @@ def build(
     delivery = Delivery(
         index=index, audiences=audiences, messages=messages, rollups=rollups, lanes=lanes, clock=clock
     )
-    return Shown(
+    return DeliveryParts(
         rollups=rollups,
         messenger=messenger,
         lanes=lanes,

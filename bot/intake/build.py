@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bot.base import Base
-from bot.delivery.build import Shown
+from bot.delivery.build import DeliveryParts
 from bot.delivery.replies import Replies
 from bot.intake.adoption import Adoption
 from bot.intake.intake import Intake, Sessions
 from bot.intake.notices import LedgerOutage, Notices
-from bot.oncall.build import Board
+from bot.oncall.build import OnCallBoard
 from bot.producers.inbox import Inbox, Incoming
 from bot.producers.producers import Producers
 from bot.producers.questions import Questions
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Told:
+class IntakeParts:
     """What agents and other programs tell us, and what agents are told."""
 
     sessions: Sessions
@@ -34,12 +34,12 @@ class Told:
 
 def build(
     base: Base,
-    board: Board,
-    shown: Shown,
+    board: OnCallBoard,
+    shown: DeliveryParts,
     *,
     on_put: Callable[[], None],
     on_event: Callable[[Incoming], None],
-) -> Told:
+) -> IntakeParts:
     """`on_put` is called for each event that comes in, `on_event` before it is worked off, wherever it came in."""
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
     notices = Notices(
@@ -100,7 +100,7 @@ def build(
         clock=clock,
         outage=outage,
     )
-    return Told(
+    return IntakeParts(
         sessions=sessions,
         notices=notices,
         ledger_outage=outage,

@@ -1,4 +1,4 @@
-"""Builds the stores of incidents and pages (`Board`), and what sends and handles them (`OnCall`)."""
+"""Builds the stores of incidents and pages (`OnCallBoard`), and what sends and handles them (`OnCallParts`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bot.slackapi import Place, permalink
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Board:
+class OnCallBoard:
     """Raising incidents, drawing their pages, deciding who may answer; and the messages in Slack."""
 
     messages: Messages
@@ -38,7 +38,7 @@ class Board:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class OnCall:
+class OnCallParts:
     """Pages people, and handles what they do about it."""
 
     outside: Outside
@@ -49,7 +49,7 @@ class OnCall:
     feeds: Feeds
 
 
-def build_board(base: Base, on_change: Callable[[], None]) -> Board:
+def build_board(base: Base, on_change: Callable[[], None]) -> OnCallBoard:
     """`on_change` is called after a page was sent or claimed, and after someone's turn on call began."""
     settings, store, clock = base.settings, base.store, base.clock
     messages = Messages(store)
@@ -66,7 +66,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> Board:
         known = base.index.get(clarification)
         return incidents.paged(clarification) if known is not None and known.is_open else frozenset()
 
-    return Board(
+    return OnCallBoard(
         messages=messages,
         permalinks=permalinks,
         incidents=incidents,
@@ -86,7 +86,7 @@ def build_board(base: Base, on_change: Callable[[], None]) -> Board:
     )
 
 
-def build(base: Base, board: Board, delivery: Delivery, on_change: Callable[[], None]) -> OnCall:
+def build(base: Base, board: OnCallBoard, delivery: Delivery, on_change: Callable[[], None]) -> OnCallParts:
     """`on_change`: as in `build_board`."""
     settings, ledger, clock, router = base.settings, base.ledger, base.clock, base.router
     incidents, policies = board.incidents, board.policies
@@ -95,7 +95,7 @@ def build(base: Base, board: Board, delivery: Delivery, on_change: Callable[[], 
     )
     escalations = Escalations(incidents, ledger, base.index, clock)
     fallback = settings.slack.fallback_channel or settings.route_for("").channel
-    return OnCall(
+    return OnCallParts(
         outside=outside,
         escalations=escalations,
         quorum=Quorum(settings=settings, people=base.people, router=router, clock=clock),

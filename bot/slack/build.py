@@ -9,13 +9,13 @@ from typing import Any
 from bot.base import Base
 from bot.commands.build import CommandParts
 from bot.commands.build import build as build_commands
-from bot.delivery.build import Shown
+from bot.delivery.build import DeliveryParts
 from bot.delivery.memory import SlackMemory
 from bot.delivery.rollups import RollupThreads
 from bot.home import HomeTabs
 from bot.intake.intake import Sessions
 from bot.oncall.actions import PageActions
-from bot.oncall.build import Board
+from bot.oncall.build import OnCallBoard
 from bot.routing import Group
 from bot.slack import mrkdwn
 from bot.slack.answering import Answering, Interactions
@@ -41,8 +41,8 @@ class SlackParts:
 
 def build(
     base: Base,
-    board: Board,
-    shown: Shown,
+    board: OnCallBoard,
+    shown: DeliveryParts,
     *,
     sessions: Sessions,
     page_actions: PageActions,

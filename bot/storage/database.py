@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
@@ -11,7 +12,7 @@ from bot.storage.tx import News, Outcome, Query, Row, Work
 from core.clock import Clock
 
 
-class Database:
+class Database(ABC):
     """An open database. `Store` documents what it passes on. The defaults suit a database that one bot has to itself."""
 
     installation: str
@@ -20,6 +21,7 @@ class Database:
     name = ""
     polls = False
 
+    @abstractmethod
     async def commit(self, works: Sequence[Work[Any]]) -> list[Outcome]:
         """Runs `works` in one transaction, durable on return.
 
@@ -27,11 +29,10 @@ class Database:
             StorageUnavailable: nothing was stored.
             StorageInDoubt: whether it was stored will never be known.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def fetch(self, queries: Sequence[Query]) -> list[list[Row] | Exception]:
         """Returns each query's rows or its exception: StorageUnavailable, or the caller's own mistake."""
-        raise NotImplementedError
 
     def glance(self, query: Query) -> list[Row] | None:  # noqa: ARG002 - a server is asked for everything
         """Returns the query's rows without leaving the event loop, or None if only `fetch` can tell."""
@@ -57,11 +58,11 @@ class Database:
     def acting(self) -> AbstractAsyncContextManager[None]:
         return nullcontext()
 
-    async def give_back(self) -> None:
+    async def give_back(self) -> None:  # noqa: B027 - most databases need do nothing
         """Returns unused disk space to the file system, if the database does not do so itself."""
 
-    def news(self) -> AsyncGenerator[list[News] | None]:
-        raise NotImplementedError
+    @abstractmethod
+    def news(self) -> AsyncGenerator[list[News] | None]: ...
 
-    async def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def close(self) -> None: ...

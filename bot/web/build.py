@@ -8,10 +8,10 @@ from fastapi import FastAPI
 
 from bot.base import Base
 from bot.checks import Check
-from bot.delivery.build import Shown
-from bot.intake.build import Told
+from bot.delivery.build import DeliveryParts
+from bot.intake.build import IntakeParts
 from bot.logs import log_trouble
-from bot.oncall.build import Board
+from bot.oncall.build import OnCallBoard
 from bot.people import answerers
 from bot.settings.model import Settings
 from bot.slack.build import SlackParts
@@ -27,9 +27,9 @@ _SPARE = "no connection of its own: other replicas have the ten that Slack gives
 
 def build(
     base: Base,
-    board: Board,
-    shown: Shown,
-    told: Told,
+    board: OnCallBoard,
+    shown: DeliveryParts,
+    told: IntakeParts,
     in_slack: SlackParts,
     *,
     webhooks: Webhooks | None,

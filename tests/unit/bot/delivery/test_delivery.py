@@ -104,5 +104,5 @@ async def test_card_changes_once_where_the_producer_has_the_answer_at_once(
         await until(lambda: len(world.put_keys) == 2)
     world.changed(reply_settled(sending, "confirmed", None))
     await until(lambda: len(world.put_keys) == (2 if soon else 3))
-    await asyncio.sleep(0.1)
+    await until(lambda: not world.delivery._settling and world.delivery._changed.empty())
     assert len(world.put_keys) == (2 if soon else 3)
