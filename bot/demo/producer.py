@@ -32,12 +32,10 @@ from bot.demo.protocol import (
     judge_reply,
     judge_subscription,
 )
+from bot.workspace import stop_accepting
 
 CONTEXT = "https://aaep-protocol.org/context/v1"
 _AWAITING = {"aaep:agent.awaiting.clarification", "aaep:agent.awaiting.confirmation"}
-_ACCEPT_STEPS = (
-    5  # of the event loop, from a connection that the system accepted to one that the server knows
-)
 
 
 Endpoint = Literal["subscriptions", "events", "replies"]
@@ -268,10 +266,7 @@ class DemoProducer:
         await self._streams.tell()
         if runner is None:
             return
-        for site in list(runner.sites):
-            await site.stop()
-        for _ in range(_ACCEPT_STEPS):  # connections accepted meanwhile are known then, and end too
-            await asyncio.sleep(0)
+        await stop_accepting(runner)
         await runner.cleanup()
 
     async def up(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, TCPConnector, web
 from yarl import URL
 
+from bot.workspace import stop_accepting
 from bot.workspace.traffic import Traffic
 
 _OF_ONE_CONNECTION = {"connection", "keep-alive", "transfer-encoding"}
@@ -79,6 +80,7 @@ async def wire(listener: socket, bot_url: str, traffic: Traffic) -> AsyncIterato
             await web.SockSite(runner, listener).start()
             yield
         finally:
+            await stop_accepting(runner)
             await runner.cleanup()
 
 

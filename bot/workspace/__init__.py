@@ -5,6 +5,6 @@ from __future__ import annotations
 from .context import Options
 from .controls import ControlError
 from .interactions import Outcome
-from .server import Workspace, serve
+from .server import Workspace, serve, stop_accepting
 
-__all__ = ["ControlError", "Options", "Outcome", "Workspace", "serve"]
+__all__ = ["ControlError", "Options", "Outcome", "Workspace", "serve", "stop_accepting"]

@@ -38,6 +38,21 @@ from .state import Channel, Ephemeral, Json, Message, User, View
 T = TypeVar("T")
 HOST = "127.0.0.1"
 _HOSTS = {HOST, "localhost"}
+_ACCEPT_STEPS = 5  # turns of the event loop from an accepted connection to its handler
+
+
+async def stop_accepting(runner: web.AppRunner) -> None:
+    """Accepts no more connections, and waits until accepted ones have their handlers; stop or clean up afterwards.
+
+    Closing a listening socket between `accept` and the connection's task leaks the connection (CPython 3.11).
+    """
+    loop = asyncio.get_running_loop()
+    for site in runner.sites:
+        server = site._server  # noqa: SLF001 - aiohttp has no other way to it
+        for listening in server.sockets if isinstance(server, asyncio.Server) else ():
+            loop.remove_reader(listening)
+    for _ in range(_ACCEPT_STEPS):
+        await asyncio.sleep(0)
 
 
 class Workspace:
@@ -89,6 +104,7 @@ class Workspace:
         await self.context.stop()
         await self.link.close()
         if self._runner is not None:
+            await stop_accepting(self._runner)
             await self._runner.cleanup()
 
     async def accept_connections(self) -> None:
@@ -105,6 +121,7 @@ class Workspace:
         """Be gone: cut every connection and listen no more, until `accept_connections`."""
         if self._runner is None or self._site is None:
             return
+        await stop_accepting(self._runner)
         await self._site.stop()
         self._site = None
         server = self._runner.server

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from bot.workspace import stop_accepting
 from tests.kit.until import until
 
 
@@ -43,6 +44,7 @@ class MinimalProducer:
     async def __aexit__(self, *_: object) -> None:
         self.cut()
         assert self._runner is not None
+        await stop_accepting(self._runner)
         await self._runner.cleanup()
 
     async def emit(self, event: Mapping[str, Any], at: str | None = None) -> None:

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
 
+from bot.workspace import stop_accepting
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -34,4 +36,5 @@ async def served(handler: Handler, port: int = 0) -> AsyncIterator[str]:
         await web.TCPSite(runner, "127.0.0.1", port).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
     finally:
+        await stop_accepting(runner)
         await runner.cleanup()

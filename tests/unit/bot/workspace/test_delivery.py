@@ -5,13 +5,17 @@ Bolt, its HTTP adapter and its verification of signatures are the judges.
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import socket
+import warnings
 from dataclasses import replace
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from bot.workspace import ControlError, Workspace
+from bot.workspace import ControlError, Workspace, stop_accepting
 from bot.workspace.seed import ADE, AGENTS, BOT_USER, FOLAKE, PLATFORM, USE_AS_ANSWER
 from tests.unit.bot.workspace.kit import (
     FAST,
@@ -248,3 +252,20 @@ async def test_workspace_comes_back_on_its_port(ws: Workspace, app: App) -> None
         await app.client.auth_test()
     await ws.accept_connections()
     assert (await app.client.auth_test())["ok"] is True
+
+
+async def test_connection_that_comes_while_the_server_stops_is_closed() -> None:
+    """Closing between `accept` and the connection's task leaks it (CPython 3.11): its socket was found by a later test."""
+    runner = web.AppRunner(web.Application(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    with socket.create_connection(runner.addresses[0]):
+        turn = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(turn.set_result, None)
+        await turn  # the turn in which it is accepted
+        await stop_accepting(runner)
+        await runner.cleanup()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert not [each for each in caught if issubclass(each.category, ResourceWarning)]
