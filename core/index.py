@@ -1,7 +1,6 @@
-"""Keeps in memory the clarifications that still need something, by issue and session.
+"""Keeps the clarifications that still need something in memory, by issue and session.
 
-All others stay in their ledgers, so that memory does not grow with the number of questions ever asked; so do the long
-texts of those that are kept.
+The others stay in their ledgers, and so do long texts, so that memory does not grow with every question ever asked.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _NO_UNKNOWN_FIELDS: dict[str, object] = {}
 
 
 def session_of(record: Clarification) -> Session:
-    """The producer's session that asked; without one the question is its own session, under its own id."""
+    """Returns the session that asked, or, for a question between agents, a session of its own."""
     if record.producer is None or record.session_id is None:
         return OWN_THREAD, record.id
     return record.producer, record.session_id
 
 
 def _is_long(record: Clarification) -> bool:
-    """Whether a record holds more than is kept; what an action is done with can be any number of values."""
+    """Returns whether a record is too large to keep whole: arguments and forms can have any size."""
     asked = record.asked
     if asked.arguments or asked.extra_context or (asked.direct is not None and asked.direct.form is not None):
         return True
@@ -54,7 +53,7 @@ def kept(record: Clarification) -> Clarification:
 
 
 async def whole(record: Clarification, ledger: Ledger) -> Clarification:
-    """The record with its long texts: from its ledger where they were left out.
+    """Returns the record with its long texts, reading its ledger if they were left out.
 
     Raises:
         NotFound, LedgerUnreadable, LockTimeout: it cannot be read.
@@ -63,7 +62,7 @@ async def whole(record: Clarification, ledger: Ledger) -> Clarification:
 
 
 async def as_read(record: Clarification, ledger: Ledger) -> Clarification:
-    """The record with its long texts, or as it is known where its ledger cannot be read now."""
+    """Returns the record with its long texts, or without them if its ledger cannot be read now."""
     try:
         return await whole(record, ledger)
     except ClarifyError:
@@ -79,7 +78,7 @@ class Index:
         self._of_session: dict[Session, tuple[str, ...]] = {}
 
     def put(self, record: Clarification) -> Clarification:
-        """Take in one record as it is now; returns it as it is kept."""
+        """Stores the current state of a record. Returns it as it is kept."""
         known = self._by_id.get(record.id)
         if known is not None and not (record.needs_something and _groups(known) == _groups(record)):
             _take_out(self._of_issue, known.issue_number, known.id)
@@ -98,14 +97,14 @@ class Index:
         return iter(list(self._by_id.values()))
 
     def get(self, clarification_id: str) -> Clarification | None:
-        """What is known of one; its long texts may be missing."""
+        """Returns a record that still needs something; its long texts may be missing."""
         return self._by_id.get(clarification_id)
 
     async def find(self, clarification_id: str, ledger: Ledger) -> Clarification:
-        """All of one: as it is known, or from its ledger.
+        """Returns a whole record, from memory or from its ledger.
 
         Raises:
-            NotFound, BadInput: there is none of that id.
+            NotFound, BadInput: there is no record with that id.
             LedgerUnreadable, LockTimeout: its ledger cannot be read now.
         """
         known = self._by_id.get(clarification_id)
@@ -114,11 +113,11 @@ class Index:
         return await whole(known, ledger)
 
     def of_issue(self, issue: int) -> list[Clarification]:
-        """What an issue still needs."""
+        """Returns the records of an issue that still need something."""
         return [self._by_id[name] for name in self._of_issue.get(issue, ())]
 
     def of_session(self, producer: str, session_id: str) -> list[Clarification]:
-        """What a session (see `session_of`) still needs, the oldest first."""
+        """Returns the records of a session (see `session_of`) that still need something, oldest first."""
         found = [self._by_id[name] for name in self._of_session.get((producer, session_id), ())]
         return sorted(found, key=lambda record: (record.created, record.id))
 
@@ -138,8 +137,8 @@ def _take_out(groups: dict[_Key, tuple[str, ...]], key: _Key, clarification: str
 
 @dataclass(slots=True)
 class Scan:
-    """All that needs something, as `kept`; the ids of all records; the ledgers that could not be read, with why; the
-    highest issue number, archived or not.
+    """The result of a `scan`: the records that need something, as `kept`; the ids of all records; why ledgers could not
+    be read; the highest issue number, archived or not.
     """
 
     records: list[Clarification] = field(default_factory=list)
@@ -149,9 +148,9 @@ class Scan:
 
 
 async def scan(ledger: Ledger, last_issue: int = 0) -> Scan:
-    """Read every live ledger, as on a start. A ledger that cannot be read does not stop the others.
+    """Reads every live ledger at the start. A ledger that cannot be read does not stop the others.
 
-    `last_issue`: the reserved number that the storage knows to be given out last.
+    `last_issue`: the last reserved number that the storage gave out.
     """
     found = Scan()
     found.highest_issue, found.troubles = await ledger.load(last_issue, partial(_take, ledger, found))
@@ -166,8 +165,8 @@ def scan_now(ledger: FileLedger, last_issue: int = 0) -> Scan:
 
 
 def _take(ledger: Ledger, found: Scan, items: list[Raw]) -> bool:
-    """Adds what needs something. Where something is wrong with a record, the watch looks again, and reports it; what was
-    changed after it was settled needs nothing.
+    """Adds the records that need something. Returns whether something is wrong with one: the watch then reads the ledger
+    again and reports it. A record that was changed after it was settled needs nothing.
     """
     found.names.update(map(identity, items))
     records = [record for item in items if (record := parse(item)) is not None]

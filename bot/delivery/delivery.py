@@ -191,7 +191,7 @@ class Delivery:
 
     async def _roll_up(self, group: Group) -> None:
         """Gives free card slots to the next held questions. Shows or updates the roll-up card of the others."""
-        while (record := self.rollups.next_card(group)) is not None:
+        for record in self.rollups.next_cards(group):
             self.rollups.claim_card(record.id)
             self._changed.put_nowait(record)
         held, key = self.rollups.held(group), self.rollups.key_of(group)

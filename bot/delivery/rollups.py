@@ -85,12 +85,10 @@ class Rollups:
         cards = self._cards.get(group, set())
         return [s for s in self.open_in(group) if s.id not in cards] if len(cards) >= LIMIT else []
 
-    def next_card(self, group: Group) -> Clarification | None:
-        """Returns the next question to get a card of its own, if a slot is free."""
+    def next_cards(self, group: Group) -> list[Clarification]:
+        """Returns the questions that get the free card slots, the oldest first."""
         cards = self._cards.get(group, set())
-        if len(cards) >= LIMIT:
-            return None
-        return next((s for s in self.open_in(group) if s.id not in cards), None)
+        return [s for s in self.open_in(group) if s.id not in cards][: max(0, LIMIT - len(cards))]
 
     def key_of(self, group: Group) -> str | None:
         """Returns the message key of the group's roll-up card, if it has one."""

@@ -72,9 +72,7 @@ def test_next_round_that_is_put_to_others_gives_its_place_back() -> None:
         world.ask(seq)
     world.carded(21)
     world.ask(1, to="architect")
-    promoted = world.rollups.next_card(AGENT)
-    assert promoted is not None
-    assert promoted.id == "CLR-42-021"
+    assert [each.id for each in world.rollups.next_cards(AGENT)] == ["CLR-42-021"]
     assert world.rollups.claim_card("CLR-42-001")
     assert world.rollups.has_place("CLR-42-001")
     assert not world.rollups.has_place("CLR-42-021")
@@ -85,7 +83,7 @@ def test_what_is_not_shown_takes_no_place() -> None:
     own: dict[str, Any] = {"producer": None, "session_id": None, "reply_token": None, "via": "shell"}
     for seq in range(1, 41):
         world.ask(seq, to="security", **own)
-    assert (world.rollups.held(AGENT), world.rollups.next_card(AGENT)) == ([], None)
+    assert (world.rollups.held(AGENT), world.rollups.next_cards(AGENT)) == ([], [])
     assert not world.rollups.has_place("CLR-42-001")
 
 
