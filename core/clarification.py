@@ -88,7 +88,7 @@ Moment = Annotated[datetime, AfterValidator(_utc), PlainSerializer(iso, return_t
 
 
 class Record(BaseModel):
-    """Frozen; camelCase in the file; unknown fields are kept."""
+    """A frozen model: camelCase in the file, unknown fields kept."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -262,27 +262,27 @@ class Aaep(Record):
 
     @property
     def escalates(self) -> bool:
-        """Whether somebody is paged when nobody answers."""
+        """Whether on-call is paged if no one answers."""
         return self.direct is None or self.direct.escalate
 
     @property
     def is_consent(self) -> bool:
-        """Whether an action was accepted."""
+        """Whether the answer accepts an action."""
         return self.is_confirmation and self.response == "accept"
 
     @property
     def needed(self) -> int:
-        """How many different people have to accept."""
+        """How many different people must accept."""
         return max(1, self.approvals_needed or 1)
 
     @property
     def missing(self) -> int:
-        """How many more people have to accept."""
+        """How many more people must accept."""
         return max(1, self.needed - len(self.approvals or ()))
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those of the action to be approved, as people changed them."""
+        """The arguments of the action to be approved, with people's edits."""
         found = dict((self.direct.arguments if self.direct else None) or {})
         for edit in self.edits or ():
             found |= edit.changed
@@ -290,13 +290,13 @@ class Aaep(Record):
 
     @property
     def form(self) -> Form | None:
-        """The form that is to be filled in, if that is what is asked."""
+        """The form to fill in, or None if the question is no form."""
         schema = self.direct.form if self.direct else None
         return None if schema is None else read_form(schema)
 
     @property
     def confirmation(self) -> Confirmation | None:
-        """The action that waits for consent, if that is what is asked. One that others lost can only be rejected."""
+        """The action to approve, or None. If another program lost the action, it can only be rejected."""
         if not self.is_confirmation:
             return None
         extra = self.extra_context or {}
@@ -336,12 +336,12 @@ class Clarification(Record):
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes an answer."""
+        """Whether it can be answered."""
         return self.status in OPEN
 
     @property
     def needs_something(self) -> bool:
-        """Open, or its reply is on its way or not confirmed."""
+        """Whether it is open, or its reply is on its way or unconfirmed."""
         reply = self.asked.reply
         if reply == "unclaimed":
             return self.is_open
@@ -381,7 +381,7 @@ class Clarification(Record):
 
     @property
     def person(self) -> str | None:
-        """The only person who may answer, an e-mail address or a Slack user id; None: all whom its route lets."""
+        """The only person who may answer (email address or Slack user id), or None if its route decides."""
         return self.asked.direct.person if self.asked.direct else None
 
     @property
@@ -391,7 +391,7 @@ class Clarification(Record):
 
     @property
     def offered_to(self) -> str | None:
-        """The Slack user whom it was handed to, and who has not claimed it yet."""
+        """The Slack user it was handed to, who has not claimed it yet."""
         return self.asked.handed_to.user if self.asked.handed_to else None
 
     @property
@@ -401,7 +401,7 @@ class Clarification(Record):
 
     @property
     def question(self) -> str:
-        """The words of the latest question."""
+        """The text of the latest question."""
         return next((entry.body for entry in reversed(self.thread) if entry.type == "question"), self.topic)
 
     @property
@@ -413,7 +413,7 @@ class Clarification(Record):
 
     @property
     def last_change(self) -> datetime:
-        """When anything happened to it last, by its own times."""
+        """When it last changed, by its own times."""
         times = [self.created, *(entry.timestamp for entry in self.thread)]
         return max(times if self.resolved_at is None else [*times, self.resolved_at])
 
@@ -424,12 +424,12 @@ class Clarification(Record):
 
     @property
     def escalates(self) -> bool:
-        """Whether somebody is paged when nobody answers it."""
+        """Whether on-call is paged if no one answers it."""
         return self.asked.escalates
 
     @property
     def unclaimed_at(self) -> datetime | None:
-        """When people are told that its asker never fetched the answer; None: it does not wait to be fetched. Until the
+        """When people are told that the agent never fetched the answer, or None if it need not fetch one. Until the
         question's time is over, its asker may still come for it.
         """
         asked = self.asked
@@ -446,7 +446,7 @@ class Clarification(Record):
 
     @property
     def nudges(self) -> int:
-        """How often the answerers were nudged about the latest question.
+        """How many reminders the answerers got about the latest question.
 
         Another implementation may ask again and leave our fields as they were: those nudges were about the
         question before.
@@ -475,7 +475,7 @@ class Clarification(Record):
 
     @property
     def is_adoptable(self) -> bool:
-        """Whether another implementation wrote an answer that the waiting producer has not been sent."""
+        """Whether another program wrote an answer that the waiting producer has not received."""
         asked = self.asked
         waits = asked.reply_token is not None and asked.response is None and asked.reply is None
         return waits and asked.closed is None and self.answering_entry is not None
@@ -555,7 +555,7 @@ class Decider:
 
     @property
     def may_accept(self) -> bool:
-        """People in Slack may; no agent ever may."""
+        """Whether this answerer may accept an action: people in Slack may, agents never."""
         return (self.surface == "slack" or self.consent) and not self.decided_by.startswith("agent:")
 
 
@@ -570,7 +570,7 @@ class MaxRoundsExceeded(ClarifyError):
 
 
 class NotOpen(ClarifyError):
-    """The clarification takes no answer any more. `record` is its state as found under the lock."""
+    """The clarification can no longer be answered. `record` is its state under the lock."""
 
     code = "NOT_OPEN"
 
@@ -588,7 +588,7 @@ class Superseded(NotOpen):
 
 
 class ArgumentsChanged(Superseded):
-    """Somebody changed the arguments of the action after the person saw them."""
+    """Another person edited the arguments after this person saw them."""
 
     code = "ARGUMENTS_CHANGED"
 
@@ -598,7 +598,7 @@ class Closed(NotOpen):
 
 
 class NotAnswered(IllegalTransition):
-    """Asked further before there was an answer. It has the code of IllegalTransition."""
+    """A follow-up came before the answer. Has the code of IllegalTransition."""
 
     def __init__(self, record: Clarification) -> None:
         super().__init__(record.id, record.status, "pending")
@@ -607,13 +607,13 @@ class NotAnswered(IllegalTransition):
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """A text on one line, so that nobody's words look like a line of ours; with at most so many characters."""
+    """Returns a text on one line of at most `most` characters, so that it cannot pass for a line of ours."""
     words = " ".join(text.split())
     return words if most is None or len(words) <= most else words[: most - 1].rstrip() + "…"
 
 
 def agent_key(agent: str) -> str:
-    """The same for all spellings of an agent's name."""
+    """Returns a key that is the same for all spellings of an agent's name."""
     return one_line(agent).casefold()
 
 
@@ -630,7 +630,7 @@ def parse_id(text: str) -> tuple[int, int]:
 
 
 def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
-    """A new clarification, round 1. `sla` is the time to the first nudge, where the question brings none."""
+    """Returns a new clarification, round 1. `sla`: the time to the first reminder, unless the question has its own."""
     return Clarification(
         id=f"CLR-{issue}-{seq:03d}",
         issue_number=issue,
@@ -649,10 +649,10 @@ def opened(issue: int, seq: int, ask: Ask, now: datetime, sla: timedelta) -> Cla
 
 
 def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarification:
-    """The answerers are nudged at `now`; the time to the next step begins anew.
+    """Records a reminder at `now` and restarts the time to the next step.
 
     Raises:
-        AlreadyAnswered, Closed: it takes no answer any more.
+        AlreadyAnswered, Closed: it can no longer be answered.
         IllegalTransition: it was escalated.
     """
     check_open(record)
@@ -666,7 +666,7 @@ def nudged(record: Clarification, now: datetime, sla: timedelta) -> Clarificatio
 
 
 def escalated(record: Clarification, why: Why, words: str, now: datetime, by: str = US) -> Clarification:
-    """Passed on to the person on call. `words` (plain text) go into the thread.
+    """Escalates to on-call. `words` (plain text) go into the thread.
 
     Raises:
         IllegalTransition: it is already, or closed.
@@ -681,15 +681,15 @@ def escalated(record: Clarification, why: Why, words: str, now: datetime, by: st
 
 
 def held_back(record: Clarification, reason: str) -> Clarification:
-    """Its target may not be asked, for `reason`: people are. The status stays."""
+    """Records that people are asked instead of the target, for `reason`. Keeps the status."""
     return renewed(record, aaep=record.asked.model_copy(update={"held_back": reason}))
 
 
 def taken(record: Clarification, holder: Holder, before: str | None = None) -> Clarification:
-    """Somebody has it in hand. The status stays. `before`: who had it, and is to be told.
+    """Records who claimed it. Keeps the status. `before`: the previous holder, who gets a message.
 
     Raises:
-        AlreadyAnswered, Closed: it takes no answer any more.
+        AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
     return renewed(
@@ -698,31 +698,31 @@ def taken(record: Clarification, holder: Holder, before: str | None = None) -> C
 
 
 def taken_over(record: Clarification, holder: Holder) -> Clarification:
-    """Taken; somebody else who had it in hand is to be told.
+    """Records who took it over; the previous holder gets a message.
 
     Raises:
-        AlreadyAnswered, Closed: it takes no answer any more.
+        AlreadyAnswered, Closed: it can no longer be answered.
     """
     before = record.asked.taken_by
     return taken(record, holder, before.user if before is not None and before.user != holder.user else None)
 
 
 def claimed(record: Clarification, holder: Holder) -> Clarification:
-    """Taken, unless somebody has it in hand: then the record as it is.
+    """Records who claimed it. Returns the record unchanged if someone holds it already.
 
     Raises:
-        AlreadyAnswered, Closed: it takes no answer any more.
+        AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
     return record if record.asked.taken_by is not None else taken(record, holder)
 
 
 def let_go(record: Clarification, user: str) -> Clarification:
-    """Not in hand of `user` any more, who took it; the record as it is where they do not have it, or it is escalated: that
-    is given back to the pager.
+    """Records that `user` released it. Returns the record unchanged if they do not hold it, or if it is escalated: then the
+    pager takes it back.
 
     Raises:
-        AlreadyAnswered, Closed: it takes no answer any more.
+        AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
     holder = record.asked.taken_by
@@ -732,17 +732,17 @@ def let_go(record: Clarification, user: str) -> Clarification:
 
 
 def handed(record: Clarification, holder: Holder) -> Clarification:
-    """Offered to somebody, who has not taken it yet. The status stays.
+    """Records whom it was handed to. Keeps the status.
 
     Raises:
-        AlreadyAnswered, Closed: it takes no answer any more.
+        AlreadyAnswered, Closed: it can no longer be answered.
     """
     check_open(record)
     return renewed(record, aaep=record.asked.model_copy(update={**_NOT_HELD, "handed_to": holder}))
 
 
 def answered(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
-    """Record the first answer, given by a person or agent at `at`.
+    """Records the first answer, given by a person or agent at `at`.
 
     Raises:
         AlreadyAnswered: somebody was first.
@@ -766,14 +766,14 @@ def answered(record: Clarification, answer: Answer, decider: Decider, at: dateti
 
 
 def first_reply_state(asked: Aaep) -> ReplyState | None:
-    """Where the reply stands right after an answer; None: no producer waits for it."""
+    """Returns the reply's state right after an answer, or None if no agent waits for one."""
     if not asked.reply_token:
         return None
     return "sending" if asked.direct is None else "waiting"
 
 
 def given(answer: Answer, decider: Decider, at: datetime) -> dict[str, Any]:
-    """What the record keeps of an answer, by its names."""
+    """Returns the fields that a record keeps of an answer."""
     return {
         "response": answer.response,
         "label": answer.label,
@@ -785,7 +785,7 @@ def given(answer: Answer, decider: Decider, at: datetime) -> dict[str, Any]:
 
 
 def has_expired(record: Clarification, at: datetime) -> bool:
-    """Whether an open clarification's time had run out at `at`."""
+    """Returns whether an open clarification had expired at `at`."""
     expires = record.asked.expires_at
     return record.is_open and expires is not None and at >= expires
 
@@ -793,7 +793,7 @@ def has_expired(record: Clarification, at: datetime) -> bool:
 def abandoned(
     record: Clarification, reason: CloseReason, now: datetime, by: str = US, words: str = ""
 ) -> Clarification:
-    """Closed without an answer. Reason and words go into the thread, for readers of the ledger."""
+    """Closes it without an answer. Reason and words go into the thread."""
     entry = new_entry(record.round, by, "resolution", f"Abandoned: {reason}. {words}".rstrip(), now)
     return changed_to(
         record,
@@ -805,12 +805,12 @@ def abandoned(
 
 
 def resolved(record: Clarification, now: datetime) -> Clarification:
-    """The requester took the answer."""
+    """Records that the requester took the answer."""
     return changed_to(record, "resolved", resolved_at=now)
 
 
 def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: datetime) -> Clarification:
-    """Somebody closes an answered clarification, with words for its thread. The reply still goes out if owed."""
+    """Closes an answered clarification by hand, with words for its thread. A pending reply is still sent."""
     at = max(at, record.asked_last)
     entry = new_entry(record.round, decider.decided_by, "resolution", text, at)
     done = record if record.status == "resolved" else changed_to(record, "resolved", resolved_at=at)
@@ -818,17 +818,17 @@ def resolved_by_hand(record: Clarification, text: str, decider: Decider, at: dat
 
 
 def reply_settled(record: Clarification, state: ReplyState, note: str | None) -> Clarification:
-    """Set the state of the reply to the producer. Does not change the status."""
+    """Sets the state of the reply to the producer. Keeps the status."""
     return renewed(record, aaep=record.asked.model_copy(update={"reply": state, "reply_note": note}))
 
 
 def went_on(record: Clarification, at: datetime) -> Clarification:
-    """The session was seen going on after the answer."""
+    """Records that the session continued after the answer."""
     return renewed(record, aaep=record.asked.model_copy(update={"went_on_at": at}))
 
 
 def answer_of(record: Clarification, round: int | None = None) -> Entry | None:  # noqa: A002 - the protocol's word
-    """The answer to the question of a round (None: the latest); None: there is none."""
+    """Returns the answer in a round (None: the latest), or None."""
     if round is not None and round < record.round:
         answers = [entry for entry in record.thread if entry.type == "answer" and entry.round == round]
         return answers[-1] if answers else None
@@ -838,11 +838,11 @@ def answer_of(record: Clarification, round: int | None = None) -> Entry | None: 
 
 
 def check_open(record: Clarification) -> None:
-    """Does nothing for one that takes an answer.
+    """Raises unless the clarification is open.
 
     Raises:
-        AlreadyAnswered: it has one.
-        Closed: it was closed without.
+        AlreadyAnswered: it has an answer.
+        Closed: it was closed without one.
     """
     if not record.is_open:
         has_answer = record.asked.response is not None or record.answer is not None
