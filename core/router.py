@@ -50,9 +50,9 @@ from core.ledger import LOCK_TIMEOUT, Ledger
 from core.matching import (
     SessionNews,
     after_event,
-    claim_of,
-    disowned,
+    after_foreign_answer,
     followed_up,
+    foreign_answer,
     is_duplicate,
     is_follow_up,
     is_misnamed,
@@ -61,7 +61,7 @@ from core.matching import (
     renamed,
     rounds_before,
     settled,
-    settled_claim,
+    tampered,
 )
 from core.monitor import DueCall, due_call
 from core.records import Book, is_unsettled
@@ -376,14 +376,14 @@ class Router:
                 return  # it stays as it is, for people to look into
             if is_unsettled(record) and not (as_asked := book.verify_question(record)):
                 if as_asked is not None:
-                    book.put(disowned(record, self._clock.now()))
+                    book.put(tampered(record, self._clock.now()))
                 return
-            vouched = book.seals.verify_answer(record)
+            verified = book.seals.verify_answer(record)
             # Whether what was settled is ours can only be told with the key that sealed its question.
             is_known = is_unsettled(record) or book.seals.verify_question(record)
-            if is_known and (claim := claim_of(record, vouched=vouched)) is not None:
-                book.put(settled_claim(claim, self._clock.now(), self._sla))
-            elif is_misnamed(record, vouched=vouched):
+            if is_known and (foreign := foreign_answer(record, verified=verified)) is not None:
+                book.put(after_foreign_answer(foreign, self._clock.now(), self._sla))
+            elif is_misnamed(record, verified=verified):
                 book.put(renamed(record))
 
         await self._decide(clarification_id, decide)
@@ -491,7 +491,7 @@ class Router:
             return
         if as_asked is None:
             raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")
-        raise Closed(disowned(record, self._clock.now()))
+        raise Closed(tampered(record, self._clock.now()))
 
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
         written: list[Clarification] = []
