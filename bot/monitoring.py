@@ -288,7 +288,7 @@ class LedgerWatch:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record, known.get(record.id))
-        if self.adoption.acts():
+        if self.adoption.leads():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None
         if tampered or deleted:
@@ -304,7 +304,7 @@ class LedgerWatch:
         was read.
         """
         if is_unsettled(record) and not await self.ledger.verify_question(record):
-            return not self.adoption.acts() or await self.adoption.adopt(record.id)
+            return not self.adoption.leads() or await self.adoption.adopt(record.id)
         forged = before is not None and not await self.ledger.verify_answer(record)
         known = self.index.get(record.id)
         now = digest_of(known) if known is not None else None
@@ -314,7 +314,7 @@ class LedgerWatch:
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # never show an answer in the name of a person who did not give it
                 self.changed(record)
-        if (record.is_adoptable or forged) and self.adoption.acts():
+        if (record.is_adoptable or forged) and self.adoption.leads():
             return await self.adoption.adopt(record.id)
         return True
 
