@@ -90,7 +90,8 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
     """Whether `ask` is the next round of an answered, not yet resolved record: of the same session, or, between agents,
     with the same asker, target and topic.
 
-    Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask directly.
+    Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask
+    directly.
     """
     stand_alone = (ask.direct, record.asked.direct, ask.confirmation, record.asked.confirmation)
     if any(each is not None for each in stand_alone):
@@ -155,9 +156,9 @@ def _words(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForeignAnswer:
-    """An answer that another program wrote into a ledger. `record`: without that answer in our fields; `entry`: the answer
-    in the thread; `answer`: None if it does not fit the question, or accepts an action; `consents`: it accepts an action;
-    `by`: its author (see `author_of`).
+    """An answer that another program wrote into a ledger. `record`: without that answer in our fields; `entry`: the
+    answer in the thread; `answer`: None if it does not fit the question, or accepts an action; `consents`: it accepts
+    an action; `by`: its author (see `author_of`).
     """
 
     record: Clarification
@@ -201,8 +202,8 @@ def foreign_answer(record: Clarification, *, verified: bool) -> ForeignAnswer | 
 
 
 def after_foreign_answer(found: ForeignAnswer, now: datetime, sla: timedelta) -> Clarification:
-    """Adopts a foreign answer that fits the question. Opens the question again after one that does not, or that accepts an
-    action. Leaves it closed if the other program resolved it with text that is no answer.
+    """Adopts a foreign answer that fits the question. Opens the question again after one that does not, or that accepts
+    an action. Leaves it closed if the other program resolved it with text that is no answer.
     """
     record, entry = found.record, found.entry
     if found.answer is not None and entry is not None:
@@ -344,12 +345,12 @@ def _went_on(record: Clarification, news: SessionNews, now: datetime) -> Clarifi
 def settled(
     record: Clarification, state: ReplyState, note: str | None, now: datetime, *, resolve: bool
 ) -> Clarification:
-    """Sets the state of the reply: `confirmed` for `delivered` or `unconfirmed` if the session went on since. Resolves the
-    record if it is confirmed this way, or with `resolve`.
+    """Sets the state of the reply: `confirmed` for `delivered` or `unconfirmed` if the session went on since. Resolves
+    the record if it is confirmed this way, or with `resolve`.
     """
     proven = record.asked.went_on_at is not None and state in {"delivered", "unconfirmed"}
-    settled = reply_settled(record, "confirmed" if proven else state, None if proven else note)
-    return resolved(settled, now) if (resolve or proven) and settled.status == "answered" else settled
+    after = reply_settled(record, "confirmed" if proven else state, None if proven else note)
+    return resolved(after, now) if (resolve or proven) and after.status == "answered" else after
 
 
 def _follows(record: Clarification, news: SessionNews) -> bool:
