@@ -31,11 +31,11 @@ from core.clarification import (
     renewed,
 )
 from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotSeen, NotToldApart
-from core.records import as_written_by_all
+from core.records import with_whole_numbers
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
-MOST = 5
+MOST_APPROVALS = 5
 ARGUMENTS_LIMIT = 262_144  # bytes of JSON
 _DEEPEST = 20
 _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the lock
@@ -43,7 +43,7 @@ _DIGEST = 8  # bytes: short enough for a button; it is only compared, under the 
 
 def version_of(asked: Aaep) -> str:
     """Returns the version of an action's arguments, as buttons carry it. Each edit changes it."""
-    content = [len(asked.edits or ()), as_written_by_all(asked.arguments)]
+    content = [len(asked.edits or ()), with_whole_numbers(asked.arguments)]
     return hashlib.blake2b(
         json.dumps(content, sort_keys=True, ensure_ascii=True).encode(), digest_size=_DIGEST
     ).hexdigest()

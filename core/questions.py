@@ -24,7 +24,7 @@ from pydantic import (
 
 from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
 from core.answers import describe
-from core.approvals import MOST, approved_by, trouble_with
+from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
 from core.clock import iso
 from core.errors import BadInput
@@ -248,7 +248,7 @@ class NewQuestion(BaseModel):
     approvals: _Whole | None = Field(
         default=None,
         ge=1,
-        le=MOST,
+        le=MOST_APPROVALS,
         description="How many different people must approve; the route may require more",
     )
     form: dict[str, Any] | None = Field(
@@ -354,7 +354,7 @@ _MUST_BE = {
     "irreversible": "true or false",
     "arguments": "an object",
     "editable": "true or false",
-    "approvals": f"a whole number from 1 to {MOST}",
+    "approvals": f"a whole number from 1 to {MOST_APPROVALS}",
     "schema": "a JSON Schema object",
     "timeout": f"a number of seconds from 1 to {LONGEST_TIMEOUT:,}",
     "escalate": "true or false",

@@ -224,7 +224,7 @@ class Book:
     def trust(self, record: Clarification) -> None:
         """Seals the question of a record as ours, since earlier releases did not seal questions."""
         raw = _as_written(record)
-        self._store(self.seals.asked(record, raw), raw)
+        self._store(self.seals.question_sealed(record, raw), raw)
 
     @property
     def records(self) -> list[Clarification]:
@@ -256,13 +256,13 @@ class Book:
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         is_ours = before is None or self.verify_question(before)
         if is_ours:
-            record = self.seals.held(record, before)
+            record = self.seals.holder_sealed(record, before)
         raw = _as_written(record)
         if is_ours and (before is None or self.seals.verify_answer(before)):
             record = self.seals.sealed(record, raw)
-            self.seals.know(record)
+            self.seals.mark_verified(record)
         elif is_ours:
-            record = self.seals.asked(record, raw)
+            record = self.seals.question_sealed(record, raw)
         return self._store(record, raw)
 
     def _parsed(self, item: object) -> Clarification | None:
@@ -311,7 +311,7 @@ class Stray(Raw):
 
 
 @dataclass(frozen=True, slots=True)
-class Oddity:
+class InvalidRecord:
     """An invalid record. `name`: its id, or its position in the file if it has none; `fields`: the invalid ones;
     `is_over`: its own status says that it is finished; `digest`: changes with its content.
     """
@@ -329,7 +329,7 @@ class Halved(Raw):
 
 
 def parse(item: object) -> Clarification | None:
-    """Returns an item of a ledger as a record, or None if it is invalid: then `oddity` says why."""
+    """Returns an item of a ledger as a record, or None if it is invalid: then `why_invalid` says why."""
     if isinstance(item, Stray):
         return None
     try:
@@ -346,7 +346,7 @@ def _whole(value: Any) -> Any:
     return whole_characters(value) if isinstance(value, str) else value
 
 
-def oddity(issue: int, position: int, item: object) -> Oddity | None:
+def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None:
     """Returns why an item of a ledger (`position` from 1) is not a record, without its contents, or None if it is one."""
     fields = {item.field} if isinstance(item, Stray) else set()
     try:
@@ -358,7 +358,7 @@ def oddity(issue: int, position: int, item: object) -> Oddity | None:
     raw: Raw = item if isinstance(item, dict) else {}
     named, agent = raw.get("id"), raw.get("from")
     name = named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}"
-    return Oddity(
+    return InvalidRecord(
         issue,
         f"{name} (record {position})" if isinstance(item, Stray) else name,
         tuple(sorted(fields)),
@@ -545,17 +545,17 @@ class Seals:
         self._key = None if isinstance(key, Path) else key
         self._logged = False  # whether the log says why the key cannot be used
 
-    def know(self, record: Clarification) -> None:
+    def mark_verified(self, record: Clarification) -> None:
         """Marks a record object as sealed here: it is new, or comes from a record whose seals were verified."""
         if self._signs and self._key is not None:
             object.__setattr__(record, "_sealed_by", self)
 
-    def is_known(self, record: Clarification) -> bool:
+    def is_verified(self, record: Clarification) -> bool:
         """Whether this record object was sealed here."""
         return getattr(record, "_sealed_by", None) is self
 
     @property
-    def at_hand(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether the key need not be read from its file first, which would block."""
         return self._key is not None or not self._signs
 
@@ -565,7 +565,7 @@ class Seals:
         """
         asked = record.asked
         if asked.response is None or record.status not in _HAS_DECISION:
-            return self.asked(record, raw)
+            return self.question_sealed(record, raw)
         if _is_decision_seal(asked.seal) or (key := self._key_to_make()) is None:
             return record
         raw = _as_written(record) if raw is None else raw
@@ -575,7 +575,7 @@ class Seals:
             update={"aaep": asked.model_copy(update={"seal": seal, "question_seal": None})}
         )
 
-    def asked(self, record: Clarification, raw: Raw | None = None) -> Clarification:
+    def question_sealed(self, record: Clarification, raw: Raw | None = None) -> Clarification:
         """Seals the question of a record, if an agent waits for the reply and the decision is not sealed. Returns the
         record unchanged without a key. `raw`: see `sealed`.
         """
@@ -588,7 +588,7 @@ class Seals:
         seal = raw["aaep"][_QUESTION_SEAL] = _question_seal(key, record, raw)
         return record.model_copy(update={"aaep": asked.model_copy(update={"question_seal": seal})})
 
-    def held(self, record: Clarification, before: Clarification | None) -> Clarification:
+    def holder_sealed(self, record: Clarification, before: Clarification | None) -> Clarification:
         """Seals who claimed a record, or whom it was handed to, if that is not the same as in `before`."""
         name, holder = _holder(record)
         if holder is None or (before is not None and holder == _holder(before)[1]):
@@ -598,7 +598,7 @@ class Seals:
         sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
 
-    def is_held(self, record: Clarification) -> bool:
+    def verify_holder(self, record: Clarification) -> bool:
         """Whether we wrote who claimed a record, or whom it was handed to. If another program named a person there, the
         bot would remind and page only that person.
         """
@@ -611,7 +611,7 @@ class Seals:
         """Whether our seals on the question and the latest decision match; None: the key is unavailable. True if there
         is no decision and no agent waits for a reply.
         """
-        if self.is_known(record):
+        if self.is_verified(record):
             return True
         decided = _decided(record)
         if not self._signs or (record.asked.reply_token is None and decided is None):
@@ -632,7 +632,7 @@ class Seals:
         counts as that program's). A settled question without a seal comes from an earlier release, unless an agent
         asked it directly, which earlier releases did not support.
         """
-        if self.is_known(record):
+        if self.is_verified(record):
             return False
         decided, asked = _decided(record), record.asked
         if decided is None or not decided.is_latest:
@@ -652,7 +652,7 @@ class Seals:
         by_shell = self._shell and asked.needed == 1  # never one of several approvals
         if asked.is_consent and not by_shell and (by is None or by.surface != "slack"):
             return False
-        if self.is_known(record):
+        if self.is_verified(record):
             return True
         key = (self._key or self._read()) if self._signs else None
         if key is None:
@@ -786,7 +786,7 @@ def _decision_seal(key: bytes, record: Clarification, number: int, count: int, r
 def _mac(key: bytes, sealed: object) -> str:
     text = json.dumps(sealed, sort_keys=True)
     if _WHOLE_FLOAT.search(text):
-        text = json.dumps(as_written_by_all(sealed), sort_keys=True)
+        text = json.dumps(with_whole_numbers(sealed), sort_keys=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -810,7 +810,7 @@ def _earlier_seal(key: bytes, record: Clarification) -> str:
         record.round,
         asked.reply_token,
         asked.is_confirmation,
-        as_written_by_all(asked.response),
+        with_whole_numbers(asked.response),
         asked.label,
         asked.rationale,
         asked.decided_by,
@@ -847,12 +847,12 @@ def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) ->
     return _mac(key, sealed)
 
 
-def as_written_by_all(value: Any) -> Any:
+def with_whole_numbers(value: Any) -> Any:
     """Returns a JSON value with 1 for 1.0, as some programs write it."""
     if isinstance(value, dict):
-        return {name: as_written_by_all(each) for name, each in value.items()}
+        return {name: with_whole_numbers(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_written_by_all(each) for each in value]
+        return [with_whole_numbers(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

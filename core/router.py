@@ -156,7 +156,7 @@ class Router:
         def decide(book: Book, record: Clarification) -> Opened:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
-            check_goes_on(record, ask)
+            check_follow_up(record, ask)
             self._check_asked(book, record)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
@@ -217,7 +217,7 @@ class Router:
             if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
                 return "held"
             if call is not None:
-                book.put(done(record, call, now, self._sla))
+                book.put(after_due_call(record, call, now, self._sla))
             return call
 
         return await self._decide(clarification_id, decide)
@@ -513,7 +513,7 @@ class Router:
         return await self._ledger.transact(issue, run, self._patience, report)
 
 
-def check_goes_on(record: Clarification, ask: Ask) -> None:
+def check_follow_up(record: Clarification, ask: Ask) -> None:
     """Raises, as `Router.follow_up` says, unless `ask` can be the next round of `record`. Pure."""
     if record.asked.reply_token is not None:
         raise BadInput(f"{record.id} came from a producer's event. Only that producer can ask a follow-up.")
@@ -547,7 +547,7 @@ def check_consent(record: Clarification, answer: Answer, decider: Decider) -> No
         raise ConsentRefused(record.id)
 
 
-def done(record: Clarification, call: DueCall, now: datetime, sla: timedelta) -> Clarification:
+def after_due_call(record: Clarification, call: DueCall, now: datetime, sla: timedelta) -> Clarification:
     """Returns the record after the due call, at `now` (pure)."""
     if call.kind == "expire":
         return abandoned(record, "expired", now)
