@@ -307,7 +307,9 @@ class Stray(Raw):
     the wrong field. The object stays unchanged.
     """
 
-    field = "id"
+    def __init__(self, item: Raw, field: str = "id") -> None:
+        super().__init__(item)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,9 +447,8 @@ def identity(item: object) -> str:
 def encode(raw: Raw) -> bytes:
     try:
         return to_json(raw, indent=2)  # the same output as json, many times faster with an indent
-    except (
-        ValueError
-    ):  # another program's field is nested deeply, or has a lone surrogate that needs an escape
+    except ValueError:
+        # Another program's field is nested deeply, or has a lone surrogate that needs an escape.
         return json.dumps(raw, indent=2).encode()
 
 
@@ -479,16 +480,10 @@ def _marked(issue: int, items: list[Any], kind: type[Raw]) -> Iterator[Any]:
         elif int(match[1]) != issue or name in taken:
             yield Stray(item)
         elif item.get("issueNumber", issue) not in (issue, str(issue)):
-            yield _misnumbered(item)
+            yield Stray(item, "issueNumber")
         else:
             yield item if kind is dict else kind(item)
         taken.add(name)
-
-
-def _misnumbered(item: Raw) -> Stray:
-    stray = Stray(item)
-    stray.field = "issueNumber"
-    return stray
 
 
 def _decode_oddly(content: bytes) -> Any:
@@ -551,7 +546,7 @@ class Seals:
             object.__setattr__(record, "_sealed_by", self)
 
     def is_verified(self, record: Clarification) -> bool:
-        """Whether this record object was sealed here."""
+        """Whether `mark_verified` marked this record object."""
         return getattr(record, "_sealed_by", None) is self
 
     @property

@@ -85,8 +85,8 @@ class Router:
 
     Every method can raise LockTimeout, LedgerUnreadable or LedgerUnwritable (see `FileLedger.transact`); then nothing has
     changed. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
-    with the current record. If the record has expired, they raise Closed and abandon it, unless an answer may still come
-    to light.
+    with the current record. If the record has expired, they raise Closed; they also abandon it, unless it may have an
+    answer that the bot has not read yet.
     """
 
     def __init__(
