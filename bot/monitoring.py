@@ -32,7 +32,7 @@ from core.escalation import escalation_words
 from core.index import Index
 from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, oddity, parse
+from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, parse, why_invalid
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -281,7 +281,7 @@ class LedgerWatch:
         stripped = await self._stripped([record for record, _ in judged if record is not None])
         for position, (record, is_tampered) in enumerate(judged, 1):
             if record is None:
-                if (odd := oddity(issue, position, items[position - 1])) is not None:
+                if (odd := why_invalid(issue, position, items[position - 1])) is not None:
                     await self.adoption.notify(partial(self.adoption.notices.record_unreadable, odd))
                 continue
             if is_tampered or record.id in stripped:

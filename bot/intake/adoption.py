@@ -14,7 +14,7 @@ from core.clarification import parse_id
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.ledger import Ledger
-from core.matching import claim_of
+from core.matching import foreign_answer
 from core.records import is_unsettled
 from core.router import Router
 
@@ -58,9 +58,9 @@ class Adoption:
         if is_unsettled(record) and await self.ledger.verify_question(record) is False:
             await self.notify(partial(self.notices.question_changed, record))
             return
-        claim = claim_of(record, vouched=await self.ledger.verify_answer(record))
-        if claim is not None and claim.consents:
-            await self.notify(partial(self.notices.consent_refused, record, claim.by))
+        foreign = foreign_answer(record, verified=await self.ledger.verify_answer(record))
+        if foreign is not None and foreign.consents:
+            await self.notify(partial(self.notices.consent_refused, record, foreign.by))
 
     async def notify(self, notice: Callable[[], Awaitable[None]]) -> None:
         """Stores a notice if this bot leads; retries while the storage is unavailable."""

@@ -49,7 +49,7 @@ from core.clock import Clock
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
 from core.ledger import Ledger
-from core.records import Oddity
+from core.records import InvalidRecord
 
 _log = structlog.get_logger("clarify.ledger")
 # Posted only if the session has a thread.
@@ -121,7 +121,7 @@ class Notices:
         title = f"The ledger of issue {error.issue} cannot be read"
         await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
 
-    async def record_unreadable(self, odd: Oddity) -> None:
+    async def record_unreadable(self, odd: InvalidRecord) -> None:
         """Pages on-call once about an unreadable record of another program; logs it again each time it changes."""
         file, fields = f"issue-{odd.issue}.json", ", ".join(odd.fields)[:_FIELDS]
         key = f"ledger:{file}:{odd.name}"

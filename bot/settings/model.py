@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.approvals import MOST, RISKS, Risk
+from core.approvals import MOST_APPROVALS, RISKS, Risk
 from core.clarification import HUMAN, agent_key
 from core.hours import Hours
 from core.workflow import Speaker
@@ -517,11 +517,11 @@ class ProducerSettings(Table):
 class ApprovalsSettings(Table):
     """How many different people have to accept an action, by its risk. One of high risk needs no fewer than others."""
 
-    low: Annotated[int, Field(ge=1, le=MOST)] = 1
+    low: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For low risk."""
-    medium: Annotated[int, Field(ge=1, le=MOST)] = 1
+    medium: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For medium risk."""
-    high: Annotated[int, Field(ge=1, le=MOST)] = 1
+    high: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For high risk."""
 
     @property
