@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.messages import Fresh, MessageRow, Messages
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Incoming, counter, set_counter
@@ -439,7 +439,7 @@ class LedgerOutage:
         self._paged.clear()
         _log.info("told people that ledgers are writable again")
 
-    async def _post(self, outage: int, name: str, draft: Draft, head: Row | None = None) -> None:
+    async def _post(self, outage: int, name: str, draft: Draft, head: MessageRow | None = None) -> None:
         target = self.settings.slack.fallback_channel or self.settings.route_for("").channel
         body = content(self.renderer, draft, needed=True)
         if head is not None and head.ts is not None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.slack.mrkdwn import begins_with, plain, mentions_someone, without
+from bot.slack.mrkdwn import begins_with, mentions_someone, plain, without
 
 NAMES = {"U1": "ade"}.get
 
