@@ -67,9 +67,9 @@ _T = TypeVar("_T")
 _RISKS = frozenset({"low", "medium", "high"})
 _IRREVERSIBLE = "irreversible"
 _REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", _IRREVERSIBLE})
-_WHOLE = 2**53  # the largest whole number that every JSON reader takes exactly
+_LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
 _DEEPEST = 6  # levels of nesting that are kept; deeper ones become JSON text
-_LONE = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _TIMEOUT_LIMIT = 366 * 86400
 _FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
@@ -391,7 +391,7 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
         action=action,
         consequence=consequence,
         risk_level=_known_word(obj, "risk_level", _RISKS, problems),
-        irreversible=_truth(irreversible),
+        irreversible=_boolean(irreversible),
         reversibility=_known_word(obj, "reversibility", _REVERSIBILITY, problems),
         default_decision=default,
         allowed=allowed,
@@ -430,7 +430,7 @@ def _known_word(obj: Mapping[str, Any], key: str, known: frozenset[str], problem
     return word
 
 
-def _truth(value: object) -> bool | None:
+def _boolean(value: object) -> bool | None:
     """Reads a boolean, also as a word; anything unclear is True, the graver value."""
     if value is None or isinstance(value, bool):
         return value
@@ -449,7 +449,7 @@ def _portable(value: object, depth: int) -> Any:
         return whole_characters(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    is_huge = isinstance(value, int) and not isinstance(value, bool) and abs(value) > _WHOLE
+    is_huge = isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST_NUMBER
     return str(value) if is_huge else value
 
 
@@ -462,7 +462,7 @@ def _as_text(value: object) -> str:
 
 def whole_characters(text: str) -> str:
     """Returns `text` with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
-    return _LONE.sub("\ufffd", text)
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def text_in(value: object) -> str | None:

@@ -27,13 +27,13 @@ from core.forms import Form, FormField
 TEXT_LIMIT = 16_384
 _YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
 _NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown:"])
-_PLAIN = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
+_PLAIN_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
+_GROUPED_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
-_FIRST = re.compile(r"[\s,.!?;:]+")
+_WORD_END = re.compile(r"[\s,.!?;:]+")
 _ISOLATES = re.compile("[\u2066-\u2069]")  # cards put them around right-to-left words
 _INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
 
@@ -209,7 +209,7 @@ def hint(asked: Aaep) -> str:
 
 def _hint_with_word(asked: Aaep, words: str) -> str:
     """Returns `hint`; if the text starts with a valid answer, such as "yes, but", also says to send just that word."""
-    first = _FIRST.split(words.casefold(), maxsplit=1)[0]
+    first = _WORD_END.split(words.casefold(), maxsplit=1)[0]
     if asked.is_confirmation:
         meant = first if first in _decisions(asked) else ""
     else:
@@ -253,9 +253,9 @@ def number(text: str) -> int | float | None:
         digits = re.sub(r"[.,]", "", text)
         decimal = text.replace(",", ".")
         raise AnswerRejected(f"“{text}” is ambiguous: reply {digits} or {decimal}0.")
-    if _PLAIN.fullmatch(text):
+    if _PLAIN_NUMBER.fullmatch(text):
         return _value(text)
-    if _GROUPED.fullmatch(text):
+    if _GROUPED_NUMBER.fullmatch(text):
         return _value(re.sub(r"[^\d.+-]", "", text))
     if _NUMBERISH.fullmatch(text):
         raise AnswerRejected(

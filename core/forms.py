@@ -35,10 +35,10 @@ SCHEMA_LIMIT = 262_144  # bytes of JSON
 DEFAULTS_LIMIT = 65_536  # bytes of JSON of all default texts
 TEXT_LIMIT = 16_384  # characters of a text
 TYPED_LIMIT = 3000  # characters that an input in a modal takes
-_NAME = 200
-_MOST = 2**53  # the largest whole number that every JSON reader takes exactly
+_LONGEST_NAME = 200
+_LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
 _LONGEST_CHAIN = 10  # references that follow each other
-_NAMED = 200  # characters of choices that a hint lists
+_MOST_NAMED = 200  # characters of choices that a hint lists
 
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _LENGTHS = {"minLength", "maxLength"}
@@ -184,7 +184,7 @@ class FormField:
     @property
     def names_options(self) -> bool:
         """Whether `expected` lists the choices. If there are too many, it only counts them."""
-        return sum(len(each.label) + 2 for each in self.options) <= _NAMED
+        return sum(len(each.label) + 2 for each in self.options) <= _MOST_NAMED
 
     @property
     def how_many(self) -> str:
@@ -251,7 +251,11 @@ class FormField:
         return picked, None not in found and len(picked) == len(found) and self._is_within(len(found))
 
     def _number(self, value: Any) -> tuple[Any, bool]:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST <= value <= _MOST:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER
+        ):
             return None, False
         if self.type == "integer" and value != int(value):
             return None, False
@@ -357,8 +361,8 @@ def _form(text: str) -> Form:
     fields = []
     for name, raw in properties.items():
         where = f"properties.{name}"
-        if not name.strip() or len(name) > _NAME:
-            raise BadSchema("properties", f"Names must have 1 to {_NAME} characters.")
+        if not name.strip() or len(name) > _LONGEST_NAME:
+            raise BadSchema("properties", f"Names must have 1 to {_LONGEST_NAME} characters.")
         fields.append(_field(name, raw, definitions, where, required=name in required))
     texts = [each.default for each in fields if isinstance(each.default, str) and not each.options]
     if (size := len(json.dumps(texts))) > DEFAULTS_LIMIT:
@@ -589,10 +593,10 @@ def _limits(kind: FieldType, schema: Json, offered: int, where: str) -> dict[str
                 "below": "exclusiveMaximum",
             }
             found = {name: _bound(schema, key, where) for name, key in names.items()}
-            lowest, highest = -float(_MOST), float(_MOST)
+            lowest, highest = -float(_LARGEST_NUMBER), float(_LARGEST_NUMBER)
         case "integer":
             found = _whole_bounds(schema, where)
-            lowest, highest = -float(_MOST), float(_MOST)
+            lowest, highest = -float(_LARGEST_NUMBER), float(_LARGEST_NUMBER)
         case "choices":
             found = {"least": _count(schema, "minItems", where), "most": _count(schema, "maxItems", where)}
             lowest, highest = 0, offered

@@ -40,7 +40,7 @@ DEFAULT_TIMEOUT = 3600
 _HIGHEST_ISSUE = 100_000
 _NAME = 256
 _PERSON = r"^([UW][A-Z0-9]{2,20}|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,190})$"
-_NUMBER = 2**53
+_LARGEST_NUMBER = 2**53
 _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "yes_no": ("yes_no",),
     "choice": ("multiple_choice",),
@@ -49,7 +49,7 @@ _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "approval": ("confirmation",),
     "form": ("form",),
 }
-_ONLY: dict[str, tuple[DirectKind, ...]] = {
+_KINDS_WITH: dict[str, tuple[DirectKind, ...]] = {
     "choices": ("choice",),
     "multiple": ("choice",),
     "other": ("choice",),
@@ -125,7 +125,7 @@ def _add_kinds(schema: dict[str, Any]) -> None:
         }
         types = {"choices": "array", "schema": "object"}
         fixed |= {name: {"type": types.get(name, "string")} for name in required}
-        fixed |= {name: nothing for name, kinds in _ONLY.items() if kind not in kinds}
+        fixed |= {name: nothing for name, kinds in _KINDS_WITH.items() if kind not in kinds}
         return {"title": kind, "required": required + list(named), "properties": fixed}
 
     text: dict[str, Any] = {"type": ["string", "null"], "pattern": _Seen}
@@ -138,7 +138,7 @@ def _add_kinds(schema: dict[str, Any]) -> None:
         shape(
             "number",
             ["question"],
-            {"type": ["number", "null"], "minimum": -_NUMBER, "maximum": _NUMBER},
+            {"type": ["number", "null"], "minimum": -_LARGEST_NUMBER, "maximum": _LARGEST_NUMBER},
             implied=False,
         ),
     ]
@@ -336,7 +336,7 @@ class NewQuestion(BaseModel):
 
 _FIELD_NAME = re.compile(r"(choices\.[0-9]+\.)?[A-Za-z0-9_]{1,64}")
 _HALF = "contains half of a character (a lone surrogate). Remove it."
-_TROUBLES = {"missing": "is required.", "string_unicode": _HALF}
+_PROBLEMS = {"missing": "is required.", "string_unicode": _HALF}
 _ONE_LINE = f"a string of 1 to {_NAME} characters on one line, without control characters"
 _MUST_BE = {
     "question": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
@@ -378,8 +378,8 @@ def _bad_field(place: tuple[int | str, ...], trouble: str) -> BadField:
     shown = re.sub(r"\.(\d+)", r"[\1]", field)
     if trouble == "extra_forbidden":
         return _unknown_field(field, shown)
-    if trouble in _TROUBLES:
-        return BadField(field, f"`{shown}` {_TROUBLES[trouble]}")
+    if trouble in _PROBLEMS:
+        return BadField(field, f"`{shown}` {_PROBLEMS[trouble]}")
     name, is_choice = str(place[-1]), place[0] == "choices" and len(place) > 1
     expected = (
         _CHOICE_MUST_BE.get(name, "a string or an object with `value`") if is_choice else _MUST_BE[name]
@@ -404,7 +404,7 @@ def _check(new: NewQuestion) -> None:
         BadField: about the first invalid field.
     """
     kind = new.kind = _kind(new)
-    for name, kinds in _ONLY.items():
+    for name, kinds in _KINDS_WITH.items():
         given = getattr(new, "form" if name == "schema" else name)
         if given not in (None, False) and kind not in kinds:
             raise BadField(
@@ -648,7 +648,7 @@ def _check_default(question: NewQuestion) -> None:
             fits, expected = isinstance(default, bool), "true or false"
         case "number":
             fits = isinstance(default, (int, float)) and not isinstance(default, bool)
-            fits, expected = fits and abs(default) <= _NUMBER, "a number"
+            fits, expected = fits and abs(default) <= _LARGEST_NUMBER, "a number"
         case "text":
             fits, expected = isinstance(default, str) and bool(default.strip()), "a string that is not blank"
         case "approval":

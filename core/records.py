@@ -43,7 +43,7 @@ _log = logging.getLogger("clarify.ledger")
 
 Raw = dict[str, Any]
 _NAME = 60
-_LONG = (
+_LONG_FIELDS = (
     "context",
     "default_response",
     "summary_terse",
@@ -64,11 +64,11 @@ _WHOLE_FLOAT = re.compile(r"\d\.0(?!\d)|\de\+")  # also matches in texts, which 
 
 SEAL_KEY = "seal.key"
 KEY_LENGTH = 32
-_NAMED = re.compile(r"CLR-\d+-\d+")
+_ID_IN_TEXT = re.compile(r"CLR-\d+-\d+")
 _QUESTION_SEAL = "questionSeal"
 _HAS_DECISION = frozenset({"answered", "resolved"})
 # What people read to decide, and where the reply goes. Seals leave out fields that are not set, so new ones can be added.
-_ASKED = frozenset(
+_QUESTION_FIELDS = frozenset(
     {
         "producer",
         "agent_id",
@@ -101,7 +101,7 @@ _ASKED = frozenset(
     }
 )
 # What the seal of a decision covers: all but what follows a decision, such as its delivery.
-_DECIDED = _ASKED | {
+_DECISION_FIELDS = _QUESTION_FIELDS | {
     "event_id",
     "asked_at",
     "received_at",
@@ -118,8 +118,8 @@ _DECIDED = _ASKED | {
 _DECISION_SEAL = re.compile(r"2:([0-9]{1,9}):([0-9]{1,9}):[0-9a-f]{64}")
 
 FORGOTTEN = "(forgotten)"
-_MARK = "forgotten"
-_REASONS = frozenset(
+_FORGOTTEN_MARK = "forgotten"
+_CLOSE_REASONS = frozenset(
     {
         "expired",
         "cancelled",
@@ -131,7 +131,7 @@ _REASONS = frozenset(
         CHANGED,
     }
 )
-_RECORD = (
+_KEPT_OF_RECORD = (
     "id",
     "issueNumber",
     "blocking",
@@ -143,7 +143,7 @@ _RECORD = (
     "resolvedAt",
     "revision",
 )
-_AAEP = (
+_KEPT_OF_AAEP = (
     "producer",
     "agentId",
     "sessionId",
@@ -425,7 +425,7 @@ def outline(record: Clarification) -> Outline:
         update={"arguments": None, "form": None, "default": None}
     )
     short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale")}
-    fields = {**dict.fromkeys(_LONG), **short, "direct": direct, "earlier": ()}
+    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct, "earlier": ()}
     thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
     found = Outline.model_construct(
         **{name: getattr(record, name) for name in Clarification.model_fields}
@@ -561,7 +561,7 @@ class Seals:
         asked = record.asked
         if asked.response is None or record.status not in _HAS_DECISION:
             return self.question_sealed(record, raw)
-        if _is_decision_seal(asked.seal) or (key := self._key_to_make()) is None:
+        if _is_decision_seal(asked.seal) or (key := self._sealing_key()) is None:
             return record
         raw = _as_written(record) if raw is None else raw
         seal = _decision_seal(key, record, record.round, len(record.thread), raw)
@@ -577,7 +577,7 @@ class Seals:
         asked = record.asked
         if asked.reply_token is None or _is_decision_seal(asked.seal):
             return record
-        if (key := self._key_to_make()) is None:
+        if (key := self._sealing_key()) is None:
             return record
         raw = _as_written(record) if raw is None else raw
         seal = raw["aaep"][_QUESTION_SEAL] = _question_seal(key, record, raw)
@@ -588,7 +588,7 @@ class Seals:
         name, holder = _holder(record)
         if holder is None or (before is not None and holder == _holder(before)[1]):
             return record
-        if (key := self._key_to_make()) is None:
+        if (key := self._sealing_key()) is None:
             return record
         sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
@@ -608,7 +608,7 @@ class Seals:
         """
         if self.is_verified(record):
             return True
-        decided = _decided(record)
+        decided = _latest_decision(record)
         if not self._signs or (record.asked.reply_token is None and decided is None):
             return True
         key = self._key or self._read()
@@ -629,7 +629,7 @@ class Seals:
         """
         if self.is_verified(record):
             return False
-        decided, asked = _decided(record), record.asked
+        decided, asked = _latest_decision(record), record.asked
         if decided is None or not decided.is_latest:
             if record.is_open or asked.closed == CHANGED:
                 return False
@@ -652,13 +652,13 @@ class Seals:
         key = (self._key or self._read()) if self._signs else None
         if key is None:
             return False
-        decided = _decided(record)
+        decided = _latest_decision(record)
         if decided is not None and decided.is_latest:
             return _matches(key, decided)
         return hmac.compare_digest(asked.seal or "", _earlier_seal(key, record))
 
-    def _key_to_make(self) -> bytes | None:
-        return (self._key or self._made()) if self._signs else None
+    def _sealing_key(self) -> bytes | None:
+        return (self._key or self._create_key()) if self._signs else None
 
     def _read(self) -> bytes | None:
         """Returns the key, unless its file is missing or another user could have written it."""
@@ -685,7 +685,7 @@ class Seals:
             self._logged = True
             _log.error("%s %s", self._path, why)
 
-    def _made(self) -> bytes | None:
+    def _create_key(self) -> bytes | None:
         draft = self._path.with_name(f"{SEAL_KEY}.{os.getpid()}.{secrets.token_hex(8)}")
         if not os.path.lexists(self._path):
             try:
@@ -721,7 +721,7 @@ def _is_decision_seal(seal: str | None) -> bool:
     return seal is not None and _DECISION_SEAL.fullmatch(seal) is not None
 
 
-def _decided(record: Clarification) -> _Decision | None:
+def _latest_decision(record: Clarification) -> _Decision | None:
     """Returns the latest sealed decision; None: there is none, or its seal is an earlier release's."""
     asked = record.asked
     if match := _DECISION_SEAL.fullmatch(asked.seal or ""):
@@ -772,7 +772,7 @@ def _decision_seal(key: bytes, record: Clarification, number: int, count: int, r
             for each in record.thread[:count]
         ],
         "choices": [[each.value, each.label] for each in asked.choices],
-        "aaep": _sealed_fields(asked, _DECIDED, raw),
+        "aaep": _sealed_fields(asked, _DECISION_FIELDS, raw),
         "earlier": asked.earlier,
     }
     return f"2:{number}:{count}:{_mac(key, sealed)}"
@@ -837,7 +837,7 @@ def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) ->
         "topic": record.topic,
         "question": record.question,
         "choices": [[each.value, each.label] for each in asked.choices],
-        "aaep": _sealed_fields(asked, _ASKED, raw),
+        "aaep": _sealed_fields(asked, _QUESTION_FIELDS, raw),
     }
     return _mac(key, sealed)
 
@@ -872,7 +872,7 @@ class Subject:
 
     def is_in(self, text: str | None) -> bool:
         """Whether a text names one of the clarifications."""
-        return any(each in self.clarifications for each in _NAMED.findall(text or ""))
+        return any(each in self.clarifications for each in _ID_IN_TEXT.findall(text or ""))
 
 
 def is_unsettled(record: Clarification) -> bool:
@@ -882,7 +882,7 @@ def is_unsettled(record: Clarification) -> bool:
 
 def is_direct(record: Clarification) -> bool:
     """Whether an agent asked it directly; also True for every forgotten record, which does not tell."""
-    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get(_MARK))
+    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get(_FORGOTTEN_MARK))
 
 
 def forgotten(item: object) -> Raw:
@@ -891,7 +891,7 @@ def forgotten(item: object) -> Raw:
     record = parse(raw)
     if record is None:
         return _placeholder(raw)
-    kept = _only(_as_written(record), _RECORD)
+    kept = _only(_as_written(record), _KEPT_OF_RECORD)
     kept |= {"from": _role(record.from_), "to": _role(record.to), "topic": FORGOTTEN}
     kept["thread"] = [_forgotten_entry(entry, record) for entry in _as_written(record)["thread"]]
     if record.aaep is not None:
@@ -912,14 +912,14 @@ def forget_in(raw: Raw, wanted: Iterable[int]) -> bool:
 
 
 def _forgotten_aaep(asked: Mapping[str, Any]) -> Raw:
-    kept = _only(asked, _AAEP) | {_MARK: True}
+    kept = _only(asked, _KEPT_OF_AAEP) | {_FORGOTTEN_MARK: True}
     if kept.get("reply") in UNDELIVERED:
         kept["reply"] = "unconfirmed"  # it may have been sent, and is not sent again
     for name in ("response", "label"):
         if asked.get(name) is not None:
             kept[name] = FORGOTTEN
     if isinstance(closed := asked.get("closed"), str):
-        kept["closed"] = closed if closed in _REASONS else FORGOTTEN
+        kept["closed"] = closed if closed in _CLOSE_REASONS else FORGOTTEN
     if isinstance(decided := asked.get("decidedBy"), str):
         kept["decidedBy"] = decided if decided.startswith("agent:") else FORGOTTEN
     if isinstance(by := asked.get("answeredBy"), dict):
@@ -949,7 +949,7 @@ def _placeholder(raw: Raw) -> Raw:
     """Returns a record to replace an invalid one: without contents, but its number stays used."""
     name = raw.get("id")
     if not isinstance(name, str) or (match := ID.fullmatch(name)) is None:
-        return {"status": "abandoned", _MARK: True}
+        return {"status": "abandoned", _FORGOTTEN_MARK: True}
     return {
         "id": name,
         "issueNumber": int(match[1]),
@@ -973,4 +973,4 @@ def _as_written(record: Clarification) -> Raw:
 
 
 def _only(raw: Mapping[str, Any], names: Iterable[str]) -> Raw:
-    return {name: raw[name] for name in names if raw.get(name) is not None or name in _RECORD}
+    return {name: raw[name] for name in names if raw.get(name) is not None or name in _KEPT_OF_RECORD}

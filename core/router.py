@@ -33,10 +33,10 @@ from core.clarification import (
     handed,
     has_expired,
     held_back,
-    let_go,
     nudged,
     opened,
     parse_id,
+    released,
     renewed,
     reply_settled,
     resolved_by_hand,
@@ -261,9 +261,9 @@ class Router:
         """Records who claimed it, unless someone holds it already."""
         return await self._change_record(clarification_id, lambda record: claimed(record, holder))
 
-    async def let_go(self, clarification_id: str, user: str) -> Clarification:
+    async def release(self, clarification_id: str, user: str) -> Clarification:
         """Records that `user` released it. Changes nothing if they do not hold it."""
-        return await self._change_record(clarification_id, lambda record: let_go(record, user))
+        return await self._change_record(clarification_id, lambda record: released(record, user))
 
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification:
         """Records whom it was handed to; they have not claimed it yet."""
