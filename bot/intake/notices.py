@@ -63,7 +63,7 @@ _SEPARATELY = 5  # records that get a message each
 
 
 def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
-    """The stored body of a message made from `draft`."""
+    """Returns the stored body of a message made from `draft`."""
     message = renderer.message(draft)
     return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
