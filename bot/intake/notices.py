@@ -70,9 +70,8 @@ def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Notices:
-    """Posts notices and pages on-call. Each method is idempotent, and durable when it returns.
-
-    Raises StorageUnavailable: nothing was stored.
+    """Posts notices and pages on-call. Each method is idempotent, durable when it returns, and raises StorageUnavailable if
+    nothing was stored.
     """
 
     settings: Settings
