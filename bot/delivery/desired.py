@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from bot.delivery.messages import Messages, Row
+from bot.delivery.messages import MessageRow, Messages
 from bot.delivery.rollups import Rollups, rolled_up
 from bot.routing import Audiences
 from bot.views.lists import rollup
@@ -74,7 +74,7 @@ class Drawn:
     about: str | None = None
 
 
-Draw = Callable[[Row], Awaitable[Drawn | None]]
+Draw = Callable[[MessageRow], Awaitable[Drawn | None]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,7 +90,7 @@ class DesiredState:
     clock: Clock
     draw: Draw
 
-    async def of(self, row: Row) -> Desired | Skip:
+    async def of(self, row: MessageRow) -> Desired | Skip:
         """Returns what `row`'s message should be now.
 
         Raises:
@@ -109,7 +109,7 @@ class DesiredState:
         except NotFound:
             return Skip("its record is gone from the ledger")
 
-    async def _card(self, row: Row) -> Desired | Skip:
+    async def _card(self, row: MessageRow) -> Desired | Skip:
         record = await self._record(row)
         if record.is_open and not await self.ledger.verify_question(record):
             return Skip("another program changed its question")
@@ -161,7 +161,7 @@ class DesiredState:
             return False
         return record.asked.closed not in {"expired", CHANGED} and await self.ledger.verify_answer(record)
 
-    async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
+    async def _place(self, row: MessageRow, record: Clarification) -> tuple[str, str | None]:
         """Returns where a card is or goes: its session's thread or, once closed without a card of its own, its
         roll-up's.
         """
@@ -177,7 +177,7 @@ class DesiredState:
             return rollup.channel, rollup.ts
         return row.target, None
 
-    async def _rollup(self, row: Row) -> Desired | Skip:
+    async def _rollup(self, row: MessageRow) -> Desired | Skip:
         group = rolled_up(row)
         held = self.rollups.held(group)
         if not held and row.ts is None:
@@ -188,7 +188,7 @@ class DesiredState:
         message = self.renderer.message(rollup(records, len(held), oldest, group.agent, reminded))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
-    async def _page(self, row: Row) -> Desired | Skip:
+    async def _page(self, row: MessageRow) -> Desired | Skip:
         if row.body is not None:  # from an earlier release, which stored the text
             return await self._notice(row)
         if (drawn := await self.draw(row)) is None:
@@ -213,7 +213,7 @@ class DesiredState:
             waits=waits,
         )
 
-    async def _is_before_its_card(self, row: Row) -> bool:
+    async def _is_before_its_card(self, row: MessageRow) -> bool:
         """Returns whether the card that opens the page's thread is still to come. What agents ask each other may be
         shown and paged at the same moment.
         """
@@ -224,7 +224,7 @@ class DesiredState:
             and await self.messages.card_to_come(row.session_id)
         )
 
-    async def _handoff(self, row: Row) -> Desired | Skip:
+    async def _handoff(self, row: MessageRow) -> Desired | Skip:
         """A handoff by an agent, and who has claimed it."""
         if (drawn := await self.draw(row)) is None:
             return Skip("nobody was paged for it")
@@ -232,7 +232,7 @@ class DesiredState:
             row, drawn.message, _hash(drawn.message), final=drawn.final, needed=drawn.needed
         )
 
-    async def _nudge(self, row: Row) -> Desired | Skip:
+    async def _nudge(self, row: MessageRow) -> Desired | Skip:
         """A reminder in its card's thread or, once its subject is over, the outcome. A reminder that was not posted by then
         is dropped; one whose card is still to come waits for it.
         """
@@ -259,7 +259,7 @@ class DesiredState:
             desired = await self._below_its_card(row, desired)
         return replace(desired, broadcast=False, unwanted=over is not None or too_late)
 
-    async def _below_its_card(self, row: Row, desired: Desired) -> Desired:
+    async def _below_its_card(self, row: MessageRow, desired: Desired) -> Desired:
         """Returns a reminder in the thread of its card or roll-up card, if it has one."""
         card = await self._reminded_card(row)
         if card is None or card.failed is not None:
@@ -272,7 +272,7 @@ class DesiredState:
             desired, channel=card.channel or desired.channel, thread_ts=card.ts, opens_thread=False
         )
 
-    async def _reminded_card(self, row: Row) -> Row | None:
+    async def _reminded_card(self, row: MessageRow) -> MessageRow | None:
         """Returns the card that shows what a reminder is about: its own or, without a place for one, its group's."""
         if row.clarification is None:
             key = self.rollups.key_of(rolled_up(row))
@@ -284,11 +284,11 @@ class DesiredState:
             key = self.rollups.key_of(self.rollups.group(await self._record(row)))
         return await self.messages.get(key) if key is not None else None
 
-    async def _notice(self, row: Row) -> Desired | Skip:
+    async def _notice(self, row: MessageRow) -> Desired | Skip:
         """A notice, whose text does not change."""
         return await self._stored(row, final=True)
 
-    async def _stored(self, row: Row, *, final: bool) -> Desired | Skip:
+    async def _stored(self, row: MessageRow, *, final: bool) -> Desired | Skip:
         """A message whose text was stored when it was decided."""
         body = row.body or {}
         message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
@@ -296,7 +296,7 @@ class DesiredState:
         return await self._in_thread(row, message, row.wanted or "", final=final, needed=needed)
 
     async def _in_thread(
-        self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
+        self, row: MessageRow, message: Message, shown: str, *, final: bool, needed: bool
     ) -> Desired | Skip:
         """A message in its session's thread, which it may open, or wherever it already is."""
         body = row.body or {}
@@ -321,11 +321,11 @@ class DesiredState:
             needed=needed,
         )
 
-    async def _record(self, row: Row) -> Clarification:
+    async def _record(self, row: MessageRow) -> Clarification:
         return await self.index.find(row.clarification or "CLR-0-000", self.ledger)
 
 
-def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
+def _own(row: MessageRow, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
     """A message that is identified by its key."""
     metadata = {"event_type": event, "event_payload": {"key": row.key}}
     return Desired(message, shown, metadata=metadata, matches=metadata, **more)

@@ -14,12 +14,11 @@ from typing import Literal
 
 import structlog
 
-from bot.delivery.messages import Fresh, InFlight, Row, put
+from bot.delivery.messages import Fresh, InFlight, MessageRow, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
 from bot.storage.store import Store, Sweep
-from bot.storage.tx import Row as StoredRow
-from bot.storage.tx import Tx, batches
+from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.escalation import Failed, Paged
 
@@ -211,7 +210,7 @@ class Pages:
                 await self.settle(sending, "late", "not there in time")
             self._watched.pop(key, None)
 
-    async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
+    async def on_outcome(self, row: MessageRow, outcome: MessageOutcome, note: str | None = None) -> None:
         """Record the outcome of a page's message, or update the pages that link to the message."""
         if row.kind == "page" and outcome == "tried":
             self._shorten_deadline(row.key)
@@ -434,7 +433,7 @@ def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
     return page
 
 
-def _destination(via: str, row: StoredRow) -> Destination:
+def _destination(via: str, row: Row) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
@@ -456,7 +455,7 @@ def _fresh(sending: Sending, key: str) -> Fresh:
     )
 
 
-def _lane(row: StoredRow) -> Lane:
+def _lane(row: Row) -> Lane:
     """While a message is being posted it stays in that lane: two lanes would both post it."""
     if row["ts"] is None:
         return Lane(row["target"], row["key"], post=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from bot.delivery.desired import Drawn
-from bot.delivery.messages import Messages, Permalinks, Row
+from bot.delivery.messages import MessageRow, Messages, Permalinks
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies
@@ -38,7 +38,7 @@ class PageView:
     renderer: Renderer
     permalinks: Permalinks
 
-    async def draw(self, row: Row) -> Drawn | None:
+    async def draw(self, row: MessageRow) -> Drawn | None:
         """The desired message of a page or of a handoff's card; None if there is no such page or handoff.
 
         Raises:
@@ -46,7 +46,7 @@ class PageView:
         """
         return await (self._draw_handoff(row) if row.kind == "handoff" else self._draw_page(row))
 
-    async def _draw_handoff(self, row: Row) -> Drawn | None:
+    async def _draw_handoff(self, row: MessageRow) -> Drawn | None:
         incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
@@ -55,7 +55,7 @@ class PageView:
         message = self.renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), item))
         return Drawn(message, needed=item.state != "closed", final=item.state == "closed")
 
-    async def _draw_page(self, row: Row) -> Drawn | None:
+    async def _draw_page(self, row: MessageRow) -> Drawn | None:
         sending = await self.pages.sending_of(row.key)
         if sending is None:
             return None

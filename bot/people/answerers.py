@@ -25,18 +25,18 @@ _log = logging.getLogger("clarify.slack")
 class CheckedAnswerers:
     """The result for one list of answerers.
 
-    `somebody`: whether anyone could answer; an entry that Slack does not return now counts, since a click asks again.
+    `can_answer`: whether anyone could answer; an entry that Slack does not return now counts, since a click asks again.
     `refused`: the entries that Slack refuses to return, with the problem in words.
     """
 
     place: Place
     answerers: tuple[str, ...]
     channel: str
-    somebody: bool
+    can_answer: bool
     refused: Mapping[str, str]
 
     @property
-    def nobody(self) -> str:
+    def no_answerer(self) -> str:
         """The problem in words if no one could answer, although Slack refused no entry."""
         return (
             f"no one can answer in {self.channel}; expected a full member of the workspace in the channel, "
@@ -50,20 +50,20 @@ async def check_answerers(
     """Asks Slack about every list of answerers in the configuration. `home`: where the app is installed."""
     for place, answerers, channel in _lists(settings):
         refused: dict[str, str] = {}
-        somebody = False
+        can_answer = False
         for entry in answerers:
             try:
-                somebody = await _somebody_behind(entry, channel, people, home) or somebody
+                can_answer = await _has_answerer(entry, channel, people, home) or can_answer
             except SlackUnreachableError as error:
                 _log.warning("%s: cannot check for answerers yet: %s", _what(entry, channel), error)
-                somebody = True
+                can_answer = True
             except SlackRefusedError as error:
                 if entry == MEMBERS and error.code in CHANNEL_GONE:
                     # One lost channel must not stop the bot: its cards go to the fallback channel.
-                    somebody = True
+                    can_answer = True
                 refused[entry] = f"{_what(entry, channel)}: Slack says {error.code or 'no'}"
         yield CheckedAnswerers(
-            place=place, answerers=answerers, channel=channel, somebody=somebody, refused=refused
+            place=place, answerers=answerers, channel=channel, can_answer=can_answer, refused=refused
         )
 
 
@@ -79,8 +79,8 @@ async def require_answerers(settings: Settings, people: People) -> None:
         async with asyncio.timeout(_LONGEST_CHECK):
             async for found in check_answerers(settings, people, home):
                 wrong = [f"{dotted(found.place)}: {each}" for each in found.refused.values()]
-                if not found.somebody:
-                    problems += wrong or [f"{dotted(found.place)}: {found.nobody}"]
+                if not found.can_answer:
+                    problems += wrong or [f"{dotted(found.place)}: {found.no_answerer}"]
                     continue
                 for each in wrong:
                     _log.warning("%s", each)
@@ -91,7 +91,7 @@ async def require_answerers(settings: Settings, people: People) -> None:
 
 
 def troubles(settings: Settings, people: People) -> str | None:
-    """What is wrong with the listed users and user groups, by Slack's last answers; None if nothing is."""
+    """Returns what is wrong with the listed users and user groups, by Slack's last answers; None if nothing is."""
     found = (
         f"{dotted(place)}: {entry} ({trouble})"
         for place, answerers, _ in _lists(settings)
@@ -104,8 +104,8 @@ def troubles(settings: Settings, people: People) -> str | None:
 async def count_answerers(
     route: RouteSettings, settings: Settings, people: People, home: Installation, most: int
 ) -> int:
-    """How many different people may answer on `route`, counted up to `most`. All accounts of one person count once; an
-    entry that Slack refuses to return does not count.
+    """Returns how many different people may answer on `route`, counted up to `most`. All accounts of one person count once;
+    an entry that Slack refuses to return does not count.
 
     Raises:
         SlackUnreachableError: Slack does not answer.
@@ -137,7 +137,7 @@ async def count_answerers(
 
 
 def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
-    """Every list of answerers: its place, its entries, its channel. A list without a channel has only users and groups."""
+    """Yields every list of answerers: its place, entries and channel. Without a channel, it has only users and groups."""
     for index, route in enumerate(settings.routes):
         yield ("routes", index, "answerers"), route.answerers, route.channel
     for role, responder in settings.responders.items():
@@ -151,7 +151,7 @@ def _same_for_all_accounts(person: Profile, settings: Settings) -> str:
     return settings.identities.get(person.id) or by_email or person.global_id or person.id
 
 
-async def _somebody_behind(entry: str, channel: str, people: People, home: Installation) -> bool:
+async def _has_answerer(entry: str, channel: str, people: People, home: Installation) -> bool:
     if entry.startswith("S"):
         return bool(await people.group(entry))
     if entry != MEMBERS:
