@@ -80,6 +80,7 @@ KINDS = [
             "Reason: Go",
             "only the EU",
             "Arguments edited by <@U0OTHER>",
+            "to: eu",
         ),
         id="approved",
     ),
@@ -171,15 +172,15 @@ def test_view_full_has_the_original_and_the_approved_arguments_and_who_changed_t
     judge_view(view)
     seen = shown(view)
     parts = (
-        "*Approved by <@U0OTHER> and <@U0GOOD>* on <!date^",
+        "*Approved by <@U0OTHER> and <@U0GOOD>*, <!date^",
         "Reason: Go <ahead>",
         "The arguments as approved:",
         "to: eu",
-        "Edited by <@U0OTHER> on <!date^",
+        "Edited by <@U0OTHER>, <!date^",
         "to: all → eu",
         "The original arguments, as the agent sent them:",
         "to: all",
-        "Approved by <@U0OTHER> on <!date^",
+        "Approved by <@U0OTHER>, <!date^",
         "only the EU",
     )
     places = [seen.index(part) for part in parts[:6]]
