@@ -37,7 +37,8 @@ class Desired:
     """A message's desired state. `matches`: the metadata that identifies it in a channel. `needed`: people must see
     it, so it is posted again if it was deleted. `unwanted`: no longer worth a post, but updated if it is there.
     `about`: of a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`:
-    it goes into a thread whose first card is not posted yet.
+    it goes into a thread whose first card is not posted yet. `gone`: it should be deleted; if people replied in its
+    thread, it is updated instead.
     """
 
     message: Message
@@ -53,6 +54,7 @@ class Desired:
     unwanted: bool = False
     about: str | None = None
     waits: bool = False
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A page's desired message. `needed`: a person still has to see it; `final`: it will not change.
+    """A page's desired message. `needed`: a person still has to see it; `final`: it will not change; `gone`: a newer
+    page replaces it, or it is over and was not seen; `alone`: nothing else in its channel shows its subject.
 
     `about` names the subject of `more`, and is the same for all pages with the same `more`: the key of a question's
     card if `more` is the whole question; None: no other page has this `more`.
@@ -72,6 +75,8 @@ class Drawn:
     needed: bool
     final: bool
     about: str | None = None
+    gone: bool = False
+    alone: bool = False
 
 
 Draw = Callable[[Row], Awaitable[Drawn | None]]
@@ -205,11 +210,12 @@ class DesiredState:
             final=drawn.final,
             channel=channel,
             thread_ts=thread_ts,
-            broadcast=thread_ts is not None,
+            broadcast=thread_ts is not None and drawn.alone,
             needed=drawn.needed,
             unwanted=not drawn.needed,
             about=drawn.about,
             waits=waits,
+            gone=drawn.gone,
         )
 
     async def _is_before_its_card(self, row: Row) -> bool:

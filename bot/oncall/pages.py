@@ -14,7 +14,7 @@ from typing import Literal
 
 import structlog
 
-from bot.delivery.messages import Fresh, InFlight, Row, put
+from bot.delivery.messages import DELETED, Fresh, InFlight, Row, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
 from bot.storage.store import Store, Sweep
@@ -320,13 +320,15 @@ class Pages:
                  select 1 from page_items j join page_sendings s on s.page = j.page
                  left join messages m on m.key = s.message
                  where j.incident = i.incident and s.via = 'slack' and s.target = mine.target
-                   and j.page > i.page and m.failed is null and (m.ts is not null or :posted = 0))
+                   and j.page > i.page and coalesce(m.failed, :deleted) = :deleted
+                   and (m.ts is not null or :posted = 0))
                  then 1 end) as covered
                from page_sendings mine join page_items i on i.page = mine.page
                join incidents x on x.id = i.incident
                where mine.message = :key and x.closed_at is null""",
             posted=int(posted),
             key=key,
+            deleted=DELETED,
         )
         return row is not None and row["open"] > 0 and row["open"] == row["covered"]
 
@@ -377,7 +379,8 @@ class Pages:
                join page_items p on p.incident = i.id
                join page_sendings s on s.page = p.page join messages m on m.key = s.message
                where i.closed_at is null and i.clarification is not null
-                 and m.ts is not null and m.thread_ts is null"""
+                 and m.ts is not null and m.thread_ts is null and coalesce(m.failed, '') <> :deleted""",
+            deleted=DELETED,
         )
         return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
 

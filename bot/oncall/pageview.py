@@ -68,9 +68,27 @@ class PageView:
             return None
         needed = not covered and content.left > 0 and content.is_awaited
         final = covered or content.is_closed
+        unread = is_user(row.target) and not row.seen
         # In a thread, since its full text can be large.
         message = await asyncio.to_thread(self._message, content)
-        return Drawn(message, needed=needed, final=final, about=subject(content))
+        return Drawn(
+            message,
+            needed=needed,
+            final=final,
+            about=subject(content),
+            gone=covered or (content.is_closed and unread),
+            alone=await self._is_alone(content),
+        )
+
+    async def _is_alone(self, content: PageContent) -> bool:
+        """Whether the channel shows the page's question nowhere else: its card stands in a thread only."""
+        item = content.only
+        if item is None or item.record is None:
+            return True
+        if self.policies.audiences.route(item.record).broadcast == "all":
+            return False
+        card = await self.messages.get(f"card:{item.record.id}:{item.record.round}")
+        return card is None or card.thread_ts is not None
 
     async def words(self, page: int) -> tuple[str, str] | None:
         """A page's title and text for outside pagers; None if it is not needed any more.

@@ -350,6 +350,11 @@ class Interactions:
             return explained(error, "this message")
         return None if why is None else Tell(why)
 
+    def seen(self, channel: str) -> None:
+        """Notes that a person clicked or wrote in a conversation: what is in their direct messages is read."""
+        if channel.startswith("D"):
+            self.answering.messages.seen(channel)
+
     def modal_rejection(self, sent: Submission) -> Unrecorded | None:
         """Returns the reason to reject this modal, or None."""
         why = self.origin.elsewhere(sent.control)
