@@ -275,10 +275,10 @@ async def test_pages_go_on_after_a_restart_and_nothing_is_doubled(stage: Night) 
         assert len(stage.about(FIRST)) == 1
         await stage.later(bot, minutes=6)
         again = await stage.live(FIRST, but=[page.ts])
-        await stage.becomes(page, "Paged again below", without=ALL)
+        await stage.gone(page)
         await stage.press(card, "Yes", FOLAKE)
         await stage.reply()
-        await stage.becomes(again, FIRST, "closed")
+        await stage.gone(again)
 
 
 async def test_what_was_due_while_the_bot_was_down_is_paged_at_its_start(stage: Night) -> None:
