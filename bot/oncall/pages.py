@@ -85,6 +85,11 @@ class Sending:
     incidents: tuple[int, ...] = ()
     failed: bool = False
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the message is the page's own; otherwise it is a handoff's card."""
+        return self.message is not None and self.message.startswith("page:")
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -154,8 +159,10 @@ class Pages:
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
         """Store a page with all its messages; durable when this returns. Without destinations, only log that it failed. A page
         that reaches nobody has failed too.
+
+        In the channel of a handoff's card, the card is the page while it is not posted; later pages go into its thread.
         """
-        now = self.clock.now()
+        now, notice = self.clock.now(), self._notice_of(batch)
         happenings: list[Paged | Failed] = [Paged(now, batch.step)] if batch.destinations else []
         if not batch.destinations or batch.reaches_nobody:
             happenings.append(Failed(now, batch.step))
@@ -166,13 +173,14 @@ class Pages:
                     append(tx, incident, happenings[0])
                 return ()
             page = _insert_page(tx, batch, now)
-            sendings = tuple(_sending(page, batch, each) for each in batch.destinations)
+            card = _card(tx, notice) if notice is not None else None
+            sendings = tuple(_sending(page, batch, each, card) for each in batch.destinations)
             tx.many(
                 """insert into page_sendings (page, via, target, mentions, message)
                    values (:page, :via, :target, :mentions, :message)""",
                 [_sending_row(each) for each in sendings],
             )
-            put(tx, [_fresh(each, each.message) for each in sendings if each.message is not None])
+            put(tx, [_fresh(each, each.message) for each in sendings if each.message and each.is_own])
             for incident in batch.incidents:
                 for happening in happenings:
                     append(tx, incident, happening, page)
@@ -183,7 +191,14 @@ class Pages:
             if (each := self.incidents.open(incident)) is not None:
                 for happening in happenings:
                     each.note(happening)
+                if each.incident.kind == "handoff":  # its card waited for this
+                    self.incidents.touch([each.incident])
         return sendings
+
+    def _notice_of(self, batch: Batch) -> str | None:
+        """The key of the message in a session's thread that a page is about, if it is about one event."""
+        each = self.incidents.open(batch.incidents[0]) if len(batch.incidents) == 1 else None
+        return each.incident.notice_key if each is not None and each.incident.clarification is None else None
 
     def watch(self, sending: Sending) -> None:
         """Set the deadline of a message that was handed to delivery."""
@@ -213,11 +228,11 @@ class Pages:
 
     async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
         """Record the outcome of a page's message, or update the pages that link to the message."""
-        if row.kind == "page" and outcome == "tried":
+        if outcome == "tried":
             self._shorten_deadline(row.key)
-        elif row.kind == "page" and outcome != "tried":
+        elif row.kind in {"page", "handoff"}:
             await self._ended(row.key, outcome, note)
-        elif row.kind in {"notice", "handoff"} and outcome == "sent":
+        if row.kind in {"notice", "handoff"} and outcome == "sent":
             about = row.key.partition(":")[2]
             self.incidents.touch(
                 each.incident for each in self.incidents if each.incident.key.partition(":")[2] == about
@@ -441,8 +456,16 @@ def _destination(via: str, row: StoredRow) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
-def _sending(page: int, batch: Batch, to: Destination) -> Sending:
+def _card(tx: Tx, key: str) -> StoredRow | None:
+    return tx.one("select * from messages where key = :key and failed is null", key=key)
+
+
+def _sending(page: int, batch: Batch, to: Destination, card: StoredRow | None) -> Sending:
     message = f"page:{page}:{to.target}" if to.via == "slack" else None
+    if card is not None and to.via == "slack" and to.target == card["target"]:
+        to = replace(to, thread=(card["producer"], card["session_id"]))
+        if card["kind"] == "handoff" and card["ts"] is None and card["intent_at"] is None:
+            message = card["key"]
     return Sending(page, batch.step, to, message, batch.incidents)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import structlog
 
@@ -19,10 +20,11 @@ from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_wor
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
-from core.escalation import Handed, Happening, Snoozed, Taken
+from core.escalation import Began, Handed, Happening, Snoozed, Taken
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
+_PAGED_WITHIN = timedelta(seconds=10)
 _STATES: dict[str, ItemState] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
 
 
@@ -50,10 +52,22 @@ class PageView:
         incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
-        histories = await self.incidents.histories([incident.id])
-        item = self._standing(incident, histories.get(incident.id, []))
-        message = self.renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), item))
-        return Drawn(message, needed=item.state != "closed", final=item.state == "closed")
+        history = (await self.incidents.histories([incident.id])).get(incident.id, [])
+        item, sending = self._standing(incident, history), await self.pages.sending_of(row.key)
+        mentions = sending.destination.mentions if sending is not None else ()
+        handoff = Handoff.from_json(row.body["handoff"])
+        return Drawn(
+            self.renderer.message(handoff_card(handoff, item, mentions)),
+            needed=item.state != "closed",
+            final=item.state == "closed",
+            waits=self._is_to_be_paged(incident, history),
+        )
+
+    def _is_to_be_paged(self, incident: Incident, history: Sequence[Happening]) -> bool:
+        """Whether the pager is about to decide whom a new handoff's card mentions: an edit would notify no one."""
+        age = self.policies.clock.now() - incident.began_at
+        is_new = all(isinstance(each, Began) for each in history) and timedelta(0) <= age < _PAGED_WITHIN
+        return is_new and bool(self.policies.wants(incident, history).send)
 
     async def _draw_page(self, row: Row) -> Drawn | None:
         sending = await self.pages.sending_of(row.key)
@@ -83,8 +97,11 @@ class PageView:
     async def _is_alone(self, content: PageContent) -> bool:
         """Whether the channel shows the page's question nowhere else: its card stands in a thread only."""
         item = content.only
-        if item is None or item.record is None:
+        if item is None:
             return True
+        if item.record is None:
+            incident = await self.incidents.get(item.incident)
+            return incident is None or await self.messages.get(incident.notice_key) is None
         if self.policies.audiences.route(item.record).broadcast == "all":
             return False
         card = await self.messages.get(f"card:{item.record.id}:{item.record.round}")

@@ -367,8 +367,13 @@ def _list_parts(content: PageContent) -> tuple[Part, ...]:
 
 def _called(content: PageContent) -> str:
     """Returns the mentions; none once everything is closed."""
-    called = inert.mentions(list(filter(inert.is_user, content.mentions)))
-    return f"For {', '.join(called)}" if called and not content.is_closed else ""
+    return "" if content.is_closed else called_words(content.mentions)
+
+
+def called_words(mentions: Iterable[str]) -> str:
+    """Returns the mentions of users; empty without any."""
+    called = inert.mentions(list(filter(inert.is_user, mentions)))
+    return f"For {', '.join(called)}" if called else ""
 
 
 def _alert(content: PageContent) -> tuple[Words, ...]:

@@ -70,7 +70,8 @@ async def test_the_rest_is_deleted_with_its_page_and_posted_with_the_next(world:
         await world.pass_by(301)
         await world.paged(count)
         assert len(overflow(world, DM)) == count * once
-        await until(lambda count=count: len(world.slack.deleted) == (count - 1) * (once + 1))
+        gone = (count - 1) * (once + 1)
+        await until(lambda: len(world.slack.deleted) == gone)  # noqa: B023 - awaited here
     (page,) = world.slack.standing(DM)
     assert "The full text is in this thread." in page.text
 
