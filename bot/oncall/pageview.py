@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import compress
 
 import structlog
 
@@ -129,6 +130,9 @@ class PageView:
             return None
         histories = await self.incidents.histories(each.id for each in incidents)
         items = [self._standing(each, histories.get(each.id, [])) for each in incidents]
+        if len(items) > 1 and any(each.state != "closed" for each in items):
+            left = [each.state != "closed" for each in items]
+            incidents, items = list(compress(incidents, left)), list(compress(items, left))
         awaited = any(each.state == "live" for each in items)
         listed = [
             await self._item(incident, item, channel)
@@ -172,6 +176,7 @@ class PageView:
             handed=isinstance(last, Handed) and last.user == want.holder,
             asleep_by=snooze.by if snooze is not None else None,
             until=snooze.until if snooze is not None else None,
+            since=incident.began_at,
             expires_at=incident.expires_at,
             clarification=incident.clarification,
             link=incident.link,
