@@ -11,6 +11,7 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
+from bot.workspace.state import Message
 from tests.kit.until import until
 from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
@@ -321,3 +322,51 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
         for number in (1, 3, 4):
             card = await stage.card(f"Number {number}?")
             await stage.becomes(card, f"Claimed by <@{ONCALL}>")
+
+
+@pytest.mark.either_database
+async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Night) -> None:
+    async def ask(number: int) -> Message:
+        token, session = f"rpl_{number}", f"sess_{number}"
+        card = await stage.ask(token, session=session, question=f"Number {number}?", timeout_seconds=36_000)
+        await stage.escalate(f"CLR-10000{number}-001")
+        return card
+
+    async def only(*numbers: int) -> Message:
+        """The page that lists these questions, once it stands alone."""
+
+        def find() -> Message | None:
+            pages = stage.pages()
+            asked = {number for page in pages for number in range(1, 7) if f"Number {number}?" in said(page)}
+            return pages[0] if len(pages) == 1 and asked == {*numbers} else None
+
+        return await stage.until(find)
+
+    steps = step("0s", "thread", "dm", every="5m")
+    async with stage.bot(stage.config(steps)) as bot:
+        cards = {}
+        for number in (1, 2, 3):
+            cards[number] = await ask(number)
+            await stage.live(f"Number {number}?", wants=ALL)
+        assert len(stage.pages()) == 3
+        cards[4] = await ask(4)
+        page = await only(1, 2, 3, 4)
+        assert controls(page) == ["Open"] * 4 + ["Take all", "Hand to…", "Snooze", "Not mine"]
+        assert "since" in page.text
+        assert "left when this was sent" in page.text
+        threads = [stage.workspace.thread(AGENTS, card.ts) for card in cards.values()]
+        await stage.later(bot, minutes=5, seconds=1)
+        again = await stage.live("Escalated: 4 waiting", wants=["Take all"], but=[page.ts])
+        await stage.gone(page)
+        assert (await only(1, 2, 3, 4)).ts == again.ts, "one page repeats all four"
+        assert [stage.workspace.thread(AGENTS, card.ts) for card in cards.values()] == threads
+        cards[5] = await ask(5)
+        page = await only(1, 2, 3, 4, 5)
+        for number in (1, 2, 3):
+            await stage.press(cards[number], "Yes", FOLAKE)
+        assert (await only(4, 5)).ts == page.ts, "what is over disappears from it"
+        cards[6] = await ask(6)
+        page = await only(4, 5, 6)
+        await stage.press(page, "Take all")
+        for number in (4, 5, 6):
+            await stage.becomes(cards[number], f"Claimed by <@{ONCALL}>")
