@@ -31,7 +31,7 @@ from core.clarification import CHANGED, Clarification
 from core.files import read_regular
 from core.ledgerfiles import LedgerFiles
 from core.locks import PRIVATE, held_markers
-from core.records import Seals, decode, is_unsettled, oddity, parse
+from core.records import Seals, decode, is_unsettled, parse, why_invalid
 from core.workflow import Scopes
 
 _LONGEST_LOCK = 3.0  # seconds
@@ -153,7 +153,7 @@ def _odd(settings: Settings) -> Iterator[CheckResult]:
                 found.append(wrong(_LEDGERS, f"{path.name} cannot be read: {error}", fix))
                 continue
             for position, item in enumerate(items, 1):
-                if (odd := oddity(issue, position, item)) is not None:
+                if (odd := why_invalid(issue, position, item)) is not None:
                     text = f"{odd.name} in {path.name} cannot be read: see {', '.join(odd.fields)}"
                     found.append(wrong(_LEDGERS, text, "fix it; until then no one sees or answers it"))
                 elif (record := parse(item)) is not None:

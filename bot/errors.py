@@ -80,7 +80,7 @@ class StorageSilent(StorageUnavailable):
 
 
 class StorageInDoubt(StorageUnavailable):
-    """The database went away while it stored this, and nobody can tell whether it did."""
+    """The database went away while it stored this: it is unknown whether it did."""
 
 
 class BackupError(ClarifyBotError):

@@ -143,7 +143,7 @@ class GithubSync:
         self._skipped.pop(issue, None)
         try:
             done = await self._step(issue, raw)
-        except Refused as refused:
+        except GithubRefused as refused:
             self._skipped[issue] = state
             self._report(issue, str(refused))
             return True
@@ -183,7 +183,7 @@ class GithubSync:
         self._listed.discard(issue)  # until the outcome is known
         try:
             made = await self._api.comment(issue, body, partial(self._begin, issue, due.key))
-        except (NotNow, Refused) as trouble:
+        except (NotNow, GithubRefused) as trouble:
             if not (isinstance(trouble, NotNow) and trouble.unsure):
                 await self._memory.never_began(issue, due.key)
                 self._listed.add(issue)
@@ -222,7 +222,7 @@ class GithubSync:
             return
         try:
             await self._api.create_label(LABELS[name])
-        except Refused as refused:
+        except GithubRefused as refused:
             _log.warning("cannot create a label on GitHub", label=name, reason=str(refused))
         self._created.add(name)
 
@@ -557,7 +557,7 @@ class Limited(NotNow):
         super().__init__(why, seconds, party_wide=True)
 
 
-class Refused(Exception):
+class GithubRefused(Exception):
     """GitHub refused the request and would refuse it again."""
 
     def __init__(self, why: str, status: int) -> None:
@@ -612,7 +612,7 @@ class GithubApi:
         """Removes a label; succeeds if the issue does not have it."""
         try:
             await self._request("DELETE", f"{self._issue(issue)}/labels/{quote(name, safe='')}")
-        except Refused as refused:
+        except GithubRefused as refused:
             if refused.status != 404:
                 raise
 
@@ -620,7 +620,7 @@ class GithubApi:
         """Creates a label; keeps an existing one as it is."""
         try:
             await self._request("POST", f"{self._repo}/labels", asdict(label))
-        except Refused as refused:
+        except GithubRefused as refused:
             if refused.status != 422:
                 raise
 
@@ -685,7 +685,7 @@ class GithubApi:
         return answer
 
 
-def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:
+def _problem(answer: HttpAnswer, now: datetime) -> NotNow | GithubRefused | None:
     """Returns what went wrong, or None. In our own words, as GitHub's may quote the request."""
     status, said = answer.status, f"HTTP {answer.status}"
     if 200 <= status < 300:
@@ -698,8 +698,8 @@ def _problem(answer: HttpAnswer, now: datetime) -> NotNow | Refused | None:
     if status == 401:  # concerns all issues, so hold them all back
         return NotNow(f"the token is not valid, or not any more ({said})", party_wide=True)
     if 300 <= status < 400:
-        return Refused(f"the repository or the issue has moved ({said}); see github.repo", status)
-    return Refused(f"{_REFUSALS.get(status, 'GitHub refuses it')} ({said})", status)
+        return GithubRefused(f"the repository or the issue has moved ({said}); see github.repo", status)
+    return GithubRefused(f"{_REFUSALS.get(status, 'GitHub refuses it')} ({said})", status)
 
 
 def _is_limit(answer: HttpAnswer) -> bool:

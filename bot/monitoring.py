@@ -32,7 +32,7 @@ from core.escalation import escalation_words
 from core.index import Index
 from core.ledger import Ledger
 from core.monitor import Finding, Monitor, repetitions
-from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, oddity, parse
+from core.records import Book, Raw, digest_of, identity, is_direct, is_unsettled, parse, why_invalid
 from core.router import Router
 
 _log = structlog.get_logger("clarify.monitor")
@@ -281,14 +281,14 @@ class LedgerWatch:
         stripped = await self._stripped([record for record, _ in judged if record is not None])
         for position, (record, is_tampered) in enumerate(judged, 1):
             if record is None:
-                if (odd := oddity(issue, position, items[position - 1])) is not None:
+                if (odd := why_invalid(issue, position, items[position - 1])) is not None:
                     await self.adoption.notify(partial(self.adoption.notices.record_unreadable, odd))
                 continue
             if is_tampered or record.id in stripped:
                 tampered.append(record.id)
                 continue
             done &= await self._look_at(record, known.get(record.id))
-        if self.adoption.acts():
+        if self.adoption.leads():
             deleted = await self._deleted(issue, items)
             done &= deleted is not None
         if tampered or deleted:
@@ -304,7 +304,7 @@ class LedgerWatch:
         was read.
         """
         if is_unsettled(record) and not await self.ledger.verify_question(record):
-            return not self.adoption.acts() or await self.adoption.adopt(record.id)
+            return not self.adoption.leads() or await self.adoption.adopt(record.id)
         forged = before is not None and not await self.ledger.verify_answer(record)
         known = self.index.get(record.id)
         now = digest_of(known) if known is not None else None
@@ -314,7 +314,7 @@ class LedgerWatch:
             _log.info("another process changed a ledger", id=record.id, status=record.status)
             if not forged:  # never show an answer in the name of a person who did not give it
                 self.changed(record)
-        if (record.is_adoptable or forged) and self.adoption.acts():
+        if (record.is_adoptable or forged) and self.adoption.leads():
             return await self.adoption.adopt(record.id)
         return True
 

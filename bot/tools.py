@@ -1,6 +1,6 @@
-"""The MCP tools with which agents ask people, and a server that offers them: over HTTP in the bot, and over stdio.
+"""The MCP tools with which agents ask people, and an MCP server for them: over HTTP in the bot, and over stdio.
 
-Imports the standard library and `mcp` only, as everything here that runs beside an agent.
+Imports only the standard library and `mcp`: it also runs beside agents.
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from mcp_types import (
 LONGEST_WAIT = 55
 DEFAULT_WAIT = 45
 ASKING = ("ask_human", "ask_approval")
-_PROGRESS = (
-    1.0,
-    5.0,
-)  # seconds until the first sign of life, and between two: clients wait 30 and more for one
+# Seconds until the first progress notification, and between later ones. Clients wait 30 and more for one.
+_PROGRESS = (1.0, 5.0)
 _INSTRUCTIONS = """Ask people in Slack when you need a decision, a fact that only a person knows, or an approval. Answers \
 can take minutes or hours. If a call returns status "waiting", the question was asked: call wait_for_answer with its id. \
 Do not ask again. Only status "answered" is an answer. Silence is not approval."""
@@ -200,7 +198,7 @@ OUTPUT: dict[str, Any] = {
 
 
 def tools() -> list[Tool]:
-    """The tools as clients list them."""
+    """Returns the tools as clients list them."""
     return [
         Tool(
             name="ask_human",
@@ -274,10 +272,10 @@ _NAMES = frozenset(tool.name for tool in tools())
 
 
 def make_server(carry: Carry) -> Server[Any]:
-    """Returns an MCP server of these tools. While one runs, a client that wants progress notifications gets them.
+    """Returns an MCP server for these tools. While a tool runs, clients that ask for progress notifications get them.
 
     Args:
-        carry: runs a tool. It may be cancelled; a question that it has asked by then stays open.
+        carry: runs a tool. It may be cancelled; a question asked by then stays open.
     """
 
     async def listed(_: ServerRequestContext[Any, Any], __: PaginatedRequestParams | None) -> ListToolsResult:
@@ -303,7 +301,7 @@ def make_server(carry: Carry) -> Server[Any]:
         instructions=_INSTRUCTIONS,
         on_list_tools=listed,
         on_call_tool=called,
-        get_tool_input_schema=lambda _: None,  # no argument stands in a header
+        get_tool_input_schema=lambda _: None,  # no argument is passed in a header
     )
     server.middleware.clear()  # nothing is traced
     return server
@@ -321,15 +319,15 @@ async def _progress(context: ServerRequestContext[Any, Any]) -> None:
         )
 
 
-def told(state: Mapping[str, Any]) -> CallToolResult:
-    """Returns a question's state, as one line for the model and as structured content."""
+def state_result(state: Mapping[str, Any]) -> CallToolResult:
+    """Returns a question's state as a tool's result: one line for the model, and structured content."""
     return CallToolResult(
         content=[TextContent(type="text", text=line(state))], structured_content=dict(state)
     )
 
 
-def mistaken(problem: Mapping[str, Any]) -> CallToolResult:
-    """Returns the error of a call, worded as HTTP's `message`: it names the field, so that the model can correct it."""
+def error_result(problem: Mapping[str, Any]) -> CallToolResult:
+    """Returns a tool's error: HTTP's `message`, which names the invalid field, so that the model can correct it."""
     return CallToolResult(content=[TextContent(type="text", text=str(problem["message"]))], is_error=True)
 
 

@@ -1,9 +1,9 @@
 """Reads AAEP 1.0 events leniently, and writes replies strictly.
 
 Sources: AAEP specification chapters 3 (envelope), 4 (events), 6 (replies: §6.3, risk and defaults: §6.4) and their
-JSON schemas. What producers in the wild send is read too: `options`, `multi_select`, `free_form_allowed`, odd
-`error_category` values, `error_message` in place of a summary, numbers as strings. A broken confirmation that names no
-action, or that cannot be replied to, is ignored: nobody is asked to accept an unnamed action.
+JSON schemas. Also reads what producers in the wild send: `options`, `multi_select`, `free_form_allowed`, odd
+`error_category` values, `error_message` in place of a summary, numbers as strings. Ignores a broken confirmation that
+names no action or has no reply token: people are never asked to accept an unnamed action.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, Literal, TypeVar
 
 from core.clock import iso
 
-# What a question takes. A clarification accepts the four of KINDS; "confirmation" is a consent's, and its alone; "form" is
-# of questions that agents ask directly.
+# The kinds of answer that a question takes. AAEP's clarifications have the four of KINDS, its confirmations only
+# "confirmation"; only questions that agents ask directly can be a "form".
 Kind = Literal["freetext", "yes_no", "multiple_choice", "numeric", "confirmation", "form"]
 KINDS: tuple[Kind, ...] = ("yes_no", "multiple_choice", "numeric", "freetext")
 Response = str | bool | int | float | list[str] | dict[str, Any]
-"""An answer. AAEP knows the first four; several choices as a list, and forms as an object, are of questions that agents
-ask directly (`core.questions`).
+"""An answer. AAEP has the first four; only questions that agents ask directly (`core.questions`) are answered with a list
+(several choices) or an object (a form).
 """
 Decision = Literal["accept", "reject"]
 DECISIONS: tuple[Decision, ...] = ("accept", "reject")
@@ -67,9 +67,9 @@ _T = TypeVar("_T")
 _RISKS = frozenset({"low", "medium", "high"})
 _IRREVERSIBLE = "irreversible"
 _REVERSIBILITY = frozenset({"reversible", "reversible_with_effort", _IRREVERSIBLE})
-_WHOLE = 2**53  # as far as all readers of JSON count
-_DEEPEST = 6  # levels kept as they are; what lies deeper is kept as JSON text
-_LONE = re.compile("[\ud800-\udfff]")
+_LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
+_DEEPEST = 6  # levels of nesting that are kept; deeper ones become JSON text
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _TIMEOUT_LIMIT = 366 * 86400
 _FIRST_YEAR, _LAST_YEAR = 1971, 9000
 
@@ -86,11 +86,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """An action that waits for consent. `risk_level` and `reversibility` are as sent, in lower case, even if the schema
-    does not know the word. `default_decision`: what the agent does without an answer; None: it did not say. `allowed`:
-    the decisions that it accepts, out of the two that a reply can carry. `arguments`: what the action is done with, of one
-    that was asked directly. `claimed_risk`: what the agent said, where its route raised that. `is_direct`: it was asked directly, so what was not
-    said has no meaning of AAEP's.
+    """An action to approve.
+
+    `risk_level` and `reversibility` are as sent, in lower case, even if the schema does not know the word.
+    `default_decision`: what the agent does without an answer; None: it did not say. `allowed`: the decisions that the
+    agent takes. `arguments`: the action's arguments, if it was asked directly. `claimed_risk`: the agent's own risk, if
+    its route raised it. `is_direct`: it was asked directly, so that missing fields do not mean what AAEP says.
     """
 
     action: str
@@ -107,12 +108,12 @@ class Confirmation:
 
     @property
     def is_irreversible(self) -> bool:
-        """Of two statements that contradict each other the graver one counts."""
+        """Whether the action cannot be undone. If the two fields contradict each other, the graver one counts."""
         return self.irreversible is True or self.reversibility == _IRREVERSIBLE
 
     @property
     def asks_twice(self) -> bool:
-        """Whether one press of Accept is not enough: high risk, a risk that the schema does not know, or no way back."""
+        """Whether Accept needs a second click: high risk, a risk that the schema does not know, or irreversible."""
         return self.is_irreversible or self.risk_level not in {None, "low", "medium"}
 
     @property
@@ -123,7 +124,7 @@ class Confirmation:
 
     @property
     def words(self) -> str:
-        """The action and its consequence in words, for readers of the ledger."""
+        """The action and its consequence as text, for readers of the ledger."""
         if self.is_direct and self.consequence is None:
             return f"Confirm: {self.action}"
         return f"Confirm: {self.action}\nConsequence: {self.consequence or NOT_GIVEN}"
@@ -134,7 +135,7 @@ class Question:
     """The question of an `agent.awaiting.clarification`, or of an `agent.awaiting.confirmation` with its action in
     `confirmation`.
 
-    `timeout_seconds` is None if the producer sent none that can be read; then the question does not expire.
+    `timeout_seconds`: None if it is missing or invalid; then the question does not expire.
     """
 
     text: str
@@ -150,7 +151,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event. `problems` names what breaks the schema (no contents); `raw` is the whole event."""
+    """An event. `problems`: how it breaks the schema (no contents); `raw`: the whole event."""
 
     type: str
     event_id: str
@@ -166,36 +167,32 @@ class Event:
     raw: Mapping[str, Any] = field(repr=False)
 
     def text(self, key: str) -> str | None:
-        """A non-empty string field of the payload, or None."""
+        """Returns a non-empty string field of the payload, or None."""
         return text_in(self.raw.get(key))
 
-    def summary(self, verbosity: str = "normal") -> str | None:
-        """The summary nearest to `verbosity` (terse, normal, detailed) that is there."""
-        order = {
-            "terse": ("summary_terse", "summary_normal", "summary_detailed"),
-            "detailed": ("summary_detailed", "summary_normal", "summary_terse"),
-        }.get(verbosity, ("summary_normal", "summary_terse", "summary_detailed"))
-        return next((text for key in order if (text := self.text(key))), None)
+    def summary(self) -> str | None:
+        """Returns the normal summary, else the terse one, else the detailed one."""
+        return self.text("summary_normal") or self.text("summary_terse") or self.text("summary_detailed")
 
     def extension(self, prefix: str) -> Mapping[str, Any]:
-        """The extension object of `prefix` (such as "agentx"), empty if there is none."""
+        """Returns the extension object of `prefix` (such as "agentx"), empty if there is none."""
         extensions = self.raw.get("extensions")
         value = extensions.get(prefix) if isinstance(extensions, Mapping) else None
         return value if isinstance(value, Mapping) else {}
 
 
 def core_type(raw: str) -> str:
-    """`aaep:agent.x.y` or its full URI → `agent.x.y`; anything else as it is."""
+    """Returns `agent.x.y` for `aaep:agent.x.y` or its full URI, and any other type unchanged."""
     match = _CORE_TYPE.match(raw)
     return match.group(1) if match else raw
 
 
 def parse_event(obj: object, received: datetime) -> Event:
-    """Read one event leniently.
+    """Reads one event leniently.
 
     Args:
         obj: the decoded JSON.
-        received: our time of receipt; stands in for a timestamp that cannot be read.
+        received: our time of receipt, used if the event's timestamp is invalid.
 
     Raises:
         NotAnEvent: not an object, or no `type`.
@@ -226,19 +223,19 @@ def parse_event(obj: object, received: datetime) -> Event:
         critical=event_type in CRITICAL_TYPES or obj.get("urgency") == "critical",
         sequence_number=sequence if isinstance(sequence, int) and not isinstance(sequence, bool) else None,
         correlation_id=text_in(obj.get("correlation_id")),
-        question=_asked(event_type, obj, problems),
+        question=_question(event_type, obj, problems),
         problems=tuple(problems),
         raw=obj,
     )
 
 
 def clarification_reply(*, response: Response, **of: Any) -> dict[str, Any]:
-    """A `clarification.reply` as its schema wants it (chapter 6 §6.5); `of`: see `_reply`."""
+    """Returns a `clarification.reply` (chapter 6 §6.5). `of`: see `_reply`."""
     return _reply("clarification.reply", "response", response, **of)
 
 
 def confirmation_reply(*, decision: str, **of: Any) -> dict[str, Any]:
-    """A `confirmation.reply` as its schema wants it (chapter 6 §6.3); `of`: see `_reply`."""
+    """Returns a `confirmation.reply` (chapter 6 §6.3). `of`: see `_reply`."""
     if decision not in DECISIONS:
         raise ValueError("expected the decision accept or reject")
     return _reply("confirmation.reply", "decision", decision, **of)
@@ -256,7 +253,7 @@ def _reply(
     correlation_id: str | None,
     rationale: str | None = None,
 ) -> dict[str, Any]:
-    """Nothing beside the known fields."""
+    """Returns a reply with only the fields of its schema; `says` is the field of the response."""
     reply: dict[str, Any] = {
         "type": kind,
         "reply_token": reply_token,
@@ -273,30 +270,29 @@ def _reply(
     return reply
 
 
-def _asked(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+def _question(event_type: str, obj: Mapping[str, Any], problems: list[str]) -> Question | None:
     if event_type == CONFIRMATION:
-        return _consent(obj, problems)
-    return _question(obj, problems) if event_type == CLARIFICATION else None
+        return _confirmation_question(obj, problems)
+    return _clarification_question(obj, problems) if event_type == CLARIFICATION else None
 
 
-def _consent(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
-    """A confirmation as the question that it is: its two answers and its default go the way of all others."""
-    wanted, token = _confirmation(obj, problems), text_in(obj.get("reply_token"))
+def _confirmation_question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+    confirmation, token = _confirmation(obj, problems), text_in(obj.get("reply_token"))
     if token is None:
         problems.append("reply_token missing")
-    if wanted is None or token is None:
+    if confirmation is None or token is None:
         return None
     return Question(
-        text=wanted.words,
+        text=confirmation.words,
         reply_token=token,
         timeout_seconds=timeout_in(obj.get("timeout_seconds"), problems),
         kinds=("confirmation",),
-        default_response=wanted.default_decision,
-        confirmation=wanted,
+        default_response=confirmation.default_decision,
+        confirmation=confirmation,
     )
 
 
-def _question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
+def _clarification_question(obj: Mapping[str, Any], problems: list[str]) -> Question | None:
     text = text_in(obj.get("question")) or text_in(obj.get("summary_normal"))
     token = text_in(obj.get("reply_token"))
     if text is None or token is None:
@@ -324,9 +320,9 @@ def _choices(obj: Mapping[str, Any], problems: list[str]) -> tuple[Choice, ...]:
     found: dict[str, Choice] = {}
     for item in source:
         if isinstance(item, Mapping):
-            value, label = _word(item.get("value")), _word(item.get("label"))
+            value, label = _text_or_number(item.get("value")), _text_or_number(item.get("label"))
         else:
-            value = label = _word(item)
+            value = label = _text_or_number(item)
         value, label = value or label, label or value
         if value is None or label is None:
             problems.append("a choice has neither value nor label")
@@ -355,10 +351,10 @@ def _kinds(obj: Mapping[str, Any], choices: tuple[Choice, ...], problems: list[s
 def _default(value: object) -> str | None:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return _word(value)
+    return _text_or_number(value)
 
 
-def _word(value: object) -> str | None:
+def _text_or_number(value: object) -> str | None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return str(value)
     return text_in(value)
@@ -378,7 +374,7 @@ def _note(problems: list[str], problem: str, stand_in: _T) -> _T:
 
 
 def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation | None:
-    """What the event asks; None, and a problem named (never its contents), where nobody could decide on it."""
+    """Returns the action to approve; or None, with the problem noted, if no one could decide on it."""
     action, allowed = _visible(obj.get("action")), _allowed(obj.get("allowed_replies"))
     if action is None or not allowed:
         problems.append("action missing" if action is None else "neither accept nor reject is allowed")
@@ -395,11 +391,11 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
         action=action,
         consequence=consequence,
         risk_level=_known_word(obj, "risk_level", _RISKS, problems),
-        irreversible=_truth(irreversible),
+        irreversible=_boolean(irreversible),
         reversibility=_known_word(obj, "reversibility", _REVERSIBILITY, problems),
         default_decision=default,
         allowed=allowed,
-        extra_context=_kept(extra, 0) if isinstance(extra, Mapping) else {},
+        extra_context=_portable(extra, 0) if isinstance(extra, Mapping) else {},
     )
     if found.breaks_default_rule:
         problems.append("default_decision accepts an irreversible action")
@@ -407,22 +403,22 @@ def _confirmation(obj: Mapping[str, Any], problems: list[str]) -> Confirmation |
 
 
 def _allowed(value: object) -> tuple[Decision, ...]:
-    """The `allowed_replies` that a reply can carry. What is not a list, or empty, is ignored."""
+    """Returns the decisions in `allowed_replies`; both, if it is empty or not a list."""
     if not isinstance(value, list) or not value:
         return DECISIONS
     return tuple(decision for decision in DECISIONS if decision in value)
 
 
 def _visible(value: object) -> str | None:
-    """A string in which there is something to see: not only blanks, controls and what steers the direction."""
-    said = text_in(value)
-    return said if said and any(char.isprintable() and char != " " for char in said) else None
+    """Returns a string with at least one visible character: not only blanks, controls and direction marks."""
+    text = text_in(value)
+    return text if text and any(char.isprintable() and char != " " for char in text) else None
 
 
 def _decision(value: object) -> Decision | None:
-    """The decision that is meant, in any case: a default must not be missed because of its spelling."""
-    said = (text_in(value) or "").strip().casefold()
-    return next((decision for decision in DECISIONS if decision == said), None)
+    """Reads a decision in any spelling, so that no default is missed."""
+    text = (text_in(value) or "").strip().casefold()
+    return next((decision for decision in DECISIONS if decision == text), None)
 
 
 def _known_word(obj: Mapping[str, Any], key: str, known: frozenset[str], problems: list[str]) -> str | None:
@@ -434,26 +430,26 @@ def _known_word(obj: Mapping[str, Any], key: str, known: frozenset[str], problem
     return word
 
 
-def _truth(value: object) -> bool | None:
-    """A boolean, also as a word; what cannot be read counts as the graver one."""
+def _boolean(value: object) -> bool | None:
+    """Reads a boolean, also as a word; anything unclear is True, the graver value."""
     if value is None or isinstance(value, bool):
         return value
     return str(value).strip().casefold() not in {"false", "no", "0"}
 
 
-def _kept(value: object, depth: int) -> Any:
-    """The value as every reader of the ledger can take it: not too deep, no numbers that JSON does not have."""
+def _portable(value: object, depth: int) -> Any:
+    """Returns the value as every JSON reader takes it: not too deep, and without odd numbers or half characters."""
     if depth > _DEEPEST and isinstance(value, (Mapping, list)):
         return _as_text(value)
     if isinstance(value, Mapping):
-        return {whole_characters(str(key)): _kept(each, depth + 1) for key, each in value.items()}
+        return {whole_characters(str(key)): _portable(each, depth + 1) for key, each in value.items()}
     if isinstance(value, list):
-        return [_kept(each, depth + 1) for each in value]
+        return [_portable(each, depth + 1) for each in value]
     if isinstance(value, str):
         return whole_characters(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    is_huge = isinstance(value, int) and not isinstance(value, bool) and abs(value) > _WHOLE
+    is_huge = isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST_NUMBER
     return str(value) if is_huge else value
 
 
@@ -465,19 +461,19 @@ def _as_text(value: object) -> str:
 
 
 def whole_characters(text: str) -> str:
-    """`text` with lone surrogates, which no UTF-8 can carry, as U+FFFD."""
-    return _LONE.sub("\ufffd", text)
+    """Returns `text` with U+FFFD for lone surrogates, which UTF-8 cannot encode."""
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def text_in(value: object) -> str | None:
-    """A non-empty string; lone surrogates, which UTF-8 cannot carry, become U+FFFD."""
+    """Returns a string that is not blank, through `whole_characters`; None for anything else."""
     if not isinstance(value, str) or not value.strip():
         return None
     return whole_characters(value)
 
 
 def timeout_in(value: object, problems: list[str]) -> int | None:
-    """`timeout_seconds` as whole seconds, at least 1; None and a problem if it is invalid."""
+    """Returns `timeout_seconds` as whole seconds, at least 1; notes a problem and returns None if it is invalid."""
     try:
         seconds = float(value) if isinstance(value, str) else value
     except ValueError:
@@ -491,7 +487,7 @@ def timeout_in(value: object, problems: list[str]) -> int | None:
 
 
 def moment_in(value: object) -> datetime | None:
-    """A time as RFC 3339 has it, in UTC, also where it leaves out the zone."""
+    """Reads an RFC 3339 time, in UTC if it has no zone; None if it is invalid."""
     if not isinstance(value, str):
         return None
     try:
@@ -499,5 +495,5 @@ def moment_in(value: object) -> datetime | None:
         moment = (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    # At either end of time a deadline or an offset could not be added to it.
+    # Close to the limits of datetime, adding a deadline or an offset would overflow.
     return moment if _FIRST_YEAR <= moment.year <= _LAST_YEAR else None

@@ -2,14 +2,14 @@
 
 The rules, as the hints and the documentation state them:
 
-* choices: the choice's number, value or label, in any case; several, with commas, where several may be chosen
+* choices: the choice's number, value or label, in any case; several, separated by commas, if the question takes several
 * yes/no: yes, y, yep, ok, true … or no, n, nope, false …
 * numbers: a point before decimals; commas, spaces or apostrophes between thousands: 1200, 1,200.50, 12.5.
-  What can be read in two ways (1,200 and 1.200: thousands or decimals? 1,5) is asked back.
+  If a number is ambiguous (1,200 and 1.200: thousands or decimals? 1,5), the bot asks.
 * free text: as typed, 1 to 16384 characters
 * confirmations: exactly accept or reject, in any case; a reason may follow a colon
-* forms: a JSON object of their fields; of a form with a single field, what that field takes by the rules above
-* where several kinds are accepted: choice, then yes/no, then number, then free text
+* forms: a JSON object of their fields; a form with a single field also takes that field's value, by the rules above
+* questions of several kinds: choice, then yes/no, then number, then free text
 """
 
 from __future__ import annotations
@@ -27,43 +27,43 @@ from core.forms import Form, FormField
 TEXT_LIMIT = 16_384
 _YES = frozenset(["yes", "y", "yep", "yeah", "ok", "okay", "sure", "true", "👍", ":+1:", ":thumbsup:"])
 _NO = frozenset(["no", "n", "nope", "nah", "false", "👎", ":-1:", ":thumbsdown:"])
-_PLAIN = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
-_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
+_PLAIN_NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|[+-]?\.\d+")
+_GROUPED_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}(?:([, '_\u00a0\u2009\u202f])\d{3})(?:\1\d{3})*(?:\.\d+)?")
 _TWO_READINGS = re.compile(r"[+-]?(?!0[.,])\d{1,3}[.,]\d{3}")
 _NUMBERISH = re.compile(r"[+-]?[\d.,' _\u00a0\u2009\u202f]*\d[\d.,' _\u00a0\u2009\u202f]*")
 _DECISION = re.compile(r"[*_~`]*(accept|reject)[.!]?[*_~`]*(?:\s*:(?P<why>.*))?", re.IGNORECASE | re.DOTALL)
 _LABELS: dict[Decision, str] = {"accept": "Accept", "reject": "Reject"}
-_FIRST = re.compile(r"[\s,.!?;:]+")
-_ISOLATES = re.compile("[\u2066-\u2069]")  # around right-to-left words, where they are shown
+_WORD_END = re.compile(r"[\s,.!?;:]+")
+_ISOLATES = re.compile("[\u2066-\u2069]")  # cards put them around right-to-left words
 _INDEX = re.compile(r"[#(]?(\d{1,6})[.)]?")
 
 
 def from_text(asked: Aaep, text: str) -> Answer:
-    """The answer that `text` gives to the question.
+    """Returns the answer that `text` gives to the question.
 
     Raises:
-        AnswerRejected: with a hint for the person, which never repeats what was typed beyond numbers.
+        AnswerRejected: with a hint for the person, which repeats only numbers from the text.
     """
     words = text.strip()
     if not words:
         raise AnswerRejected(hint(asked))
     if "confirmation" in asked.kinds:
-        return _decided(asked, words)
+        return _decision(asked, words)
     if (form := asked.form) is not None:
-        return _filled_in(form, asked, text)
+        return _form_answer(form, asked, text)
     for kind, read in (("multiple_choice", _choice), ("yes_no", _yes_no), ("numeric", _numeric)):
         if kind in asked.kinds and (answer := read(asked, words)) is not None:
             return answer
     if "freetext" in asked.kinds:
         return from_free_text(text)
-    raise AnswerRejected(_hint_for(asked, words))
+    raise AnswerRejected(_hint_with_word(asked, words))
 
 
 def from_free_text(text: str) -> Answer:
-    """Free text as typed.
+    """Returns free text as typed.
 
     Raises:
-        AnswerRejected: empty, or longer than a reply may be.
+        AnswerRejected: it is empty, or too long for a reply.
     """
     if not text.strip():
         raise AnswerRejected("The answer is empty.")
@@ -74,10 +74,12 @@ def from_free_text(text: str) -> Answer:
 
 
 def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
-    """The choices at `indexes` (from 0). Several are joined by ", " in the order of the question.
+    """Returns the choices at `indexes` (from 0), in the order of the question.
+
+    AAEP takes several choices as one text, joined by ", "; a direct question takes a list.
 
     Raises:
-        AnswerRejected: no such choice, none, or several where one is asked.
+        AnswerRejected: no such choice, none, or several if the question takes one.
     """
     picked = sorted(set(indexes))
     if not picked or picked[0] < 0 or picked[-1] >= len(asked.choices):
@@ -97,20 +99,20 @@ def from_choices(asked: Aaep, indexes: list[int]) -> Answer:
 
 
 def from_choice_text(asked: Aaep, text: str) -> Answer:
-    """The choice that `text` names by number, value or label, or several with commas.
+    """Returns the choice that `text` names by number, value or label, or several, separated by commas.
 
     Raises:
-        AnswerRejected: it names none, or more than one.
+        AnswerRejected: it names none, or is ambiguous.
     """
-    alone = asked.model_copy(update={"kinds": ("multiple_choice",)})  # a number can only be a choice's here
-    answer = _choice(alone, text.strip())
+    only_choices = asked.model_copy(update={"kinds": ("multiple_choice",)})  # so a number means a choice
+    answer = _choice(only_choices, text.strip())
     if answer is None:
         raise AnswerRejected(f"No such choice. {hint_to_choose(asked)}")
     return answer
 
 
 def from_yes_no(asked: Aaep, yes: bool) -> Answer:  # noqa: FBT001 - the answer itself is a boolean
-    """Yes or no.
+    """Returns yes or no as an answer.
 
     Raises:
         AnswerRejected: the question takes no yes or no.
@@ -121,10 +123,10 @@ def from_yes_no(asked: Aaep, yes: bool) -> Answer:  # noqa: FBT001 - the answer 
 
 
 def from_decision(asked: Aaep, decision: Decision, rationale: str = "") -> Answer:
-    """Accept or reject, and why, at most 4096 characters; blank: no reason was given.
+    """Returns accept or reject as an answer, with the reason (at most 4096 characters) unless it is blank.
 
     Raises:
-        AnswerRejected: no confirmation is asked, the agent does not take this decision, or the reason is too long.
+        AnswerRejected: the question is no confirmation, the agent does not take this decision, or the reason is too long.
     """
     if decision not in _decisions(asked):
         raise AnswerRejected(hint(asked))
@@ -137,23 +139,23 @@ def from_decision(asked: Aaep, decision: Decision, rationale: str = "") -> Answe
 
 
 def from_form(asked: Aaep, values: Mapping[str, Any]) -> Answer:
-    """What was filled into a form, by its fields' names.
+    """Returns the answer of a form. `values`: by the names of its fields.
 
     Raises:
-        AnswerRejected: no form is asked. Misfits: some of it does not fit.
+        AnswerRejected: the question is no form. Misfits: some values do not fit.
     """
     form = asked.form
     if form is None:
         raise AnswerRejected(hint(asked))
-    given = form.checked(values)
-    return Answer(given, form.lines(given))
+    checked = form.checked(values)
+    return Answer(checked, form.lines(checked))
 
 
 def from_field_text(field: FormField, text: str) -> Any:
-    """The value that `text` gives to one field of a form.
+    """Returns the value that `text` gives to one field of a form.
 
     Raises:
-        AnswerRejected: it gives none that fits.
+        AnswerRejected: the text is no valid value of the field.
     """
     value: Any = None
     words = text.strip()
@@ -161,8 +163,8 @@ def from_field_text(field: FormField, text: str) -> Any:
         case "text":
             value = text
         case "boolean":
-            said = _yes_no(Aaep(kinds=("yes_no",)), words)
-            value = None if said is None else said.response
+            answer = _yes_no(Aaep(kinds=("yes_no",)), words)
+            value = None if answer is None else answer.response
         case "number" | "integer":
             value = number(words)
         case "choice" | "choices":
@@ -177,7 +179,7 @@ def from_field_text(field: FormField, text: str) -> Any:
 
 
 def default_label(asked: Aaep) -> str:
-    """What the agent assumes if no one answers, as people read it: a choice by its label. Empty: it has no default."""
+    """Returns what the agent assumes if no one answers, as people read it: a choice by its label. Empty: no default."""
     default = asked.default_response or ""
     labels = {_fold(option.value): option.label for option in asked.choices}
     if _fold(default) in labels:
@@ -187,12 +189,12 @@ def default_label(asked: Aaep) -> str:
 
 
 def hint(asked: Aaep) -> str:
-    """How this question can be answered in the thread, with an example."""
+    """Says how to answer this question in its thread, with an example."""
     if (form := asked.form) is not None:
-        return _way_to_fill_in(form)
+        return _hint_for_form(form)
     if decisions := _decisions(asked):
-        said = " or ".join(decisions)
-        return f"Reply with {said}; a reason may follow a colon ({decisions[-1]}: as we agreed)."
+        either = " or ".join(decisions)
+        return f"Reply with {either}; a reason may follow a colon ({decisions[-1]}: as we agreed)."
     ways: list[str] = []
     if "multiple_choice" in asked.kinds and asked.choices:
         ways.append(_way_to_choose(asked))
@@ -205,9 +207,9 @@ def hint(asked: Aaep) -> str:
     return "Reply with " + ", or ".join(ways or ["your answer in your own words"]) + "."
 
 
-def _hint_for(asked: Aaep, words: str) -> str:
-    """`hint`, and for somebody who said more than the one word that counts, and may believe to have answered, that word."""
-    first = _FIRST.split(words.casefold(), maxsplit=1)[0]
+def _hint_with_word(asked: Aaep, words: str) -> str:
+    """Returns `hint`; if the text starts with a valid answer, such as "yes, but", also says to send just that word."""
+    first = _WORD_END.split(words.casefold(), maxsplit=1)[0]
     if asked.is_confirmation:
         meant = first if first in _decisions(asked) else ""
     else:
@@ -217,21 +219,21 @@ def _hint_for(asked: Aaep, words: str) -> str:
 
 
 def takes_words(asked: Aaep) -> bool:
-    """Whether a person's own words can be an answer: to a form with several fields they cannot."""
+    """Whether typed text can be an answer: True unless the question is a form with several fields."""
     return asked.form is None or len(asked.form.fields) == 1
 
 
-def _way_to_fill_in(form: Form) -> str:
+def _hint_for_form(form: Form) -> str:
     if len(form.fields) > 1:
         return 'Click Answer… on its card to fill in the form, or give its fields as JSON: {"name": "value"}.'
-    (alone,) = form.fields
-    if alone.options:
-        return f"Reply with {_way_to_choose(_as_question(alone))}."
-    return f"Reply with {alone.expected}."
+    (field,) = form.fields
+    if field.options:
+        return f"Reply with {_way_to_choose(_as_question(field))}."
+    return f"Reply with {field.expected}."
 
 
 def hint_to_choose(asked: Aaep) -> str:
-    """How to name a choice where nothing else is asked."""
+    """Says how to name a choice in a field for choices only."""
     return f"Type {_way_to_choose(asked)}."
 
 
@@ -242,18 +244,18 @@ def _way_to_choose(asked: Aaep) -> str:
 
 
 def number(text: str) -> int | float | None:
-    """A number by the stated rule, or None if `text` is not a number.
+    """Returns the number in `text` by the module's rules, or None if it is not a number.
 
     Raises:
-        AnswerRejected: it can be read in two ways.
+        AnswerRejected: it is ambiguous.
     """
     if _TWO_READINGS.fullmatch(text):
         digits = re.sub(r"[.,]", "", text)
         decimal = text.replace(",", ".")
         raise AnswerRejected(f"“{text}” is ambiguous: reply {digits} or {decimal}0.")
-    if _PLAIN.fullmatch(text):
+    if _PLAIN_NUMBER.fullmatch(text):
         return _value(text)
-    if _GROUPED.fullmatch(text):
+    if _GROUPED_NUMBER.fullmatch(text):
         return _value(re.sub(r"[^\d.+-]", "", text))
     if _NUMBERISH.fullmatch(text):
         raise AnswerRejected(
@@ -273,15 +275,15 @@ def _value(digits: str) -> int | float:
 
 
 def _decisions(asked: Aaep) -> tuple[Decision, ...]:
-    """The decisions that may be made, where a confirmation is asked."""
+    """Returns the decisions that the agent takes, if the question is a confirmation."""
     return asked.confirmation.allowed if asked.confirmation else ()
 
 
-def _decided(asked: Aaep, words: str) -> Answer:
-    """Consent is said in its own word: "yes" and "ok" may be talk, so they are asked back."""
+def _decision(asked: Aaep, words: str) -> Answer:
+    """Reads a decision. It takes the exact word: "yes" and "ok" may be part of the conversation."""
     match = _DECISION.fullmatch(words)
     if match is None:
-        raise AnswerRejected(_hint_for(asked, words))
+        raise AnswerRejected(_hint_with_word(asked, words))
     decision: Decision = "accept" if match[1].casefold() == "accept" else "reject"
     return from_decision(asked, decision, match["why"] or "")
 
@@ -307,18 +309,18 @@ def _yes_no(asked: Aaep, words: str) -> Answer | None:  # noqa: ARG001 - the rea
     )
 
 
-def _filled_in(form: Form, asked: Aaep, text: str) -> Answer:
-    """A JSON object; where there is one field only, what is no object of that field is its value."""
-    values, alone = _object(text), form.fields[0] if len(form.fields) == 1 else None
-    if alone is not None and (values is None or (alone.type == "text" and alone.name not in values)):
-        values = {alone.name: from_field_text(alone, text)}
+def _form_answer(form: Form, asked: Aaep, text: str) -> Answer:
+    """Reads a JSON object of the fields, or the value of the only field."""
+    values, only = _object(text), form.fields[0] if len(form.fields) == 1 else None
+    if only is not None and (values is None or (only.type == "text" and only.name not in values)):
+        values = {only.name: from_field_text(only, text)}
     if values is None:
         raise AnswerRejected(hint(asked))
     return from_form(asked, values)
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None: it is none."""
+    """Returns a text as a JSON object, or None."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -327,9 +329,9 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def _as_question(field: FormField) -> Aaep:
-    """A field with choices as a question that takes nothing else."""
-    offered = tuple(Option(value=str(each.value), label=each.label) for each in field.options)
-    return Aaep(kinds=("multiple_choice",), choices=offered, multi_select=field.type == "choices")
+    """Returns a field with choices as a question."""
+    choices = tuple(Option(value=str(each.value), label=each.label) for each in field.options)
+    return Aaep(kinds=("multiple_choice",), choices=choices, multi_select=field.type == "choices")
 
 
 def _choice(asked: Aaep, words: str) -> Answer | None:
@@ -338,11 +340,10 @@ def _choice(asked: Aaep, words: str) -> Answer | None:
 
 
 def _picked(asked: Aaep, words: str) -> list[int] | None:
-    """The places of the choices that `words` name, from 0; None: something in them names none."""
+    """Returns the indexes (from 0) of the choices that `words` name, or None if a part of them names none."""
     names = _names(asked)
-    whole = _pick(asked, names, words)
-    if whole is not None:
-        return [whole]
+    if (index := _pick(asked, names, words)) is not None:
+        return [index]
     if not asked.multi_select:
         return None
     parts = [part.strip() for part in re.split(r"[,;\n]", words) if part.strip()]
@@ -351,7 +352,7 @@ def _picked(asked: Aaep, words: str) -> list[int] | None:
 
 
 def _names(asked: Aaep) -> dict[str, set[int]]:
-    """Which choices go by a value or label, folded."""
+    """Returns the indexes of the choices with each folded value or label."""
     names: dict[str, set[int]] = {}
     for index, option in enumerate(asked.choices):
         for name in (option.value, option.label):
@@ -360,9 +361,13 @@ def _names(asked: Aaep) -> dict[str, set[int]]:
 
 
 def _pick(asked: Aaep, names: dict[str, set[int]], words: str) -> int | None:
-    """The one choice that `words` name. Two readings are asked back."""
-    said = (_fold(words), _fold(words.strip("*_~`")))  # bold and the like, which Slack sends as typed
-    named = {index for name in said for index in names.get(name, ())}
+    """Returns the index of the choice that `words` name, or None.
+
+    Raises:
+        AnswerRejected: they are ambiguous.
+    """
+    spellings = (_fold(words), _fold(words.strip("*_~`")))  # Slack sends bold and the like as typed
+    named = {index for spelling in spellings for index in names.get(spelling, ())}
     match = _INDEX.fullmatch(words)
     index = int(match.group(1)) - 1 if match else -1
     numbered = {index} if 0 <= index < len(asked.choices) else set()
@@ -384,7 +389,7 @@ def _fold(text: str) -> str:
 
 
 def describe(response: Response) -> str:
-    """A response as people read it."""
+    """Returns a response as people read it."""
     if isinstance(response, bool):
         return "Yes" if response else "No"
     if isinstance(response, list):

@@ -1,10 +1,10 @@
-"""Consent of one or several people to an action: who counts, for which version of its arguments, and when it is given.
+"""Approval of an action by one or several people: which accepts count, for which version of its arguments.
 
-* An accept counts for the arguments that its person saw. A change of them is a new version: earlier accepts lapse, and the
-  accept of whoever changed them is the first of the new version. Typed words name no version: as an accept they count only
-  where the card shows everything, and nobody has changed it.
-* Several people are different by Slack's ids and by the names that agents are told. Everybody counts once.
-* One reject decides, also of somebody who accepted.
+* An accept counts for the arguments that the person saw. An edit makes a new version: earlier accepts lapse, and the
+  editor's accept is the first for the new version. A typed accept names no version, so it counts only if the card shows
+  everything and the arguments were never edited.
+* Each person counts once. Two people are different if both their Slack ids and the names that agents get differ.
+* One reject decides, also if its person accepted before.
 
 Pure.
 """
@@ -31,61 +31,61 @@ from core.clarification import (
     renewed,
 )
 from core.errors import AnswerRejected, ConsentRefused, CountsOnce, NotSeen, NotToldApart
-from core.records import as_written_by_all
+from core.records import with_whole_numbers
 
 Risk = Literal["low", "medium", "high"]
 RISKS: tuple[Risk, ...] = ("low", "medium", "high")
-MOST = 5
+MOST_APPROVALS = 5
 ARGUMENTS_LIMIT = 262_144  # bytes of JSON
 _DEEPEST = 20
-_DIGEST = 8  # bytes: what a button carries; it is only compared, under the lock
+_DIGEST = 8  # bytes: short enough for a button; it is only compared, under the lock
 
 
 def version_of(asked: Aaep) -> str:
-    """The version of an action's arguments, as controls carry it: another one after each change."""
-    said = [len(asked.edits or ()), as_written_by_all(asked.arguments)]
+    """Returns the version of an action's arguments, as buttons carry it. Each edit changes it."""
+    content = [len(asked.edits or ()), with_whole_numbers(asked.arguments)]
     return hashlib.blake2b(
-        json.dumps(said, sort_keys=True, ensure_ascii=True).encode(), digest_size=_DIGEST
+        json.dumps(content, sort_keys=True, ensure_ascii=True).encode(), digest_size=_DIGEST
     ).hexdigest()
 
 
 def effective_risk(claimed: str | None, at_least: Risk | None) -> str | None:
-    """The graver of what the agent said and what its route says."""
-    if at_least is None or claimed not in {None, *RISKS}:  # a word that nobody knows counts as grave
+    """Returns the higher of the agent's risk and its route's."""
+    if at_least is None or claimed not in {None, *RISKS}:  # an unknown word counts as high
         return claimed
     return RISKS[max(RISKS.index(at_least), RISKS.index(claimed) if claimed in RISKS else 0)]
 
 
 def bounded(ask: Ask, at_least: Risk | None, needed: Mapping[Risk, int]) -> Ask:
-    """A confirmation with the bounds of its route: a risk as high as `at_least`, as many people as `needed` for it."""
-    wanted = ask.confirmation
-    if wanted is None:
+    """Raises the risk of a confirmation to its route's `at_least`, and its approvals to those `needed` for that risk."""
+    confirmation = ask.confirmation
+    if confirmation is None:
         return ask
-    risk = effective_risk(wanted.risk_level, at_least)
-    # Without a word it counts as medium, with an unknown one as high.
+    risk = effective_risk(confirmation.risk_level, at_least)
+    # No risk counts as medium, an unknown word as high.
     rank = 1 if risk is None else RISKS.index(risk) if risk in RISKS else len(RISKS) - 1
     bound = max(needed[each] for each in RISKS[: rank + 1])
     people = max(bound, ask.approvals_needed or 1)
     return replace(
         ask,
-        confirmation=replace(wanted, risk_level=risk),
-        claimed_risk=(wanted.risk_level or "not said") if risk != wanted.risk_level else None,
+        confirmation=replace(confirmation, risk_level=risk),
+        claimed_risk=(confirmation.risk_level or "not said") if risk != confirmation.risk_level else None,
         approvals_needed=people if people > 1 else None,
     )
 
 
 def check_seen(record: Clarification, version: str | None, *, shown_whole: bool = True) -> None:
-    """Raises unless whoever accepts saw the arguments as they are.
+    """Raises unless the person saw the current arguments before accepting them.
 
     Args:
-        record: as found under the lock.
-        version: what they saw; "": the first version, as cards of releases before showed; None: they typed it, so what
-            they saw is not known.
-        shown_whole: whether the card shows everything that is accepted.
+        record: its state under the lock.
+        version: the version that the person saw; "": the first one, from a card of an earlier release; None: the accept
+            was typed, so we do not know.
+        shown_whole: whether the card shows the whole action.
 
     Raises:
-        ArgumentsChanged: they saw others.
-        NotSeen: they typed it, and may have seen others, or not all.
+        ArgumentsChanged: the person saw an earlier version.
+        NotSeen: a typed accept, and the person may have seen an earlier version or only a part.
     """
     edited = bool(record.asked.edits)
     if version is None and (edited or not shown_whole):
@@ -95,14 +95,14 @@ def check_seen(record: Clarification, version: str | None, *, shown_whole: bool 
 
 
 def accepted(record: Clarification, answer: Answer, decider: Decider, at: datetime) -> Clarification:
-    """The record after one person's accept: answered if that was the last one needed.
+    """Records one person's accept. The last one needed answers the record.
 
     Raises:
         CountsOnce: the same person accepted before.
-        NotToldApart: several have to accept, and it is not known well enough who this is.
-        ConsentRefused: several have to accept, in Slack.
-        AnswerRejected: the arguments cannot be changed like this.
-        NotOpen: it takes no answer any more.
+        NotToldApart: several people must accept, and we do not know who this is.
+        ConsentRefused: several people must accept, which they can only do in Slack.
+        AnswerRejected: the edit of the arguments is not allowed.
+        NotOpen: it can no longer be answered.
     """
     at = max(at, record.asked_last)
     if answer.changed:
@@ -131,14 +131,14 @@ def accepted(record: Clarification, answer: Answer, decider: Decider, at: dateti
 
 
 def is_same(approval: Approval, decider: Decider) -> bool:
-    """Whether an approval is by the same person: by Slack's ids, or by the name that agents are told."""
+    """Whether an approval is by this person: the same Slack id, or the same name in what agents get."""
     if approval.global_id is not None and approval.global_id == decider.global_id:
         return True
     return approval.user == decider.user or approval.decided_by == decider.decided_by
 
 
 def approved_by(asked: Aaep) -> list[str]:
-    """Who accepted, as agents are told: in the order of their accepts, without one who rejected it then."""
+    """Returns the names of those who accepted, in that order, without a person who rejected it afterwards."""
     before = [each.decided_by for each in asked.approvals or ()]
     if asked.response is None or asked.decided_by is None:
         return before
@@ -148,12 +148,12 @@ def approved_by(asked: Aaep) -> list[str]:
 
 
 def trouble_with(arguments: Any) -> str | None:
-    """Why an action cannot have these arguments; None: it can."""
+    """Returns why an action cannot have these arguments, or None."""
     if _depth(arguments) > _DEEPEST:
         return f"Nested too deeply; at most {_DEEPEST} levels are allowed."
     try:
         size = len(json.dumps(arguments, allow_nan=False).encode())
-    except ValueError:  # the ledger would hold null in their place, and so would the action
+    except ValueError:  # the ledger would store null, and the action would run with it
         return "Not valid JSON: NaN and infinite numbers are not allowed."
     return f"{size} bytes of JSON; at most {ARGUMENTS_LIMIT} are allowed." if size > ARGUMENTS_LIMIT else None
 
@@ -166,7 +166,7 @@ def _depth(value: Any, level: int = 0) -> int:
 
 
 def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime) -> Clarification:
-    """The next version of the arguments: nobody has accepted it yet."""
+    """Records the next version of the arguments, without any accepts."""
     asked = record.asked
     if asked.direct is None or not asked.direct.editable or not changed.keys() <= asked.arguments.keys():
         raise AnswerRejected("This action's arguments cannot be changed.")
@@ -178,8 +178,7 @@ def _edited(record: Clarification, changed: Any, decider: Decider, at: datetime)
         at=at,
         lapsed=asked.approvals or (),
     )
-    news = {"edits": (*(asked.edits or ()), edit), "approvals": None}
-    after = asked.model_copy(update=news)
+    after = asked.model_copy(update={"edits": (*(asked.edits or ()), edit), "approvals": None})
     if (trouble := trouble_with(after.arguments)) is not None:
         raise AnswerRejected(f"These changes to the arguments are not valid. {trouble}")
     return record.model_copy(update={"aaep": after})

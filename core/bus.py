@@ -20,7 +20,7 @@ Name = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LifecycleEvent:
-    """Something happened to a clarification at `timestamp` (aware). `topic` is the agents' text: never log it."""
+    """A change of a clarification at `timestamp` (aware). `topic` is the agents' text: never log it."""
 
     name: Name
     clarification_id: str
@@ -32,7 +32,7 @@ class LifecycleEvent:
     timestamp: datetime
 
     def payload(self) -> dict[str, object]:
-        """The same as JSON values, by the protocol's names; the time as RFC 3339."""
+        """Returns the event as JSON values under the protocol's names, with the time as RFC 3339."""
         return {
             "clarificationId": self.clarification_id,
             "issueNumber": self.issue_number,
@@ -45,7 +45,7 @@ class LifecycleEvent:
 
 
 class State(NamedTuple):
-    """What of a clarification tells that something happened to it. `nudges`: about the latest question."""
+    """The fields of a clarification whose change makes an event. `nudges`: reminders about the latest question."""
 
     status: Status
     round: int
@@ -60,10 +60,15 @@ class State(NamedTuple):
 def lifecycle(
     before: Clarification | State | None, record: Clarification, now: datetime, *, after: State | None = None
 ) -> tuple[LifecycleEvent, ...]:
-    """What happened to a clarification between two looks, in the order in which it happens.
+    """Returns the events between two states of a clarification, in the order in which they happen.
 
-    `before` None: seen for the first time; then only the state that it is in. Abandoned ones say nothing. `after`: None
-    for how it is now. Times on our clock.
+    An abandoned clarification has no event.
+
+    Args:
+        before: the earlier state; None: seen for the first time, which gives only the event of its current state.
+        record: the clarification.
+        now: the events' time, on our clock.
+        after: the later state; None: that of `record`.
     """
     after = after or State.of(record)
     before = State.of(before) if isinstance(before, Clarification) else before
@@ -94,7 +99,7 @@ _FIRST_SEEN: dict[Status, Name | None] = {
 
 
 def _changes(before: State, after: State) -> list[Name | None]:
-    # The last round's follow-up keeps its number and goes straight to the person on call.
+    # A follow-up after the last round keeps the round's number and is escalated at once.
     asked_again = after.round > before.round or after.asked_last > before.asked_last
     changed = after.status != before.status
     nudges = 0 if asked_again else before.nudges

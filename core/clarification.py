@@ -717,7 +717,7 @@ def claimed(record: Clarification, holder: Holder) -> Clarification:
     return record if record.asked.taken_by is not None else taken(record, holder)
 
 
-def let_go(record: Clarification, user: str) -> Clarification:
+def released(record: Clarification, user: str) -> Clarification:
     """Records that `user` released it. Returns the record unchanged if they do not hold it, or if it is escalated: then the
     pager takes it back.
 

@@ -3,30 +3,30 @@
     ClarifyError
     ├── NotFound            no such clarification
     ├── Tampered            another program changed or deleted it after it was decided
-    ├── BadInput            an id, topic or body that breaks its form
+    ├── BadInput            an invalid id, topic or body
     │   └── TooLong             more characters than are allowed
-    ├── ScopeViolation      an agent may not ask another, by its workflow
+    ├── ScopeViolation      the workflow does not let this agent ask that one
     │   └── BlockingNotAllowed  it may ask, but not wait
-    ├── MaxRoundsExceeded*  asked further after the last round; people have it now
-    ├── AgentError          a responder gave no answer that can be used
+    ├── MaxRoundsExceeded*  a follow-up after the last round; people have it now
+    ├── AgentError          a responder gave no usable answer
     ├── AnswerRejected      the answer does not fit the question
-    │   └── ConsentRefused      an action may be accepted, but not in this way
+    │   └── ConsentRefused      an action that cannot be accepted in this way
     ├── NotCounted          an accept that does not count
-    │   ├── CountsOnce          the same person accepted before; somebody else has to
-    │   ├── NotToldApart        who accepts is not known well enough to be one of several
-    │   └── NotSeen             it was typed, and its card may not have shown all of what is accepted
-    ├── NotOpen*            the clarification takes no answer any more
-    │   ├── AlreadyAnswered*    somebody else answered first
-    │   ├── Superseded*         asked again since: the newer round takes the answer
-    │   │   └── ArgumentsChanged*   an action's arguments were changed since
+    │   ├── CountsOnce          the same person accepted before; another person must
+    │   ├── NotToldApart        several must accept, and we do not know who this is
+    │   └── NotSeen             a typed accept; the card may not have shown the whole action
+    ├── NotOpen*            the clarification can no longer be answered
+    │   ├── AlreadyAnswered*    another answer was first
+    │   ├── Superseded*         the question was asked again: only the newer round can be answered
+    │   │   └── ArgumentsChanged*   another person edited the action's arguments
     │   └── Closed*             resolved or abandoned without an answer
     ├── IllegalTransition   a status change that the protocol does not allow
-    │   └── NotAnswered*        asked further before there was an answer
-    ├── LockTimeout         somebody else held the ledger for too long
-    │   └── LedgersAway         the folder with all ledgers is not there
+    │   └── NotAnswered*        a follow-up before the answer
+    ├── LockTimeout         another process held the ledger for too long
+    │   └── LedgersAway         the folder with all ledgers, or their database, is unavailable
     ├── LedgerUnreadable    a ledger file did not parse and was quarantined (renamed)
     ├── LedgerUnwritable    the disk refused; nothing was changed
-    │   └── LedgerInDoubt       the database went away in the middle: it may have been changed
+    │   └── LedgerInDoubt       the database connection was lost: it may have been changed
     └── StatusUnavailable   the agent-status file cannot be used now; nothing was changed
 
 `code` is the same in every interface (shell, Python, Slack).
@@ -38,7 +38,7 @@ from pathlib import Path
 
 
 class ClarifyError(Exception):
-    """Something in the domain of clarifications went wrong."""
+    """The base of all errors of the domain."""
 
     code = "ERROR"
 
@@ -52,7 +52,7 @@ class NotFound(ClarifyError):
 
 
 class Tampered(ClarifyError):
-    """What was decided is not what the ledger says now: it is handed out to nobody."""
+    """Another program changed or deleted the decision in the ledger, so it is not returned."""
 
     code = "TAMPERED"
 
@@ -66,14 +66,14 @@ class BadInput(ClarifyError):
 
 
 class TooLong(BadInput):
-    """The same code. The message is a hint for the writer, without their words."""
+    """Has the code of BadInput. The message is a hint for the writer and does not repeat the text."""
 
     def __init__(self, what: str, length: int, limit: int) -> None:
         super().__init__(f"The {what} has {length} characters; at most {limit} are allowed.")
 
 
 class ScopeViolation(ClarifyError):
-    """`allowed` are the roles that the agent may ask."""
+    """`allowed`: the roles that the agent may ask."""
 
     code = "SCOPE_VIOLATION"
 
@@ -83,17 +83,17 @@ class ScopeViolation(ClarifyError):
 
 
 class BlockingNotAllowed(ScopeViolation):
-    """The same code: it is the same rule of the workflow that says no."""
+    """Has the code of ScopeViolation: the same rule of the workflow forbids both."""
 
 
 class AgentError(ClarifyError):
-    """The message says what the responder did, without what it was asked or answered."""
+    """The message says what the responder did, without the question or the answer."""
 
     code = "AGENT_ERROR"
 
 
 class AnswerRejected(ClarifyError):
-    """The answer does not fit the question; the message is a hint for the person who gave it."""
+    """The answer does not fit the question. The message is a hint for the person."""
 
     code = "ANSWER_REJECTED"
 
@@ -109,14 +109,12 @@ class ConsentRefused(AnswerRejected):
 
 
 class NotCounted(ClarifyError):
-    """The action may be accepted, but this accept does not count. The message is for the person."""
+    """This accept does not count, although the action can be accepted. The message is for the person."""
 
     code = "NOT_COUNTED"
 
 
 class CountsOnce(NotCounted):
-    """The same code."""
-
     def __init__(self, clarification_id: str, missing: int) -> None:
         others = "one more person must" if missing == 1 else f"{missing} more people must"
         super().__init__(
@@ -125,8 +123,6 @@ class CountsOnce(NotCounted):
 
 
 class NotToldApart(NotCounted):
-    """The same code."""
-
     def __init__(self, clarification_id: str) -> None:
         super().__init__(
             f"{clarification_id} needs several approvals, and Slack did not say who you are, so nothing was "
@@ -135,8 +131,6 @@ class NotToldApart(NotCounted):
 
 
 class NotSeen(NotCounted):
-    """The same code."""
-
     def __init__(self, clarification_id: str, *, edited: bool) -> None:
         why = "its arguments were changed after it was asked" if edited else "you may not have seen all of it"
         super().__init__(
@@ -163,12 +157,12 @@ class LockTimeout(ClarifyError):
 
 
 class LedgersAway(LockTimeout):
-    """No ledger can be had: the folder is gone. A LockTimeout, as callers wait for both in the same way."""
+    """All ledgers are unavailable. A LockTimeout, because callers retry both in the same way."""
 
     code = "LEDGERS_AWAY"
 
     def __init__(self, folder: Path | None, issue: int = 0, why: str = "") -> None:
-        """`folder`: None if they are in a database, which is not to be had, and `why` not."""
+        """`folder`: the ledgers' folder; None: they are in a database, which is unavailable for the reason `why`."""
         ClarifyError.__init__(
             self,
             f"The folder with the ledgers, {folder}, is missing or was replaced. Check that its disk is mounted."
@@ -199,8 +193,8 @@ class LedgerUnwritable(ClarifyError):
 
 
 class LedgerInDoubt(LedgerUnwritable):
-    """The same code, as callers try again what changes nothing the second time. Once it is known that it was changed, that
-    is news as any other.
+    """Has the code of LedgerUnwritable: callers retry, and a repeated change has no effect. A write that did succeed is
+    reported as a change when the bot next reads the ledger.
     """
 
     def __init__(self, issue: int) -> None:

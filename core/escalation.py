@@ -80,7 +80,7 @@ Raise = Callable[[NewIncident], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EscalationStep:
     """One step of a policy. `after` counts from the beginning of a cycle; `every` repeats it until acknowledged, None: once.
     `hours`: when it may go; None: always.
     """
@@ -102,7 +102,7 @@ class Policy:
     `take_timeout`: how long a take or a hand-over stops paging, and the interval of the last resort.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[EscalationStep, ...]
     take_timeout: timedelta
 
 

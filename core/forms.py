@@ -1,8 +1,8 @@
-"""Reads the forms that agents ask people to fill in, and checks what was filled in.
+"""Reads the forms that agents ask people to fill in, and checks the values that people give.
 
-A form is sent as a flat JSON Schema object, as pydantic, MCP's elicitation and people write it. What is read here is a
-part of JSON Schema 2020-12, and `Form.checked` is no more lenient than the schema: every object that it returns is valid
-by the schema that was sent. What this part does not have is refused when a form is read, never when it is answered.
+An agent sends a form as a flat JSON Schema object, as pydantic, MCP's elicitation and people write it. This module
+supports a part of JSON Schema 2020-12. `read_form` refuses everything else, so that no form fails only when a person
+answers it. `Form.checked` returns only objects that are valid by the agent's schema.
 
 Sources: JSON Schema 2020-12 "Validation" (§6, §7.3), RFC 3339 §5.6, RFC 3986; MCP 2025-11-25 "Elicitation" (titles of
 choices: `oneOf` or `anyOf` with `const` and `title`, earlier `enum` with `enumNames`). Pure.
@@ -32,21 +32,21 @@ Json = Mapping[str, Any]
 MOST_FIELDS = 40
 MOST_OPTIONS = 100
 SCHEMA_LIMIT = 262_144  # bytes of JSON
-DEFAULTS_LIMIT = 65_536  # of the texts that stand in a form at first
+DEFAULTS_LIMIT = 65_536  # bytes of JSON of all default texts
 TEXT_LIMIT = 16_384  # characters of a text
-TYPED_LIMIT = 3000  # characters that a field of a form takes
-_NAME = 200
-_MOST = 2**53  # as far as all readers of JSON count
-_LONGEST_CHAIN = 10  # references, one to the next
-_NAMED = 200  # characters of choices that a hint names
+TYPED_LIMIT = 3000  # characters that an input in a modal takes
+_LONGEST_NAME = 200
+_LARGEST_NUMBER = 2**53  # the largest whole number that every JSON reader takes exactly
+_LONGEST_CHAIN = 10  # references that follow each other
+_MOST_NAMED = 200  # characters of choices that a hint lists
 
 _BOUNDS = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
 _LENGTHS = {"minLength", "maxLength"}
-_OFFERS = {"enum", "const", "oneOf", "anyOf"}
-# What makes an object invalid, where it is not looked at. All other keywords only describe.
+_CHOICE_KEYWORDS = {"enum", "const", "oneOf", "anyOf"}
+# The keywords that restrict values: a form may only have the supported ones. All other keywords only describe.
 _ASSERTIONS = frozenset(
     {
-        *_BOUNDS, *_LENGTHS, *_OFFERS,
+        *_BOUNDS, *_LENGTHS, *_CHOICE_KEYWORDS,
         "$dynamicRef", "$recursiveRef", "$ref", "additionalItems", "additionalProperties", "allOf", "contains",
         "dependencies", "dependentRequired", "dependentSchemas", "disallow", "divisibleBy", "else", "extends", "format",
         "if", "items", "maxContains", "maxItems", "maxProperties", "minContains", "minItems", "minProperties",
@@ -55,8 +55,8 @@ _ASSERTIONS = frozenset(
     }
 )  # fmt: skip
 _NULL = {"type": "null"}
-_OF_THE_WHOLE = {"type", "properties", "required", "additionalProperties", "unevaluatedProperties"}
-_OF_TYPE: dict[FieldType, set[str]] = {
+_FORM_KEYWORDS = {"type", "properties", "required", "additionalProperties", "unevaluatedProperties"}
+_FIELD_KEYWORDS: dict[FieldType, set[str]] = {
     "text": {"type", "format", *_LENGTHS},
     "email": {"type", "format", *_LENGTHS},
     "uri": {"type", "format", *_LENGTHS},
@@ -65,7 +65,7 @@ _OF_TYPE: dict[FieldType, set[str]] = {
     "number": {"type", "format", *_BOUNDS},
     "integer": {"type", "format", *_BOUNDS},
     "boolean": {"type"},
-    "choice": {"type", *_OFFERS},
+    "choice": {"type", *_CHOICE_KEYWORDS},
     "choices": {"type", "items", "minItems", "maxItems", "uniqueItems"},
 }
 _FORMATS: dict[str | None, FieldType] = {
@@ -76,7 +76,7 @@ _FORMATS: dict[str | None, FieldType] = {
     "date-time": "date-time",
 }
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_MOMENT = re.compile(
+_DATE_TIME = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
 _EMAIL = re.compile(
@@ -87,7 +87,7 @@ _LOCAL_PART = 64
 _URI = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:([A-Za-z0-9._~:/?#@!$&'()*+,;=-]|\[[0-9A-Fa-f:.]+\]|%[0-9A-Fa-f]{2})+"
 )
-_PLAIN: dict[FieldType, str] = {
+_TYPE_NAMES: dict[FieldType, str] = {
     "text": "text",
     "email": "an e-mail address",
     "uri": "a web address or another URI",
@@ -105,9 +105,7 @@ _EXAMPLES: dict[FieldType, str] = {
 
 
 class BadSchema(BadInput):
-    """A schema is no form. `where`: the path of what is wrong in it, empty for all of it; the message says what was
-    expected.
-    """
+    """The schema is not a supported form. `where`: the path of the error, empty for the whole schema."""
 
     def __init__(self, where: str, message: str) -> None:
         super().__init__(message)
@@ -115,16 +113,16 @@ class BadSchema(BadInput):
 
 
 class Misfits(AnswerRejected):
-    """What was filled in does not fit. `errors`: a field's name → what was expected of it."""
+    """Some values do not fit their fields. `errors`: a field's name → what is expected of it."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
-        super().__init__(" ".join(f"{name}: {said}" for name, said in errors.items()))
+        super().__init__(" ".join(f"{name}: {error}" for name, error in errors.items()))
         self.errors = dict(errors)
 
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """A choice of a field. `label`: its title, or its value in words."""
+    """A choice of a field. `label`: its title, or its value as text."""
 
     value: Scalar
     label: str
@@ -133,10 +131,10 @@ class FormOption:
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One field. `title`: what people read, its name where it has none. `nullable`: null is a value.
+    """A field of a form. `title`: the label that people read, by default its name; `nullable`: null is a value.
 
-    `least`, `most`: the number, how many characters of a text, or how many choices; `above`, `below`: bounds of a
-    number that it does not reach. None: there is none.
+    `least`, `most`: inclusive bounds of a number, a text's length or the number of choices; `above`, `below`: exclusive
+    bounds of a number. None: no bound.
     """
 
     name: str
@@ -154,57 +152,57 @@ class FormField:
 
     @property
     def may_be_empty(self) -> bool:
-        """Whether nothing need be filled in."""
+        """Whether people can leave it empty."""
         return not self.required or self.nullable or (self.type == "choices" and not self.least)
 
     @property
     def expected(self) -> str:
-        """What is to be filled in, as the end of a sentence: `a whole number from 1 to 5`."""
+        """Describes a valid value, for the end of a sentence: `a whole number from 1 to 5`."""
         if self.type == "choice":
-            return f"one of {self._named}"
+            return f"one of {self._option_names}"
         if self.type == "choices":
-            return f"{self.how_many or 'some'} of {self._named}"
-        said = _PLAIN[self.type]
+            return f"{self.how_many or 'some'} of {self._option_names}"
+        name = _TYPE_NAMES[self.type]
         if self.type in {"number", "integer"}:
-            return f"{said} {self._between}".rstrip()
+            return f"{name} {self._bounds}".rstrip()
         length = _range(None if self.least == 1 else self.least, self.most)
-        return f"{said}{f' of {length} characters' if length else ''}{_EXAMPLES.get(self.type, '')}"
+        return f"{name}{f' of {length} characters' if length else ''}{_EXAMPLES.get(self.type, '')}"
 
     @property
-    def _between(self) -> str:
-        """The bounds of a number in words."""
+    def _bounds(self) -> str:
+        """Describes the bounds of a number."""
         if self.above is None and self.below is None and self.least is not None and self.most is not None:
-            return f"from {_digits(self.least)} to {_digits(self.most)}"
+            return f"from {_number_text(self.least)} to {_number_text(self.most)}"
         bounds = (
             ("of at least", self.least),
             ("above", self.above),
             ("of at most", self.most),
             ("below", self.below),
         )
-        return " and ".join(f"{words} {_digits(bound)}" for words, bound in bounds if bound is not None)
+        return " and ".join(f"{words} {_number_text(bound)}" for words, bound in bounds if bound is not None)
 
     @property
     def names_options(self) -> bool:
-        """Whether `expected` names the choices; it only counts them where they are many."""
-        return sum(len(each.label) + 2 for each in self.options) <= _NAMED
+        """Whether `expected` lists the choices. If there are too many, it only counts them."""
+        return sum(len(each.label) + 2 for each in self.options) <= _MOST_NAMED
 
     @property
     def how_many(self) -> str:
-        """Of choices, how many may be made: `1 to 3`; empty where any number may."""
+        """Says how many choices people can pick (`1 to 3`); empty if any number."""
         return _range(self.least, self.most) if self.type == "choices" else ""
 
     @property
-    def _named(self) -> str:
+    def _option_names(self) -> str:
         if not self.names_options:
             return f"the {len(self.options)} choices"
         quote = "“{}”" if any("," in each.label for each in self.options) else "{}"
         return ", ".join(quote.format(each.label) if each.label else '""' for each in self.options)
 
     def checked(self, value: Any) -> Any:
-        """A value of the field as the schema wants it: a choice as it was sent, a moment in UTC.
+        """Returns a value as the schema takes it: a choice as the agent sent it, a time in UTC.
 
         Raises:
-            AnswerRejected: it does not fit; the message does not repeat it.
+            AnswerRejected: the value does not fit. The message does not repeat it.
         """
         if value is None and self.nullable:
             return None
@@ -225,7 +223,7 @@ class FormField:
         return value
 
     def shown(self, value: Any) -> str:
-        """A value as people read it."""
+        """Returns a value as people read it."""
         if value is None:
             return "nothing"
         if self.type == "boolean":
@@ -242,10 +240,10 @@ class FormField:
         return option.label if option else str(value)
 
     def _option(self, value: Any) -> FormOption | None:
-        return next((each for each in self.options if _same(each.value) == _same(value)), None)
+        return next((each for each in self.options if _comparable(each.value) == _comparable(value)), None)
 
     def _chosen(self, value: Any) -> tuple[Any, bool]:
-        """In the order in which they are offered."""
+        """Returns the picked choices in the order of the schema, and whether they fit."""
         if not isinstance(value, list):
             return None, False
         found = [self._option(each) for each in value]
@@ -253,7 +251,11 @@ class FormField:
         return picked, None not in found and len(picked) == len(found) and self._is_within(len(found))
 
     def _number(self, value: Any) -> tuple[Any, bool]:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_MOST <= value <= _MOST:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER
+        ):
             return None, False
         if self.type == "integer" and value != int(value):
             return None, False
@@ -273,7 +275,7 @@ class FormField:
             case "date":
                 fits = _is_date(value)
             case "date-time":
-                value = _in_utc(value)
+                value = _to_utc(value)
                 fits = value is not None
             case _:
                 fits = True
@@ -295,13 +297,13 @@ class Form:
     fields: tuple[FormField, ...]
 
     def checked(self, values: Json) -> dict[str, Any]:
-        """The answer that `values` give, by the fields' names and in their order. What may be left out, and is null, is
-        left out.
+        """Returns the answer that `values` give, in the order of the fields. Leaves out nulls of fields that are not
+        nullable.
 
         Raises:
-            Misfits: which fields are wrong, and what was expected.
+            Misfits: some fields are missing or unknown, or their values do not fit.
         """
-        given: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         errors: dict[str, str] = {}
         for field in self.fields:
             value = values.get(field.name)
@@ -310,37 +312,36 @@ class Form:
                     errors[field.name] = f"Required: expected {field.expected}."
                 continue
             try:
-                given[field.name] = field.checked(value)
+                answer[field.name] = field.checked(value)
             except AnswerRejected as error:
                 errors[field.name] = str(error)
         known = {field.name for field in self.fields}
         errors |= {name: "The form has no such field." for name in values if name not in known}
         if errors:
             raise Misfits(errors)
-        return given
+        return answer
 
     def lines(self, values: Json) -> str:
-        """What was filled in, as people read it: a line for each field that was."""
-        said = [
+        """Returns the values as people read them, a line for each field that has one."""
+        lines = [
             f"{field.title}: {field.shown(values[field.name])}".replace("\n", "\n  ")
             for field in self.fields
             if field.name in values
         ]
-        return "\n".join(said) or "Nothing was filled in."
+        return "\n".join(lines) or "Nothing was filled in."
 
 
 def read_form(schema: Any) -> Form:
-    """The form that a JSON Schema object stands for.
+    """Returns the form of a JSON Schema object.
 
     Raises:
-        BadSchema: it has something that forms do not have, or that nobody could fill in.
+        BadSchema: a part of it is not supported, or no value can fit it.
     """
-    return _form(_written(schema))
+    return _form(_encoded(schema))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32)  # each card reads its form several times
 def _form(text: str) -> Form:
-    """The same of a schema as JSON. A card asks for it several times."""
     schema = json.loads(text)
     definitions = {
         f"#/{place}/{name}": each
@@ -355,13 +356,13 @@ def _form(text: str) -> Form:
         raise BadSchema("properties", f"Expected an object of 1 to {MOST_FIELDS} fields.")
     if not isinstance(required, list) or any(each not in properties for each in map(str, required)):
         raise BadSchema("required", "Must be a list of names from `properties`.")
-    if strange := sorted((_ASSERTIONS - _OF_THE_WHOLE) & schema.keys()):
-        raise BadSchema(strange[0], f"`{strange[0]}` is not supported in forms.")
+    if unsupported := sorted((_ASSERTIONS - _FORM_KEYWORDS) & schema.keys()):
+        raise BadSchema(unsupported[0], f"`{unsupported[0]}` is not supported in forms.")
     fields = []
     for name, raw in properties.items():
         where = f"properties.{name}"
-        if not name.strip() or len(name) > _NAME:
-            raise BadSchema("properties", f"Names must have 1 to {_NAME} characters.")
+        if not name.strip() or len(name) > _LONGEST_NAME:
+            raise BadSchema("properties", f"Names must have 1 to {_LONGEST_NAME} characters.")
         fields.append(_field(name, raw, definitions, where, required=name in required))
     texts = [each.default for each in fields if isinstance(each.default, str) and not each.options]
     if (size := len(json.dumps(texts))) > DEFAULTS_LIMIT:
@@ -371,11 +372,11 @@ def _form(text: str) -> Form:
     return Form(tuple(fields))
 
 
-def _written(schema: Any) -> str:
-    """It as JSON.
+def _encoded(schema: Any) -> str:
+    """Returns a schema as JSON.
 
     Raises:
-        BadSchema: it is none, or too large.
+        BadSchema: it is not valid JSON, or too large.
     """
     if not isinstance(schema, dict):
         raise BadSchema("", "Must be a JSON Schema object.")
@@ -391,24 +392,24 @@ def _written(schema: Any) -> str:
 
 
 def _field(name: str, raw: Any, definitions: Json, where: str, *, required: bool) -> FormField:
-    said, nullable = _flat(raw, definitions, where)
-    texts = {key: said.get(key) for key in ("title", "description")}
+    schema, nullable = _flat(raw, definitions, where)
+    texts = {key: schema.get(key) for key in ("title", "description")}
     if wrong := [key for key, text in texts.items() if not isinstance(text, str | None)]:
         raise BadSchema(where, f"`{wrong[0]}` must be a string.")
-    kind, options, has_null = _type(said, definitions, where)
-    if strange := sorted((_ASSERTIONS - _OF_TYPE[kind]) & said.keys()):
-        raise BadSchema(where, f"`{strange[0]}` is not supported {_of(kind, said)}.")
-    made = FormField(
+    kind, options, has_null = _type(schema, definitions, where)
+    if unsupported := sorted((_ASSERTIONS - _FIELD_KEYWORDS[kind]) & schema.keys()):
+        raise BadSchema(where, f"`{unsupported[0]}` is not supported {_for_type(kind, schema)}.")
+    field = FormField(
         name=name,
-        title=_on_a_line(texts["title"]) or _on_a_line(name),
+        title=_one_line(texts["title"]) or _one_line(name),
         type=kind,
         description=(texts["description"] or "").strip() or None,
         required=required,
         nullable=nullable or has_null,
         options=options,
-        **_limits(kind, said, len(options), where),
+        **_limits(kind, schema, len(options), where),
     )
-    return _with_default(made, said.get("default"), where)
+    return _with_default(field, schema.get("default"), where)
 
 
 def _with_default(field: FormField, default: Any, where: str) -> FormField:
@@ -424,125 +425,126 @@ def _with_default(field: FormField, default: Any, where: str) -> FormField:
 
 
 def _flat(raw: Any, definitions: Json, where: str) -> tuple[dict[str, Any], bool]:
-    """What is said of a field without references and without null, and whether it may be null.
+    """Returns a field's schema with its references resolved and null removed, and whether it takes null.
 
     Raises:
-        BadSchema: it refers to what is not there or to itself, or contradicts itself.
+        BadSchema: a reference is broken or in a loop, or two parts contradict each other.
     """
     if not isinstance(raw, dict):
         raise BadSchema(where, "Must be an object with a `type`.")
-    said, nullable = dict(raw), False
+    schema, nullable = dict(raw), False
     for _ in range(_LONGEST_CHAIN):
         for key in ("anyOf", "oneOf"):
-            if isinstance(parts := said.get(key), list) and _NULL in parts:
-                said[key] = [each for each in parts if each != _NULL]
-                nullable = nullable or "type" not in said
-        inner = _inner(said, definitions, where)
+            if isinstance(parts := schema.get(key), list) and _NULL in parts:
+                schema[key] = [each for each in parts if each != _NULL]
+                nullable = nullable or "type" not in schema
+        inner = _pop_inner(schema, definitions, where)
         if inner is None:
-            return _of_one_type(said, where, nullable=nullable)
-        for key in _ASSERTIONS & inner.keys() & said.keys():
-            if inner[key] != said[key]:
+            return _of_one_type(schema, where, nullable=nullable)
+        for key in _ASSERTIONS & inner.keys() & schema.keys():
+            if inner[key] != schema[key]:
                 raise BadSchema(where, f"`{key}` is given twice, with different values.")
-        said = inner | said
+        schema = inner | schema
     raise BadSchema(where, "References form a loop, or are nested too deeply.")
 
 
-def _inner(said: dict[str, Any], definitions: Json, where: str) -> dict[str, Any] | None:
-    """What a field refers to, or is the only part of it; taken out of `said`. None: it says all itself.
+def _pop_inner(schema: dict[str, Any], definitions: Json, where: str) -> dict[str, Any] | None:
+    """Removes a field's reference, or its only part, from `schema` and returns the schema found there; None: it has none.
 
-    A title and a default that stand with what is referred to are of that, not of the field: pydantic writes the names of
-    classes there.
+    Drops the title and default of a referenced schema: pydantic writes class names there.
     """
-    if "$ref" in said:
-        name = str(said.pop("$ref")).replace("~1", "/").replace("~0", "~")
+    if "$ref" in schema:
+        name = str(schema.pop("$ref")).replace("~1", "/").replace("~0", "~")
         if not isinstance(found := definitions.get(name), dict):
             raise BadSchema(where, "References must point to an existing `#/$defs/…`.")
         return {key: each for key, each in found.items() if key not in {"title", "default"}}
     for key in ("allOf", "anyOf", "oneOf"):
-        parts = said.get(key)
+        parts = schema.get(key)
         if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], dict):
             continue
         if key == "allOf" or "const" not in parts[0]:
-            return dict(said.pop(key)[0])
+            return dict(schema.pop(key)[0])
     return None
 
 
-def _of_one_type(said: dict[str, Any], where: str, *, nullable: bool) -> tuple[dict[str, Any], bool]:
-    """The same with one `type`, where null stands beside it."""
-    types = said.get("type")
+def _of_one_type(schema: dict[str, Any], where: str, *, nullable: bool) -> tuple[dict[str, Any], bool]:
+    """Replaces a list of one type and null by that type; returns also whether the field takes null."""
+    types = schema.get("type")
     if not isinstance(types, list):
-        return said, nullable
+        return schema, nullable
     rest = [each for each in types if each != "null"]
     if len(rest) != 1:
         raise BadSchema(where, "`type` must be one type, or one type and null.")
-    # Null has to be allowed by the choices, too.
+    # The choices must allow null, too.
     null = (
-        "null" in types and None in said.get("enum", [None]) and not {"const", "anyOf", "oneOf"} & said.keys()
+        "null" in types
+        and None in schema.get("enum", [None])
+        and not {"const", "anyOf", "oneOf"} & schema.keys()
     )
-    return said | {"type": rest[0]}, nullable or null
+    return schema | {"type": rest[0]}, nullable or null
 
 
-def _type(said: Json, definitions: Json, where: str) -> tuple[FieldType, tuple[FormOption, ...], bool]:
-    """What a field takes, its choices, and whether null is one of them."""
-    named = said.get("type")
-    if _OFFERS & said.keys():
-        options, has_null = _options(said, definitions, where)
-        return "choice", options, has_null and "type" not in said
+def _type(schema: Json, definitions: Json, where: str) -> tuple[FieldType, tuple[FormOption, ...], bool]:
+    """Returns a field's type, its choices, and whether null is one of them."""
+    named = schema.get("type")
+    if _CHOICE_KEYWORDS & schema.keys():
+        options, has_null = _options(schema, definitions, where)
+        return "choice", options, has_null and "type" not in schema
     if named == "array":
-        inner, _ = _flat(said.get("items"), definitions, where)
-        if not _OFFERS & inner.keys():
+        inner, _ = _flat(schema.get("items"), definitions, where)
+        if not _CHOICE_KEYWORDS & inner.keys():
             raise BadSchema(
                 where, "Lists need `items` with an `enum`: the only lists in forms are lists of choices."
             )
         return "choices", _options(inner, definitions, where)[0], False
     if named in ("boolean", "integer", "number"):
         return named, (), False
-    if named == "string" and said.get("format") in _FORMATS:
-        return _FORMATS[said.get("format")], (), False
+    if named == "string" and schema.get("format") in _FORMATS:
+        return _FORMATS[schema.get("format")], (), False
     if named == "string":
         expected = ", ".join(each for each in _FORMATS if each)
         raise BadSchema(where, f"Unsupported `format`: use one of {expected}.")
-    if named == "object" or "properties" in said:
+    if named == "object" or "properties" in schema:
         raise BadSchema(where, "Forms are flat: nested objects are not supported.")
     raise BadSchema(where, "`type` is required: string, number, integer, boolean or array, or an `enum`.")
 
 
-def _options(said: Json, definitions: Json, where: str) -> tuple[tuple[FormOption, ...], bool]:
-    """The choices that are offered, and whether null is among them.
+def _options(schema: Json, definitions: Json, where: str) -> tuple[tuple[FormOption, ...], bool]:
+    """Returns the choices, and whether null is one of them.
 
     Raises:
-        BadSchema: there are none or too many, or some that cannot be told apart or chosen.
+        BadSchema: there are none or too many, or some are equal or of another type.
     """
-    if strange := sorted((_ASSERTIONS - _OF_TYPE["choice"]) & said.keys()):
-        raise BadSchema(where, f"`{strange[0]}` is not supported for choices.")
-    ways = sorted(_OFFERS & said.keys())
-    if ways == ["const", "enum"] and said["enum"] == [said["const"]]:
-        ways = ["enum"]  # as pydantic once wrote a single choice
+    if unsupported := sorted((_ASSERTIONS - _FIELD_KEYWORDS["choice"]) & schema.keys()):
+        raise BadSchema(where, f"`{unsupported[0]}` is not supported for choices.")
+    ways = sorted(_CHOICE_KEYWORDS & schema.keys())
+    if ways == ["const", "enum"] and schema["enum"] == [schema["const"]]:
+        ways = ["enum"]  # earlier releases of pydantic write a single choice like this
     if len(ways) != 1:
         raise BadSchema(where, "Give the choices in one way only: enum, const, oneOf or anyOf.")
-    found = list(_offered(said, ways[0], definitions, where))
+    found = list(_offered(schema, ways[0], definitions, where))
     options = tuple(each for each in found if each is not None)
     if not 0 < len(options) <= MOST_OPTIONS:
         raise BadSchema(where, f"{len(options)} choices; a field takes 1 to {MOST_OPTIONS}.")
-    if len({_same(each.value) for each in options}) < len(options):
+    if len({_comparable(each.value) for each in options}) < len(options):
         raise BadSchema(where, "Duplicate choice.")
-    named = said.get("type")
-    if any(not _is_of(each.value, named) for each in options):
+    named = schema.get("type")
+    if any(not _has_type(each.value, named) for each in options):
         raise BadSchema(where, "A choice does not match its `type`.")
     return options, len(options) < len(found)
 
 
-def _offered(said: Json, way: str, definitions: Json, where: str) -> Iterator[FormOption | None]:
-    """Each choice; None: null is one."""
+def _offered(schema: Json, way: str, definitions: Json, where: str) -> Iterator[FormOption | None]:
+    """Yields each choice; None for null."""
     if way == "const":
-        yield _option(said["const"], None, None, where)
+        yield _option(schema["const"], None, None, where)
         return
-    offered, names = said[way], said.get("enumNames")
+    offered, names = schema[way], schema.get("enumNames")
     if not isinstance(offered, list):
         raise BadSchema(where, f"`{way}` must be a list.")
     if way != "enum":
         for each in offered:
-            yield from _part(each, way, definitions, where)
+            yield from _part_options(each, way, definitions, where)
         return
     if names is not None and (not isinstance(names, list) or len(names) != len(offered)):
         raise BadSchema(where, "`enumNames` must have as many entries as `enum`.")
@@ -550,19 +552,19 @@ def _offered(said: Json, way: str, definitions: Json, where: str) -> Iterator[Fo
         yield None if value is None else _option(value, name, None, where)
 
 
-def _part(raw: Any, way: str, definitions: Json, where: str) -> Iterator[FormOption]:
-    """The choices that one part of `oneOf` or `anyOf` offers."""
-    said, _ = _flat(raw, definitions, where)
-    if "enum" in said:
-        yield from _options(said, definitions, where)[0]
+def _part_options(raw: Any, way: str, definitions: Json, where: str) -> Iterator[FormOption]:
+    """Yields the choices of one part of `oneOf` or `anyOf`."""
+    schema, _ = _flat(raw, definitions, where)
+    if "enum" in schema:
+        yield from _options(schema, definitions, where)[0]
         return
-    if "const" not in said:
+    if "const" not in schema:
         raise BadSchema(where, f"Each entry of `{way}` must be a choice with a `const`, or null.")
-    if strange := sorted((_ASSERTIONS - {"const", "type"}) & said.keys()):
-        raise BadSchema(where, f"`{strange[0]}` is not supported for choices.")
-    if not _is_of(said["const"], said.get("type")):
+    if unsupported := sorted((_ASSERTIONS - {"const", "type"}) & schema.keys()):
+        raise BadSchema(where, f"`{unsupported[0]}` is not supported for choices.")
+    if not _has_type(schema["const"], schema.get("type")):
         raise BadSchema(where, "A choice does not match its `type`.")
-    yield _option(said["const"], said.get("title"), said.get("description"), where)
+    yield _option(schema["const"], schema.get("title"), schema.get("description"), where)
 
 
 def _option(value: Any, title: Any, description: Any, where: str) -> FormOption:
@@ -573,14 +575,14 @@ def _option(value: Any, title: Any, description: Any, where: str) -> FormOption:
     if not isinstance(title, str | None) or not isinstance(description, str | None):
         raise BadSchema(where, "Titles of choices must be strings.")
     words = ("Yes" if value else "No") if isinstance(value, bool) else str(value)
-    return FormOption(value, _on_a_line(title) or _on_a_line(words), (description or "").strip() or None)
+    return FormOption(value, _one_line(title) or _one_line(words), (description or "").strip() or None)
 
 
-def _limits(kind: FieldType, said: Json, offered: int, where: str) -> dict[str, float | None]:
-    """The bounds of a field.
+def _limits(kind: FieldType, schema: Json, offered: int, where: str) -> dict[str, float | None]:
+    """Returns the bounds of a field.
 
     Raises:
-        BadSchema: they are no numbers, or nothing lies between them.
+        BadSchema: they are not numbers, or no value fits between them.
     """
     match kind:
         case "number":
@@ -590,18 +592,18 @@ def _limits(kind: FieldType, said: Json, offered: int, where: str) -> dict[str, 
                 "above": "exclusiveMinimum",
                 "below": "exclusiveMaximum",
             }
-            found = {name: _bound(said, key, where) for name, key in names.items()}
-            lowest, highest = -float(_MOST), float(_MOST)
+            found = {name: _bound(schema, key, where) for name, key in names.items()}
+            lowest, highest = -float(_LARGEST_NUMBER), float(_LARGEST_NUMBER)
         case "integer":
-            found = _whole_bounds(said, where)
-            lowest, highest = -float(_MOST), float(_MOST)
+            found = _whole_bounds(schema, where)
+            lowest, highest = -float(_LARGEST_NUMBER), float(_LARGEST_NUMBER)
         case "choices":
-            found = {"least": _count(said, "minItems", where), "most": _count(said, "maxItems", where)}
+            found = {"least": _count(schema, "minItems", where), "most": _count(schema, "maxItems", where)}
             lowest, highest = 0, offered
-            if not isinstance(said.get("uniqueItems", False), bool):
+            if not isinstance(schema.get("uniqueItems", False), bool):
                 raise BadSchema(where, "`uniqueItems` must be true or false.")
         case "text" | "email" | "uri":
-            found = {"least": _count(said, "minLength", where), "most": _count(said, "maxLength", where)}
+            found = {"least": _count(schema, "minLength", where), "most": _count(schema, "maxLength", where)}
             lowest, highest = 0, TYPED_LIMIT
         case _:
             return {}
@@ -612,15 +614,15 @@ def _limits(kind: FieldType, said: Json, offered: int, where: str) -> dict[str, 
         or (low == high and low in (found.get("above"), found.get("below")))
         or found["most"] == 0 == lowest
     ):
-        said_most = f" (forms take at most {highest:.0f})" if high == highest else ""
-        raise BadSchema(where, f"No value fits its bounds{said_most}.")
+        limit = f" (forms take at most {highest:.0f})" if high == highest else ""
+        raise BadSchema(where, f"No value fits its bounds{limit}.")
     return found
 
 
-def _whole_bounds(said: Json, where: str) -> dict[str, float | None]:
-    """The least and the greatest whole number within all bounds."""
+def _whole_bounds(schema: Json, where: str) -> dict[str, float | None]:
+    """Returns the smallest and the largest whole number within all bounds."""
     least, most, above, below = (
-        _bound(said, key, where) for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+        _bound(schema, key, where) for key in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
     )
     lows = [] if least is None else [math.ceil(least)]
     lows += [] if above is None else [math.floor(above) + 1]
@@ -629,17 +631,17 @@ def _whole_bounds(said: Json, where: str) -> dict[str, float | None]:
     return {"least": max(lows, default=None), "most": min(highs, default=None)}
 
 
-def _bound(said: Json, key: str, where: str) -> float | None:
-    bound = said.get(key)
-    if bound is None and key not in said:
+def _bound(schema: Json, key: str, where: str) -> float | None:
+    bound = schema.get(key)
+    if bound is None and key not in schema:
         return None
     if isinstance(bound, bool) or not isinstance(bound, (int, float)):
         raise BadSchema(where, f"`{key}` must be a number.")
     return bound
 
 
-def _count(said: Json, key: str, where: str) -> int | None:
-    count = _bound(said, key, where)
+def _count(schema: Json, key: str, where: str) -> int | None:
+    count = _bound(schema, key, where)
     if count is None:
         return None
     if count < 0 or count != int(count):
@@ -647,12 +649,12 @@ def _count(said: Json, key: str, where: str) -> int | None:
     return int(count)
 
 
-def _of(kind: FieldType, said: Json) -> str:
-    return "for choices" if kind in {"choice", "choices"} else f"for the type {said['type']}"
+def _for_type(kind: FieldType, schema: Json) -> str:
+    return "for choices" if kind in {"choice", "choices"} else f"for the type {schema['type']}"
 
 
-def _is_of(value: Scalar, named: Any) -> bool:
-    """Whether a choice is of the type that the schema names; None: it names none."""
+def _has_type(value: Scalar, named: Any) -> bool:
+    """Whether a choice has the type that the schema names; True if it names none."""
     match named:
         case None:
             return True
@@ -667,8 +669,8 @@ def _is_of(value: Scalar, named: Any) -> bool:
     return False
 
 
-def _same(value: Any) -> tuple[str, Any]:
-    """Equal for what JSON Schema holds for equal: 1 and 1.0 are, 1 and true are not."""
+def _comparable(value: Any) -> tuple[str, Any]:
+    """Returns a key that compares as in JSON Schema: 1 equals 1.0, but not true."""
     kind = "boolean" if isinstance(value, bool) else "number" if isinstance(value, (int, float)) else "other"
     return kind, value
 
@@ -681,11 +683,11 @@ def _range(least: float | None, most: float | None) -> str:
     return f"{least:.0f}" if least == most else f"{least:.0f} to {most:.0f}"
 
 
-def _digits(number: float) -> str:
+def _number_text(number: float) -> str:
     return str(int(number)) if number == int(number) else str(number)
 
 
-def _on_a_line(text: str | None) -> str:
+def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
@@ -699,9 +701,9 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def _in_utc(text: str) -> str | None:
-    """A moment by RFC 3339, in UTC; None: it is none."""
-    if not _MOMENT.fullmatch(text):
+def _to_utc(text: str) -> str | None:
+    """Returns an RFC 3339 time in UTC, or None if it is invalid."""
+    if not _DATE_TIME.fullmatch(text):
         return None
     try:
         return datetime.fromisoformat(text.upper()).astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -710,12 +712,12 @@ def _in_utc(text: str) -> str | None:
 
 
 def _is_uri(text: str) -> bool:
-    """Whether it is a URI by RFC 3986, with a scheme; of the web, with a host."""
+    """Whether a text is a URI by RFC 3986, with a scheme; for http and https, also with a host."""
     if not _URI.fullmatch(text) or text.count("#") > 1:
         return False
     try:
         parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises where it is no number
+        parts.port  # noqa: B018 - raises if it is not a number
     except ValueError:
         return False
     return "[" not in f"{parts.path}{parts.query}{parts.fragment}" and (

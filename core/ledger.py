@@ -178,9 +178,9 @@ class Ledger(Protocol):
         """Whether a record's answer comes from the person it names; False: another program put the name there."""
         return not speaks_for_a_person(record) or await self._checked(self.seals.verify_answer, record)
 
-    async def is_held(self, record: Clarification) -> bool:
+    async def verify_holder(self, record: Clarification) -> bool:
         """Whether it has a holder that we wrote; False if it has none, or only another program says so."""
-        return await self._checked(self.seals.is_held, record)
+        return await self._checked(self.seals.verify_holder, record)
 
     async def verify_question(self, record: Clarification) -> bool | None:
         """Whether a record's question, the address of its reply and its decision are as we wrote them; None: unknown."""
@@ -192,7 +192,7 @@ class Ledger(Protocol):
 
     async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
         """Run a check of seals, in a thread if the key must be read first or there is much to check."""
-        if self.seals.is_known(record) or (self.seals.at_hand and not record.asked.arguments):
+        if self.seals.is_verified(record) or (self.seals.is_ready and not record.asked.arguments):
             return check(record)
         return await asyncio.to_thread(check, record)
 

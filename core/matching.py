@@ -1,9 +1,9 @@
 """Decides what a question, an event or another writer's entry means for existing clarifications. Pure.
 
-* A question: is it a duplicate, a follow-up (the next round) or a new one?
-* A session's event: does it confirm what was answered, or void what is open?
-* An answer that another implementation wrote into a ledger is adopted or rejected. It never counts as a person's,
-  whatever name it carries, and accepts no confirmation: any program that can write to the folder may have written it.
+* A question is a duplicate, a follow-up (the next round) or new.
+* A session's event confirms that an answer arrived, or closes what is open.
+* A foreign answer, which another program wrote into a ledger, is adopted or rejected. Any program that can write to the
+  folder may have written it, so it never counts as a person's, whatever name it carries, and never accepts an action.
 """
 
 from __future__ import annotations
@@ -67,32 +67,31 @@ _UNPROVEN = frozenset({"sending", "delivered", "unconfirmed"})
 
 
 def is_duplicate(record: Clarification, ask: Ask) -> bool:
-    """Whether this record holds the very question of `ask`, in any round: same session, token and words.
+    """Whether this record already holds the question of `ask`, in any round: same session, reply token and text.
 
-    A program that asks again with the same `event_id` means the same question. Some producers use a token again for
-    another one: dropping that would leave it unseen.
+    The token alone is not enough: some producers reuse it for another question, which people must see. Without a token
+    (asked by hand or by a program), only the same `event_id` makes a duplicate.
     """
     asked = record.asked
-    if (
-        ask.reply_token is None
-    ):  # asked by hand or by a program: asked twice means two questions, unless `event_id` says otherwise
-        return ask.event_id is not None and ask.event_id in _event_ids(record)
+    if ask.reply_token is None:
+        event_ids = [*(past.get("eventId") for past in asked.earlier), asked.event_id]
+        return ask.event_id is not None and ask.event_id in event_ids
     if (asked.producer, asked.session_id) != (ask.producer, ask.session_id):
         return False
     tokens = [*(past.get("replyToken") for past in asked.earlier), asked.reply_token]
     questions = [e.body for e in record.thread if e.type == "question" and e.from_ != US]
     if len(tokens) == len(questions):
         return (ask.reply_token, ask.question) in zip(tokens, questions, strict=True)
-    # Another implementation asked further in it, without a token: nobody knows which words belong to which.
+    # Another program added rounds without a token, so we cannot tell which token belongs to which text.
     return ask.reply_token in tokens and ask.question in questions
 
 
 def is_follow_up(record: Clarification, ask: Ask) -> bool:
-    """Whether `ask` goes on with what an answered, not yet resolved record asked: of the same session, or, between
-    agents, by the same one to the same one about the same topic.
+    """Whether `ask` is the next round of an answered, not yet resolved record: of the same session, or, between agents,
+    with the same asker, target and topic.
 
-    A confirmation never does: consent is given to one action once, whatever was said before. Nor does a question that
-    was asked directly: each is a clarification of its own.
+    Confirmations are never follow-ups, because each approval is for one action; nor are questions that agents ask
+    directly.
     """
     stand_alone = (ask.direct, record.asked.direct, ask.confirmation, record.asked.confirmation)
     if any(each is not None for each in stand_alone):
@@ -101,7 +100,7 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
         return record.status == "answered" and _is_between(record, ask)
     if record.status != "answered" or record.asked.session_id != ask.session_id:
         return False
-    if record.asked.reply in UNDELIVERED:  # it cannot follow up on an answer that it has not got yet
+    if record.asked.reply in UNDELIVERED:  # the agent does not have the answer yet
         return False
     if record.asked.producer != ask.producer:
         return False
@@ -111,16 +110,15 @@ def is_follow_up(record: Clarification, ask: Ask) -> bool:
 
 
 def is_with_people(record: Clarification, ask: Ask) -> bool:
-    """Whether `ask` continues a clarification that people still have, since its rounds were used up."""
+    """Whether `ask` continues a clarification that was escalated because its rounds were used up."""
     used_up = record.status == "escalated" and record.asked.escalated_for == "rounds exhausted"
     return used_up and ask.reply_token is None and _is_between(record, ask)
 
 
 def rounds_before(records: Sequence[Clarification], ask: Ask, limit: int) -> list[Clarification]:
-    """What a session asked a role about one topic before, if that took as many rounds as its workflow allows.
+    """Returns a session's earlier clarifications with the same role and topic if they used up `limit` rounds, else none.
 
-    Where each answer closes its clarification, no single one ever comes to its last round. What people were brought
-    in for begins anew after them.
+    If each answer closes its clarification, no single one reaches its last round. An escalation restarts the count.
     """
     if ask.reply_token is None or ask.topic is None or ask.held_back is not None:
         return []
@@ -142,7 +140,7 @@ def rounds_before(records: Sequence[Clarification], ask: Ask, limit: int) -> lis
 
 
 def _is_between(record: Clarification, ask: Ask) -> bool:
-    """Whether a record is what the same agent asked the same one about the same topic, not by an event."""
+    """Whether a record, not from a producer's event, has the same asker, target and topic."""
     return (
         record.asked.reply_token is None
         and agent_key(record.from_) == agent_key(ask.agent_id)
@@ -152,18 +150,15 @@ def _is_between(record: Clarification, ask: Ask) -> bool:
     )
 
 
-def _event_ids(record: Clarification) -> list[object]:
-    return [*(past.get("eventId") for past in record.asked.earlier), record.asked.event_id]
-
-
 def _words(text: str) -> str:
     return one_line(text.casefold())
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """An answer that another program wrote into a ledger. `record`: without that program's claim of who gave it;
-    `answer`: None if it does not fit the question, or is consent; `consents`: it is consent; `by`: who is named.
+class ForeignAnswer:
+    """An answer that another program wrote into a ledger. `record`: without that answer in our fields; `entry`: the
+    answer in the thread; `answer`: None if it does not fit the question, or accepts an action; `consents`: it accepts
+    an action; `by`: its author (see `author_of`).
     """
 
     record: Clarification
@@ -174,22 +169,21 @@ class Claim:
 
 
 def author_of(named: str) -> str:
-    """Who answered, as another program names them: an agent by its role, anybody else as written in the ledger."""
+    """Returns the author that another program named: `agent:` and a role, or `ledger:` and the name as written."""
     role = named.removeprefix("agent:")
     is_role = role.strip() and ":" not in role and "@" not in role and agent_key(role) != HUMAN
     return (f"agent:{role}" if is_role else f"ledger:{named.removeprefix('ledger:')}")[:_NAME]
 
 
-def claim_of(record: Clarification, *, vouched: bool) -> Claim | None:
-    """The answer that another program wrote for a waiting producer; None: there is none, or it is ours.
-
-    `vouched`: whether what it says of who answered is true.
+def foreign_answer(record: Clarification, *, verified: bool) -> ForeignAnswer | None:
+    """Returns the answer that another program wrote for a waiting producer, or None. `verified`: what
+    `Seals.verify_answer` returned.
     """
     asked = record.asked
     if asked.response is not None:
-        # An agent that asked directly fetches its answer again and again, whatever was written of its delivery.
+        # An agent that asked directly can fetch its approval again, so that counts even when the reply is delivered.
         counts = asked.reply in UNDELIVERED or (asked.direct is not None and asked.is_consent)
-        if vouched or not counts or record.status not in {"answered", "resolved"}:
+        if verified or not counts or record.status not in {"answered", "resolved"}:
             return None
         record = record.model_copy(update={"aaep": asked.model_copy(update=_UNANSWERED)})
     elif not record.is_adoptable:
@@ -204,56 +198,53 @@ def claim_of(record: Clarification, *, vouched: bool) -> Claim | None:
             answer = None
         if answer is not None and record.asked.is_confirmation and answer.response == "accept":
             consents, answer = True, None
-    return Claim(record, entry, answer, consents, by)
+    return ForeignAnswer(record, entry, answer, consents, by)
 
 
-def settled_claim(claim: Claim, now: datetime, sla: timedelta) -> Clarification:
-    """The record after a claim: adopted if it can be used; otherwise open again, or still closed."""
-    if claim.answer is not None and claim.entry is not None:
-        return adopted(claim.record, claim.answer, claim.entry)
-    if claim.consents or claim.entry is None or claim.entry.type == "answer":
-        return reopened(claim.record, now, sla, NO_CONSENT if claim.consents else MISFIT)
-    return not_usable(claim.record)
+def after_foreign_answer(found: ForeignAnswer, now: datetime, sla: timedelta) -> Clarification:
+    """Adopts a foreign answer that fits the question. Opens the question again after one that does not, or that accepts
+    an action. Leaves it closed if the other program resolved it with text that is no answer.
+    """
+    record, entry = found.record, found.entry
+    if found.answer is not None and entry is not None:
+        return adopted(record, found.answer, entry)
+    if found.consents or entry is None or entry.type == "answer":
+        return reopened(record, now, sla, NO_CONSENT if found.consents else MISFIT)
+    return renewed(record, aaep=record.asked.model_copy(update={"closed": "resolved elsewhere"}))
 
 
-def is_misnamed(record: Clarification, *, vouched: bool) -> bool:
-    """Whether another writer names a person as who answered what no producer waits for any more, or ever did."""
+def is_misnamed(record: Clarification, *, verified: bool) -> bool:
+    """Whether another program named a person in a settled answer, for which no reply is to be sent."""
     asked = record.asked
     is_over = asked.response is not None and asked.reply not in UNDELIVERED and not record.is_open
-    return not vouched and is_over and author_of(asked.decided_by or "") != asked.decided_by
+    return not verified and is_over and author_of(asked.decided_by or "") != asked.decided_by
 
 
 def renamed(record: Clarification) -> Clarification:
-    """The record with the name that another program gave, as far as it can be believed."""
+    """Replaces the name that another program gave by `author_of` it."""
     asked = record.asked
     entry = record.answering_entry
     by = author_of(asked.decided_by or (entry.from_ if entry else ""))
-    news = {"decided_by": by, "answered_by": AnsweredBy(surface="ledger")}
-    return renewed(record, aaep=asked.model_copy(update=news))
+    fields = {"decided_by": by, "answered_by": AnsweredBy(surface="ledger")}
+    return renewed(record, aaep=asked.model_copy(update=fields))
 
 
-def disowned(record: Clarification, now: datetime) -> Clarification:
-    """Closed, since another program changed what it asks: no answer to it counts, and no reply goes out."""
+def tampered(record: Clarification, now: datetime) -> Clarification:
+    """Closes a question that another program changed: it takes no answer, and no reply is sent."""
     entry = new_entry(record.round, US, "resolution", f"Abandoned: {CHANGED}.", now)
     asked = record.asked.model_copy(update={**_UNANSWERED, "closed": CHANGED})
     return renewed(record, status="abandoned", resolved_at=now, thread=(*record.thread, entry), aaep=asked)
 
 
-def not_usable(record: Clarification) -> Clarification:
-    """Another implementation resolved it with words that are no answer to the question: so it stays."""
-    asked = record.asked.model_copy(update={"closed": "resolved elsewhere"})
-    return renewed(record, aaep=asked)
-
-
 def adopted(record: Clarification, answer: Answer, entry: Entry) -> Clarification:
-    """An answer that another implementation wrote, made ready to be sent."""
-    who = Decider(author_of(entry.from_), "ledger")
-    news = given(answer, who, entry.timestamp) | {"reply": first_reply_state(record.asked)}
-    return renewed(record, aaep=record.asked.model_copy(update=news))
+    """Records a foreign answer, ready to be sent to the agent."""
+    author = Decider(author_of(entry.from_), "ledger")
+    fields = given(answer, author, entry.timestamp) | {"reply": first_reply_state(record.asked)}
+    return renewed(record, aaep=record.asked.model_copy(update=fields))
 
 
 def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) -> Clarification:
-    """A follow-up after an answer: the next round, or escalated when rounds are used up."""
+    """Records a follow-up as the next round; escalates it if the rounds are used up."""
     exhausted = record.round >= record.max_rounds
     number = record.round + (0 if exhausted else 1)
     past = record.asked
@@ -274,9 +265,9 @@ def followed_up(record: Clarification, ask: Ask, now: datetime, sla: timedelta) 
 
 
 def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = MISFIT) -> Clarification:
-    """Opens a question again because another program's answer cannot be used, for the reason in `words`.
+    """Opens a question again, as a new round, because a foreign answer cannot be used; `words` give the reason.
 
-    That takes a round; when rounds are used up, it is escalated.
+    Escalates it if the rounds are used up.
     """
     exhausted = record.round >= record.max_rounds
     number = record.round + (0 if exhausted else 1)
@@ -301,9 +292,8 @@ def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = 
 
 @dataclass(frozen=True, slots=True)
 class SessionNews:
-    """What an event means for its session's clarifications.
-
-    `sent` is its time on the producer's clock, `at` on ours.
+    """An event of a session. `sent`: its time on the producer's clock; `at`: on ours; `left_awaiting`: the session left
+    `awaiting_input`.
     """
 
     producer: str
@@ -315,17 +305,17 @@ class SessionNews:
 
 
 def concerns(news: SessionNews, known: Clarification) -> bool:
-    """Whether an event of its session may change a clarification. `after_event` decides how, under the lock. Pure."""
+    """Whether an event may change a clarification of its session. `after_event` decides, under the lock."""
     voids = news.left_awaiting or news.type in aaep.SESSION_ENDS
     return known.asked.reply in _UNPROVEN or (known.is_open and voids)
 
 
 def after_event(records: list[Clarification], news: SessionNews, now: datetime) -> list[Clarification]:
-    """The records of one session that an event changes (pure).
+    """Returns the changed records of a session after an event.
 
-    An answered one is confirmed by anything that follows its answer. An open one is void when the session ended, or
-    when it left `awaiting_input` and exactly one was open at that time: with several nobody can tell which. An event
-    that an answer explains voids nothing: the agent went on with that answer, and may still wait for another.
+    Any event after an answer confirms that answer. The end of the session closes all open questions. Leaving
+    `awaiting_input` closes the open question if there is exactly one, and no answer explains the event: otherwise the
+    agent may still be waiting.
     """
     changed = [
         _went_on(record, news, now)
@@ -347,7 +337,7 @@ def after_event(records: list[Clarification], news: SessionNews, now: datetime) 
 
 
 def _went_on(record: Clarification, news: SessionNews, now: datetime) -> Clarification:
-    """The session went on. While the outcome of sending is open, that is only recorded: it may have timed out."""
+    """Records that the session went on. Confirms the answer unless it is still being sent."""
     after = went_on(record, news.at)
     return after if after.asked.reply == "sending" else settled(after, "delivered", None, now, resolve=True)
 
@@ -355,10 +345,12 @@ def _went_on(record: Clarification, news: SessionNews, now: datetime) -> Clarifi
 def settled(
     record: Clarification, state: ReplyState, note: str | None, now: datetime, *, resolve: bool
 ) -> Clarification:
-    """`delivered` or `unconfirmed`, with the session seen going on since, is `confirmed`."""
+    """Sets the state of the reply: `confirmed` for `delivered` or `unconfirmed` if the session went on since. Resolves
+    the record if it is confirmed this way, or with `resolve`.
+    """
     proven = record.asked.went_on_at is not None and state in {"delivered", "unconfirmed"}
-    settled = reply_settled(record, "confirmed" if proven else state, None if proven else note)
-    return resolved(settled, now) if (resolve or proven) and settled.status == "answered" else settled
+    after = reply_settled(record, "confirmed" if proven else state, None if proven else note)
+    return resolved(after, now) if (resolve or proven) and after.status == "answered" else after
 
 
 def _follows(record: Clarification, news: SessionNews) -> bool:
@@ -372,7 +364,7 @@ def _answered_since(record: Clarification, news: SessionNews) -> bool:
 
 
 def _asked_before(record: Clarification, news: SessionNews) -> bool:
-    """By the producer's own clock, which both times are of."""
+    """Compares two times of the producer's own clock."""
     asked_at = record.asked.asked_at
     return asked_at is None or asked_at <= news.sent
 

@@ -1,6 +1,6 @@
-"""Reads the questions that agents ask directly, over HTTP, MCP or a hook, and tells how they stand.
+"""Reads the questions that agents ask directly, over HTTP, MCP or a hook, and returns their state.
 
-All ways in make the same question; from the ledger on it is a clarification like any other. Pure.
+All three ways make the same question. In the ledger it is a clarification like any other. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import (
 
 from core.aaep import Choice, Confirmation, Event, Kind, Question, whole_characters
 from core.answers import describe
-from core.approvals import MOST, approved_by, trouble_with
+from core.approvals import MOST_APPROVALS, approved_by, trouble_with
 from core.clarification import Aaep, Ask, Clarification, Direct, DirectKind
 from core.clock import iso
 from core.errors import BadInput
@@ -32,7 +32,7 @@ from core.forms import MOST_FIELDS, BadSchema, Misfits, read_form
 from core.workflow import CONTROLS
 
 TYPE = "clarify.question"
-REDACTED = "[redacted]"  # stands for what a producer's `redact` takes out
+REDACTED = "[redacted]"  # replaces what a producer's `redact` removes
 QUESTION_LIMIT = 16_384
 CONTEXT_LIMIT = 65_536
 LONGEST_TIMEOUT = 30 * 86_400
@@ -40,7 +40,7 @@ DEFAULT_TIMEOUT = 3600
 _HIGHEST_ISSUE = 100_000
 _NAME = 256
 _PERSON = r"^([UW][A-Z0-9]{2,20}|[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9.-]{1,190})$"
-_NUMBER = 2**53
+_LARGEST_NUMBER = 2**53
 _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "yes_no": ("yes_no",),
     "choice": ("multiple_choice",),
@@ -49,7 +49,7 @@ _RECORD_KINDS: dict[DirectKind, tuple[Kind, ...]] = {
     "approval": ("confirmation",),
     "form": ("form",),
 }
-_ONLY: dict[str, tuple[DirectKind, ...]] = {
+_KINDS_WITH: dict[str, tuple[DirectKind, ...]] = {
     "choices": ("choice",),
     "multiple": ("choice",),
     "other": ("choice",),
@@ -66,9 +66,9 @@ Status = Literal["waiting", "answered", "expired", "withdrawn", "closed"]
 
 
 class BadField(BadInput):
-    """A field of a question is wrong. The message names the field and says what it must be, without repeating its value.
+    """A question has an invalid field. The message names the field and what it must be, and does not repeat its value.
 
-    `field`: its path; None if it is not one field, or if its name must not be repeated.
+    `field`: its path; None if the error is not in one field, or if the field's name must not be repeated.
     """
 
     def __init__(self, field: str | None, message: str) -> None:
@@ -77,20 +77,20 @@ class BadField(BadInput):
 
 
 def _seconds(value: object) -> object:
-    """JSON's numbers, whole or not; neither a text nor true."""
+    """Returns a JSON number unchanged; refuses strings and booleans, which pydantic would convert."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError("no number")  # noqa: TRY004 - pydantic takes no TypeError; `_MUST_BE` has the words
     return value
 
 
 def _whole_number(value: object) -> object:
-    """JSON does not tell 42.0 from 42."""
+    """Returns 42 for 42.0, which is the same number in JSON."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 _Whole = Annotated[int, BeforeValidator(_whole_number)]
 _Seen = r"\S"
-# One line: something that can be seen, and no control characters or line breaks.
+# One line with a visible character, and without control characters.
 _Named = rf"^[^{CONTROLS}]*[^\s{CONTROLS}][^{CONTROLS}]*$"
 
 
@@ -104,15 +104,15 @@ class GivenChoice(BaseModel):
     description: str | None = Field(default=None, max_length=2000)
 
 
-def _by_value(value: object) -> object:
+def _choice_from_text(value: object) -> object:
     return {"value": value} if isinstance(value, str) else value
 
 
-_Choice = Annotated[GivenChoice, BeforeValidator(_by_value, json_schema_input_type=str | GivenChoice)]
+_Choice = Annotated[GivenChoice, BeforeValidator(_choice_from_text, json_schema_input_type=str | GivenChoice)]
 
 
-def _by_kind(schema: dict[str, Any]) -> None:
-    """What goes together, for the OpenAPI document: `_check` refuses what does not."""
+def _add_kinds(schema: dict[str, Any]) -> None:
+    """Adds the fields of each kind to the OpenAPI schema; `_check` enforces them."""
     nothing: dict[str, Any] = {"enum": [None, False]}
 
     def shape(
@@ -125,7 +125,7 @@ def _by_kind(schema: dict[str, Any]) -> None:
         }
         types = {"choices": "array", "schema": "object"}
         fixed |= {name: {"type": types.get(name, "string")} for name in required}
-        fixed |= {name: nothing for name, kinds in _ONLY.items() if kind not in kinds}
+        fixed |= {name: nothing for name, kinds in _KINDS_WITH.items() if kind not in kinds}
         return {"title": kind, "required": required + list(named), "properties": fixed}
 
     text: dict[str, Any] = {"type": ["string", "null"], "pattern": _Seen}
@@ -138,7 +138,7 @@ def _by_kind(schema: dict[str, Any]) -> None:
         shape(
             "number",
             ["question"],
-            {"type": ["number", "null"], "minimum": -_NUMBER, "maximum": _NUMBER},
+            {"type": ["number", "null"], "minimum": -_LARGEST_NUMBER, "maximum": _LARGEST_NUMBER},
             implied=False,
         ),
     ]
@@ -157,8 +157,8 @@ _EXAMPLE = {
 }
 
 
-def _of_a_form(schema: dict[str, Any]) -> None:
-    """What forms have in common, for the OpenAPI document: `read_form` checks the rest."""
+def _add_form(schema: dict[str, Any]) -> None:
+    """Adds what all forms have in common to the OpenAPI schema; `read_form` checks the rest."""
     fields = {"type": "object", "minProperties": 1, "maxProperties": MOST_FIELDS}
     schema["anyOf"][0] |= {
         "required": ["properties"],
@@ -174,9 +174,9 @@ class NewQuestion(BaseModel):
     `action`, else `text`.
     """
 
-    # Once read it makes sense: its kind is known, texts are plain, choices are distinct and have labels.
+    # After validation its kind is set, its texts are plain, and its choices are distinct and have labels.
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_by_kind)
+    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra=_add_kinds)
 
     question: str | None = Field(
         default=None,
@@ -248,11 +248,11 @@ class NewQuestion(BaseModel):
     approvals: _Whole | None = Field(
         default=None,
         ge=1,
-        le=MOST,
+        le=MOST_APPROVALS,
         description="How many different people must approve; the route may require more",
     )
     form: dict[str, Any] | None = Field(
-        default=None, alias="schema", description=_FORM, json_schema_extra=_of_a_form, examples=[_EXAMPLE]
+        default=None, alias="schema", description=_FORM, json_schema_extra=_add_form, examples=[_EXAMPLE]
     )
     timeout: Annotated[
         float,
@@ -286,11 +286,11 @@ class NewQuestion(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _in_our_words(cls, value: Any, read: Callable[[Any], Self]) -> Self:
-        """Reads it. Not pydantic's words, which name classes and repeat what was sent.
+    def _read(cls, value: Any, read: Callable[[Any], Self]) -> Self:
+        """Reads a question. Does not pass on pydantic's messages, which name classes and repeat the input.
 
         Raises:
-            BadField: the first field that is wrong.
+            BadField: about the first invalid field.
         """
         try:
             new = read(value)
@@ -306,36 +306,37 @@ class NewQuestion(BaseModel):
         return plain(text) if text else None
 
     def stored(self, token: str) -> dict[str, Any]:
-        """Its JSON in the inbox. `token`: stands in for a session that was not named."""
-        said = self.model_dump(mode="json")
-        said |= {
-            "choices": said["choices"] or [],
+        """Returns its JSON for the inbox. `token`: the session of a question that names none."""
+        stored = self.model_dump(mode="json")
+        return stored | {
+            "choices": stored["choices"] or [],
             "risk": self.risk or "medium",
             "approvals": self.approvals or 1,
+            "session": self.session or token,
+            "own_session": self.session is None,
         }
-        return said | {"session": self.session or token, "own_session": self.session is None}
 
     @classmethod
-    def restored(cls, said: dict[str, Any]) -> NewQuestion:
-        """The question of what `stored` or `model_dump` returned: it was checked before."""
-        fields = {"schema" if name == "form" else name: each for name, each in said.items()}
+    def restored(cls, stored: dict[str, Any]) -> NewQuestion:
+        """Returns the question of `stored` or `model_dump`, without checking it again."""
+        fields = {"schema" if name == "form" else name: each for name, each in stored.items()}
         if fields.pop("own_session", False):
             fields["session"] = None
-        fields["choices"] = [GivenChoice.model_construct(**each) for each in said["choices"] or ()] or None
+        fields["choices"] = [GivenChoice.model_construct(**each) for each in stored["choices"] or ()] or None
         return cls.model_construct(**fields)
 
     @property
     def digest(self) -> str:
-        """The same for the same question: all but its key and its times. A session of its own tells nothing."""
-        said = self.stored("")
+        """A digest of all fields but `key` and `timeout`, and but the session if the question names none."""
+        fields = self.stored("")
         for name in ("timeout", "key", *(("session",) if self.session is None else ())):
-            del said[name]
-        return hashlib.blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=16).hexdigest()
+            del fields[name]
+        return hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-_NAME_OF_A_FIELD = re.compile(r"(choices\.[0-9]+\.)?[A-Za-z0-9_]{1,64}")
+_FIELD_NAME = re.compile(r"(choices\.[0-9]+\.)?[A-Za-z0-9_]{1,64}")
 _HALF = "contains half of a character (a lone surrogate). Remove it."
-_TROUBLES = {"missing": "is required.", "string_unicode": _HALF}
+_PROBLEMS = {"missing": "is required.", "string_unicode": _HALF}
 _ONE_LINE = f"a string of 1 to {_NAME} characters on one line, without control characters"
 _MUST_BE = {
     "question": f"a string of 1 to {QUESTION_LIMIT:,} characters that is not blank",
@@ -353,7 +354,7 @@ _MUST_BE = {
     "irreversible": "true or false",
     "arguments": "an object",
     "editable": "true or false",
-    "approvals": f"a whole number from 1 to {MOST}",
+    "approvals": f"a whole number from 1 to {MOST_APPROVALS}",
     "schema": "a JSON Schema object",
     "timeout": f"a number of seconds from 1 to {LONGEST_TIMEOUT:,}",
     "escalate": "true or false",
@@ -361,7 +362,7 @@ _MUST_BE = {
     "issue": f"a whole number from 1 to {_HIGHEST_ISSUE:,}",
     "topic": "a string of 1 to 200 characters that is not blank",
 }
-_OF_A_CHOICE = {
+_CHOICE_MUST_BE = {
     "value": "a string of 1 to 1,000 characters that is not blank",
     "label": "a string of 1 to 1,000 characters that is not blank",
     "description": "a string of at most 2,000 characters",
@@ -369,7 +370,7 @@ _OF_A_CHOICE = {
 
 
 def _bad_field(place: tuple[int | str, ...], trouble: str) -> BadField:
-    """What is wrong with a question at a `place`. `trouble`: pydantic's name for the kind of it."""
+    """Returns the error of a pydantic problem. `place`: the path of the field; `trouble`: pydantic's type of error."""
     if not place:
         is_name = trouble == "string_unicode"
         return BadField(None, f"A field's name {_HALF}" if is_name else "A question must be a JSON object.")
@@ -377,15 +378,17 @@ def _bad_field(place: tuple[int | str, ...], trouble: str) -> BadField:
     shown = re.sub(r"\.(\d+)", r"[\1]", field)
     if trouble == "extra_forbidden":
         return _unknown_field(field, shown)
-    if trouble in _TROUBLES:
-        return BadField(field, f"`{shown}` {_TROUBLES[trouble]}")
+    if trouble in _PROBLEMS:
+        return BadField(field, f"`{shown}` {_PROBLEMS[trouble]}")
     name, is_choice = str(place[-1]), place[0] == "choices" and len(place) > 1
-    expected = _OF_A_CHOICE.get(name, "a string or an object with `value`") if is_choice else _MUST_BE[name]
+    expected = (
+        _CHOICE_MUST_BE.get(name, "a string or an object with `value`") if is_choice else _MUST_BE[name]
+    )
     return BadField(field, f"`{shown}` must be {expected}.")
 
 
 def _unknown_field(field: str, shown: str) -> BadField:
-    if not _NAME_OF_A_FIELD.fullmatch(field):
+    if not _FIELD_NAME.fullmatch(field):
         return BadField(None, "The question has an unknown field. Remove it.")
     if "[" in shown:
         return BadField(
@@ -395,13 +398,13 @@ def _unknown_field(field: str, shown: str) -> BadField:
 
 
 def _check(new: NewQuestion) -> None:
-    """Whether it makes sense; fills in its kind and the labels of its choices.
+    """Sets the kind and the labels of choices, and checks that the fields fit together.
 
     Raises:
-        BadField: which field is wrong, and what is expected.
+        BadField: about the first invalid field.
     """
     kind = new.kind = _kind(new)
-    for name, kinds in _ONLY.items():
+    for name, kinds in _KINDS_WITH.items():
         given = getattr(new, "form" if name == "schema" else name)
         if given not in (None, False) and kind not in kinds:
             raise BadField(
@@ -423,10 +426,10 @@ def _check(new: NewQuestion) -> None:
 
 
 def check_form(question: NewQuestion) -> None:
-    """Whether a form can be filled in, and its default is a valid answer. Does nothing for other kinds.
+    """Checks the schema and the default of a form. Other kinds always pass.
 
     Raises:
-        BadField: which part of it cannot be used.
+        BadField: about the invalid part.
     """
     if question.kind != "form":
         return
@@ -446,12 +449,12 @@ def check_form(question: NewQuestion) -> None:
 
 
 def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, expires_at: datetime) -> Ask:
-    """The question as the router takes it."""
+    """Returns the question as the router takes it."""
     kind, choices = _kind(question), question.choices or ()
-    wanted = _confirmation(question)
+    confirmation = _confirmation(question)
     return Ask(
         agent_id=question.agent or producer,
-        question=wanted.words if wanted else question.question or "",
+        question=confirmation.words if confirmation else question.question or "",
         to="human",
         topic=question.topic,
         blocking=True,
@@ -465,9 +468,9 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
         kinds=(*_RECORD_KINDS[kind], *(("freetext",) if question.other else ())),
         choices=tuple(Choice(each.value, each.label or each.value) for each in choices),
         multi_select=question.multiple,
-        context=None if wanted else question.context,
-        default_response=None if question.default is None else _default_words(question),
-        confirmation=wanted,
+        context=None if confirmation else question.context,
+        default_response=None if question.default is None else _default_text(question),
+        confirmation=confirmation,
         direct=Direct(
             kind=kind,
             key=question.key,
@@ -486,7 +489,7 @@ def ask_of(question: NewQuestion, *, producer: str, token: str, at: datetime, ex
 
 
 def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) -> Event:
-    """The question as the event that passes through the inbox: its envelope, for what all events have in common."""
+    """Returns the event that carries the question through the inbox: the fields that all events have."""
     agentx = {} if question.issue is None else {"issue": question.issue}
     return Event(
         type=TYPE,
@@ -510,7 +513,7 @@ def event_of(question: NewQuestion, *, producer: str, token: str, at: datetime) 
 
 
 def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
-    """How a question stands, as every way in tells it. `link`: its card."""
+    """Returns the state of a question as HTTP, MCP and hooks report it. `link`: the URL of its card."""
     asked, direct = record.asked, record.asked.direct
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
@@ -528,7 +531,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         "answer": answer,
         "label": asked.label if status == "answered" else None,
         "other": other,
-        "comment": asked.rationale if status == "answered" else _closing_words(record),
+        "comment": asked.rationale if status == "answered" else _closing_comment(record),
         "decided_by": asked.decided_by if status == "answered" else closing.from_ if closing else None,
         "decided_at": iso(asked.answered_at)
         if status == "answered" and asked.answered_at
@@ -545,42 +548,42 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
 
 
 def asked_in(record: Clarification) -> dict[str, Any]:
-    """What was asked, after redaction: its kind, its words, and whatever else of it there was.
+    """Returns the question as asked, after redaction, without the fields that are not set.
 
-    `risk` and `approvals` are those that count, which its route may have raised.
+    `risk` and `approvals` are those in force: the route may have raised them.
     """
     asked, direct = record.asked, record.asked.direct
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
-    wanted = asked.confirmation
-    extra = wanted.extra_context if wanted else {}
-    said = {
-        "question": extra.get("question") if wanted else record.question,
-        "action": wanted.action if wanted else None,
-        "context": extra.get("context") if wanted else asked.context,
+    confirmation = asked.confirmation
+    extra = confirmation.extra_context if confirmation else {}
+    fields = {
+        "question": extra.get("question") if confirmation else record.question,
+        "action": confirmation.action if confirmation else None,
+        "context": extra.get("context") if confirmation else asked.context,
         "choices": _choices_in(asked, direct),
         "multiple": asked.multi_select or None,
         "schema": direct.form,
-        "consequence": wanted.consequence if wanted else None,
-        "risk": wanted.risk_level if wanted else None,
-        "irreversible": (wanted.irreversible or None) if wanted else None,
+        "consequence": confirmation.consequence if confirmation else None,
+        "risk": confirmation.risk_level if confirmation else None,
+        "irreversible": (confirmation.irreversible or None) if confirmation else None,
         "arguments": direct.arguments,
-        "approvals": asked.needed if wanted else None,
+        "approvals": asked.needed if confirmation else None,
         "default": direct.default,
     }
-    return {"kind": direct.kind} | {name: each for name, each in said.items() if each is not None}
+    return {"kind": direct.kind} | {name: each for name, each in fields.items() if each is not None}
 
 
 def _choices_in(asked: Aaep, direct: Direct) -> list[dict[str, Any]] | None:
-    about = direct.descriptions or (None,) * len(asked.choices)
+    descriptions = direct.descriptions or (None,) * len(asked.choices)
     return [
-        {"value": each.value, "label": each.label} | ({"description": more} if more else {})
-        for each, more in zip(asked.choices, about, strict=True)
+        {"value": choice.value, "label": choice.label} | ({"description": description} if description else {})
+        for choice, description in zip(asked.choices, descriptions, strict=True)
     ] or None
 
 
 def answer_in(asked: Aaep) -> tuple[Any, str | None]:
-    """The answer as its kind has it, and the own words where choices were asked."""
+    """Returns the answer in the shape of its kind, and a person's own text if choices were asked."""
     direct, response = asked.direct, asked.response
     if direct is None or response is None:
         return None, None
@@ -633,19 +636,19 @@ def _check_json(name: str, value: Any) -> None:
     if (trouble := trouble_with(value)) is not None:
         raise BadField(name, f"`{name}` is invalid. {trouble}")
     if _has_half(value):
-        # All halves look the same: two names would be one, and what is approved not what is done.
+        # All halves are stored alike: two names could become one, and the approved action not the one that runs.
         raise BadField(name, f"`{name}` {_HALF}")
 
 
 def _check_default(question: NewQuestion) -> None:
-    """Whether the default is an answer that a person could give."""
+    """Raises BadField unless the default is an answer that a person could give."""
     values, default = [each.value for each in question.choices or ()], question.default
     match question.kind:
         case "yes_no":
             fits, expected = isinstance(default, bool), "true or false"
         case "number":
             fits = isinstance(default, (int, float)) and not isinstance(default, bool)
-            fits, expected = fits and abs(default) <= _NUMBER, "a number"
+            fits, expected = fits and abs(default) <= _LARGEST_NUMBER, "a number"
         case "text":
             fits, expected = isinstance(default, str) and bool(default.strip()), "a string that is not blank"
         case "approval":
@@ -662,7 +665,7 @@ def _check_default(question: NewQuestion) -> None:
         raise BadField("default", f"`default` must be {expected}.")
 
 
-def _default_words(question: NewQuestion) -> str:
+def _default_text(question: NewQuestion) -> str:
     default = question.default
     if question.form is not None:
         return read_form(question.form).lines(default).replace("\n", "; ")
@@ -675,7 +678,7 @@ def _default_words(question: NewQuestion) -> str:
 def _confirmation(question: NewQuestion) -> Confirmation | None:
     if question.kind != "approval" or question.action is None:
         return None
-    said = {"question": question.question, "context": question.context}
+    extra = {"question": question.question, "context": question.context}
     return Confirmation(
         action=question.action,
         consequence=question.consequence,
@@ -683,7 +686,7 @@ def _confirmation(question: NewQuestion) -> Confirmation | None:
         irreversible=question.irreversible or None,
         default_decision=None if question.default is None else "reject",
         is_direct=True,
-        extra_context={name: each for name, each in said.items() if each},
+        extra_context={name: each for name, each in extra.items() if each},
     )
 
 
@@ -698,20 +701,19 @@ def _status(record: Clarification) -> Status:
     return "closed"
 
 
-def _closing_words(record: Clarification) -> str | None:
-    """Why somebody closed it, in their own words."""
+def _closing_comment(record: Clarification) -> str | None:
+    """Returns the reason that a person gave when closing it, or None."""
     last = record.thread[-1].body if record.thread and not record.is_open else ""
-    said = last.removeprefix(f"Abandoned: {record.asked.closed}.").strip()
-    return said or None
+    return last.removeprefix(f"Abandoned: {record.asked.closed}.").strip() or None
 
 
 def plain(text: str) -> str:
-    """`text` with U+FFFD for what storage cannot hold: half characters, and NUL in PostgreSQL."""
+    """Returns `text` with U+FFFD for characters that storage cannot hold: lone surrogates, and NUL in PostgreSQL."""
     return whole_characters(text).replace("\0", "\ufffd")
 
 
 def _has_half(value: Any) -> bool:
-    """Whether a text in it, or a name, has half of a character."""
+    """Whether any string in `value`, also a name, contains a lone surrogate."""
     if isinstance(value, str):
         return whole_characters(value) != value
     if isinstance(value, dict):

@@ -1,15 +1,14 @@
 """Reads, writes, seals and redacts ledger contents, in the Clarification Protocol's format (architecture §5).
 
-Unknown fields are kept, records are never removed. `Book` holds the records of one issue inside a transaction.
+Keeps unknown fields, and never removes records. `Book` holds the records of one issue inside a transaction.
 
-Other programs write the ledgers too, and could put any name on an answer. So records are sealed with a key in our private
-folder (`Seals`): an open question with the seal of what it asks, so that people see exactly what the agent asked, and the
-reply goes back to that agent; a decided round with the seal of the decision, which takes the place of the question's and
-covers both. A person's answer without a seal counts as another program's. A decision that does not agree with its seal was
-changed afterwards: it is shown as such, and handed out to nobody.
+Other programs write the ledgers too, and could put any name on an answer. So `Seals` seals records with a key in our
+private folder. The seal of an open question shows that people see what the agent asked, and that the reply goes back to
+that agent. The seal of a decision replaces it and covers both. A person's answer without a seal counts as another
+program's. If a decision does not match its seal, another program changed it: people see a warning, agents get nothing.
 
-`forgotten` removes what was said from a record; who asked whom when, and how it ended, stay. The fields to keep are
-listed here; all others go, unknown ones too. Repeating it changes nothing.
+`forgotten` removes the contents of a record, and keeps who asked whom when, and how it ended. It keeps only the fields
+listed here, so unknown ones are removed too. Repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _log = logging.getLogger("clarify.ledger")
 
 Raw = dict[str, Any]
 _NAME = 60
-_LONG = (
+_LONG_FIELDS = (
     "context",
     "default_response",
     "summary_terse",
@@ -56,20 +55,20 @@ _LONG = (
     "reply_note",
 )
 _PLAUSIBLE = 999_999_999
-_MOST_KEPT = 512  # ledgers whose own records are kept
-_LARGEST_KEPT = 65_536  # bytes of such a ledger
+_MOST_KEPT = 512  # ledgers in OwnRecords
+_LARGEST_KEPT = 65_536  # bytes of a ledger in OwnRecords
 _FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,30}")
 _ALIASES = {name: field.alias or name for name, field in Aaep.model_fields.items()}
 _OURS = frozenset(_ALIASES.values())
-_WHOLE_FLOAT = re.compile(r"\d\.0(?!\d)|\de\+")  # may be in a text, too
+_WHOLE_FLOAT = re.compile(r"\d\.0(?!\d)|\de\+")  # also matches in texts, which does no harm
 
 SEAL_KEY = "seal.key"
 KEY_LENGTH = 32
-_NAMED = re.compile(r"CLR-\d+-\d+")
+_ID_IN_TEXT = re.compile(r"CLR-\d+-\d+")
 _QUESTION_SEAL = "questionSeal"
 _HAS_DECISION = frozenset({"answered", "resolved"})
-# What people read to decide, and where the reply goes. A field that is not set is left out: so others may follow.
-_ASKED = frozenset(
+# What people read to decide, and where the reply goes. Seals leave out fields that are not set, so new ones can be added.
+_QUESTION_FIELDS = frozenset(
     {
         "producer",
         "agent_id",
@@ -101,8 +100,8 @@ _ASKED = frozenset(
         "edits",
     }
 )
-# What the seal of a decision covers beside that. What comes after a decision, such as its delivery, is left out.
-_DECIDED = _ASKED | {
+# What the seal of a decision covers: all but what follows a decision, such as its delivery.
+_DECISION_FIELDS = _QUESTION_FIELDS | {
     "event_id",
     "asked_at",
     "received_at",
@@ -114,13 +113,13 @@ _DECIDED = _ASKED | {
     "answered_at",
     "answered_by",
 }
-# `2:round:entries:digest`: the round that was decided, and how many entries of the thread the seal covers. Earlier
-# releases wrote the digest alone, which covers less.
+# `2:round:entries:digest`: the decided round, and how many entries of the thread the seal covers. Earlier releases wrote
+# only a digest, which covers less.
 _DECISION_SEAL = re.compile(r"2:([0-9]{1,9}):([0-9]{1,9}):[0-9a-f]{64}")
 
 FORGOTTEN = "(forgotten)"
-_MARK = "forgotten"
-_REASONS = frozenset(
+_FORGOTTEN_MARK = "forgotten"
+_CLOSE_REASONS = frozenset(
     {
         "expired",
         "cancelled",
@@ -132,7 +131,7 @@ _REASONS = frozenset(
         CHANGED,
     }
 )
-_RECORD = (
+_KEPT_OF_RECORD = (
     "id",
     "issueNumber",
     "blocking",
@@ -144,7 +143,7 @@ _RECORD = (
     "resolvedAt",
     "revision",
 )
-_AAEP = (
+_KEPT_OF_AAEP = (
     "producer",
     "agentId",
     "sessionId",
@@ -171,15 +170,15 @@ Own = Mapping[str, tuple[Raw, Clarification]]
 
 
 class OwnRecords:
-    """What this process wrote last into the ledgers of issues: by id, what was written and the record that it is. While a
-    ledger holds just that, its record need not be read and checked again. Safe to use from several threads.
+    """The records that this process wrote last, by issue and id, with their JSON. `parse` returns them without reading
+    and checking the JSON again. Safe to use from several threads.
     """
 
     def __init__(self) -> None:
         self._by_issue: OrderedDict[int, dict[str, tuple[Raw, Clarification]]] = OrderedDict()
 
     def note(self, issue: int, written: Own, size: int) -> None:
-        """`size`: the bytes of the whole ledger; of large ones nothing is kept."""
+        """Keeps the records `written` to a ledger of `size` bytes, unless it is large."""
         if size > _LARGEST_KEPT:
             self.forget(issue)
             return
@@ -189,17 +188,17 @@ class OwnRecords:
             self._by_issue.popitem(last=False)
 
     def forget(self, issue: int) -> None:
-        """Somebody else wrote there: what was ours may be forgotten on purpose."""
+        """Drops the records of an issue: another process wrote its ledger, and may have forgotten them on purpose."""
         self._by_issue.pop(issue, None)
 
     def parse(self, issue: int, item: object) -> Clarification | None:
-        """`parse`, without the work where the item is what we wrote."""
+        """Returns what `parse` would; faster if this process wrote the item."""
         raw, record = self._by_issue.get(issue, {}).get(identity(item), (None, None))
         return record if raw == item and not isinstance(item, Stray) else parse(item)
 
 
 class Book:
-    """The records of one issue inside a transaction: read, decide, `put`; written when the decision returns."""
+    """The records of one issue inside a transaction. The ledger writes what was `put` when the decision returns."""
 
     def __init__(
         self,
@@ -209,9 +208,7 @@ class Book:
         seals: Seals,
         parsed: Callable[[object], Clarification | None] | None = None,
     ) -> None:
-        """`highest()`: the highest number ever given out, as far as it is known beside the file. `parsed`: does what `parse`
-        does.
-        """
+        """`highest`: returns the highest number given out so far, as known outside the file; `parsed`: replaces `parse`."""
         self.issue = issue
         self.raw = raw
         self.seals = seals
@@ -220,33 +217,32 @@ class Book:
         self.numbered = 0  # the number given out, if any
         self._highest = highest
         self._parse = parsed or parse
-        self._read: dict[
-            int, tuple[object, Clarification | None]
-        ] = {}  # by what `id` says of an item, which is kept
-        self._as_asked: dict[int, tuple[Clarification, bool | None]] = {}
+        # Both by `id`, with the object itself, so that its id is not reused.
+        self._read: dict[int, tuple[object, Clarification | None]] = {}
+        self._verified: dict[int, tuple[Clarification, bool | None]] = {}
 
     def trust(self, record: Clarification) -> None:
-        """Take what it asks for ours: earlier releases sealed no question."""
+        """Seals the question of a record as ours, since earlier releases did not seal questions."""
         raw = _as_written(record)
-        self._store(self.seals.asked(record, raw), raw)
+        self._store(self.seals.question_sealed(record, raw), raw)
 
     @property
     def records(self) -> list[Clarification]:
-        """Every record that can be read, in the order of the file."""
+        """All valid records, in the order of the file."""
         return [record for item in self._items if (record := self._parsed(item)) is not None]
 
     def verify_question(self, record: Clarification) -> bool | None:
-        """`Seals.verify_question`, found out once for each record that was read."""
-        known = self._as_asked.get(id(record))
+        """Returns `Seals.verify_question`, called once for each record object."""
+        known = self._verified.get(id(record))
         if known is None:
-            known = self._as_asked[id(record)] = record, self.seals.verify_question(record)
+            known = self._verified[id(record)] = record, self.seals.verify_question(record)
         return known[1]
 
     def get(self, clarification_id: str) -> Clarification:
-        """One record.
+        """Returns one record.
 
         Raises:
-            NotFound: no such record, or it cannot be read.
+            NotFound: no such record, or it is invalid.
         """
         for item in self._items:
             if identity(item) == clarification_id and (record := self._parsed(item)):
@@ -254,23 +250,23 @@ class Book:
         raise NotFound(clarification_id)
 
     def put(self, record: Clarification) -> Clarification:
-        """Add a record, or replace the one with its id. What it asks, or what was decided, is sealed, unless another program
-        had changed it before.
+        """Adds a record, or replaces the one with its id. Seals its question or decision, unless another program had
+        changed it before.
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         is_ours = before is None or self.verify_question(before)
         if is_ours:
-            record = self.seals.held(record, before)
+            record = self.seals.holder_sealed(record, before)
         raw = _as_written(record)
         if is_ours and (before is None or self.seals.verify_answer(before)):
             record = self.seals.sealed(record, raw)
-            self.seals.know(record)
+            self.seals.mark_verified(record)
         elif is_ours:
-            record = self.seals.asked(record, raw)
+            record = self.seals.question_sealed(record, raw)
         return self._store(record, raw)
 
     def _parsed(self, item: object) -> Clarification | None:
-        """`parse`, done once for each item."""
+        """Returns `parse` of an item, called once for each."""
         known = self._read.get(id(item))
         if known is None:
             known = self._read[id(item)] = item, self._parse(item)
@@ -290,10 +286,10 @@ class Book:
         return record
 
     def next_seq(self) -> int:
-        """A number for a new record: by the file's length, as others number, and never one used before."""
+        """Returns a number for a new record: by the file's length, as other programs count, but never one used before."""
         pattern = re.compile(rf"CLR-{self.issue}-([0-9]{{3,15}})")
         used = {int(match.group(1)) for item in self._items if (match := pattern.fullmatch(identity(item)))}
-        # One that leaves no room for many more was made up by somebody: it is not gone on from.
+        # Ignores implausibly high numbers, which another program made up: counting from there would leave no room.
         number = max(len(self._items), self._highest(), *(each for each in used if each <= _PLAUSIBLE)) + 1
         while number in used:
             number += 1
@@ -307,17 +303,19 @@ class Book:
 
 
 class Stray(Raw):
-    """An object in a ledger that cannot be one of its records: its id is of another issue, or is used twice. `field` is
-    the wrong one. The object is kept unchanged.
+    """An object in a ledger that is not one of its records: its id belongs to another issue, or is used twice. `field`:
+    the wrong field. The object stays unchanged.
     """
 
-    field = "id"
+    def __init__(self, item: Raw, field: str = "id") -> None:
+        super().__init__(item)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
-class Oddity:
-    """A record that cannot be read. `name`: its id, or its position in the file if it has none; `fields`: the invalid
-    ones. `is_over`: by its own status nothing waits for an answer. `digest` shows whether it changed.
+class InvalidRecord:
+    """An invalid record. `name`: its id, or its position in the file if it has none; `fields`: the invalid ones;
+    `is_over`: its own status says that it is finished; `digest`: changes with its content.
     """
 
     issue: int
@@ -329,11 +327,11 @@ class Oddity:
 
 
 class Halved(Raw):
-    """An object in a ledger whose texts may hold half characters, which no UTF-8 can carry: `parse` reads U+FFFD."""
+    """An object in a ledger whose texts may contain lone surrogates, which `parse` reads as U+FFFD."""
 
 
 def parse(item: object) -> Clarification | None:
-    """A record, or None if it is not one: it is left in the file as it is. `oddity` says what is wrong with it."""
+    """Returns an item of a ledger as a record, or None if it is invalid: then `why_invalid` says why."""
     if isinstance(item, Stray):
         return None
     try:
@@ -350,8 +348,8 @@ def _whole(value: Any) -> Any:
     return whole_characters(value) if isinstance(value, str) else value
 
 
-def oddity(issue: int, position: int, item: object) -> Oddity | None:
-    """Why an item of a ledger (`position` from 1) is not a record, without its contents; None: it is one."""
+def why_invalid(issue: int, position: int, item: object) -> InvalidRecord | None:
+    """Returns why an item of a ledger (`position` from 1) is not a record, without its contents, or None if it is one."""
     fields = {item.field} if isinstance(item, Stray) else set()
     try:
         Clarification.model_validate(item)
@@ -362,7 +360,7 @@ def oddity(issue: int, position: int, item: object) -> Oddity | None:
     raw: Raw = item if isinstance(item, dict) else {}
     named, agent = raw.get("id"), raw.get("from")
     name = named[:_NAME] if isinstance(named, str) and named.strip() else f"record {position}"
-    return Oddity(
+    return InvalidRecord(
         issue,
         f"{name} (record {position})" if isinstance(item, Stray) else name,
         tuple(sorted(fields)),
@@ -373,18 +371,18 @@ def oddity(issue: int, position: int, item: object) -> Oddity | None:
 
 
 def _field(path: tuple[int | str, ...]) -> str:
-    """The path of an invalid field, by known names only: other keys may hold contents."""
+    """Returns the path of an invalid field, without unusual keys: they may be contents."""
     known = [str(part) for part in path if isinstance(part, int) or _FIELD.fullmatch(part)]
     return ".".join(known[:3]) or "record"
 
 
 def dump(record: Clarification) -> Raw:
-    """A record as the ledger file holds it."""
+    """Returns a record as the ledger file stores it."""
     return _tidied(_as_written(record))
 
 
 def _tidied(raw: Raw) -> Raw:
-    """Without the fields of ours that are not set."""
+    """Removes our own fields that are not set."""
     if raw.get("aaep") is not None:
         raw["aaep"] = {
             key: value for key, value in raw["aaep"].items() if value is not None or key not in _OURS
@@ -398,8 +396,8 @@ def _tidied(raw: Raw) -> Raw:
 
 
 def digest(item: object) -> str:
-    """A record's content in few characters: equal if and only if nothing changed, by any writer. The seal of its
-    question is left out: it says nothing more.
+    """Returns a digest of a record's content, without the seal of its question, which adds nothing. Any writer's change
+    changes it.
     """
     asked = item.get("aaep") if isinstance(item, dict) else None
     if isinstance(item, dict) and isinstance(asked, dict) and _QUESTION_SEAL in asked:
@@ -408,7 +406,7 @@ def digest(item: object) -> str:
 
 
 def digest_of(record: Clarification) -> str:
-    """`digest` of a record, worked out once for each object: until then, `_digest` has what was written."""
+    """Returns `digest` of a record, computed once for each object. Until then, `_digest` holds the JSON as written."""
     known: str | Raw | None = getattr(record, "_digest", None)
     if not isinstance(known, str):
         known = digest(dump(record) if known is None else known)
@@ -417,22 +415,22 @@ def digest_of(record: Clarification) -> str:
 
 
 class Outline(Clarification):
-    """A record without its long texts, as the index keeps it: to be read from its ledger before people see it."""
+    """A record without its long texts, for the index. Read the record from its ledger before you show it."""
 
 
 def outline(record: Clarification) -> Outline:
-    """The record without what can be long."""
+    """Returns a record without its long texts."""
     asked = record.asked
     direct = asked.direct and asked.direct.model_copy(
         update={"arguments": None, "form": None, "default": None}
     )
     short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale")}
-    news = {**dict.fromkeys(_LONG), **short, "direct": direct, "earlier": ()}
+    fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct, "earlier": ()}
     thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
     found = Outline.model_construct(
         **{name: getattr(record, name) for name in Clarification.model_fields}
         | {"topic": record.short_topic, "thread": tuple(thread)}
-        | {"aaep": record.aaep and asked.model_copy(update=news)}
+        | {"aaep": record.aaep and asked.model_copy(update=fields)}
     )
     object.__setattr__(found, "_digest", digest_of(record))
     return found
@@ -448,22 +446,21 @@ def identity(item: object) -> str:
 
 def encode(raw: Raw) -> bytes:
     try:
-        return to_json(raw, indent=2)  # the same as json's, many times faster with an indent
-    except (
-        ValueError
-    ):  # somebody else's field is nested deeply, or holds half a character that needs an escape
+        return to_json(raw, indent=2)  # the same output as json, many times faster with an indent
+    except ValueError:
+        # Another program's field is nested deeply, or has a lone surrogate that needs an escape.
         return json.dumps(raw, indent=2).encode()
 
 
 def decode(content: bytes, issue: int | None = None) -> Raw:
-    """A ledger's bytes. With `issue`, objects that can be no record of it are marked (see `Stray`).
+    """Decodes a ledger. With `issue`, marks objects that are not its records (see `Stray`).
 
     Raises:
         ValueError: not a ledger; the message says why, without content.
     """
     kind: type[Raw] = dict
     try:
-        raw = from_json(content)  # the same as json's, in half the time
+        raw = from_json(content)  # the same result as json, in half the time
     except ValueError:
         raw, kind = _decode_oddly(content), Halved
     if not isinstance(raw, dict) or not isinstance(raw.get("clarifications"), list):
@@ -474,7 +471,7 @@ def decode(content: bytes, issue: int | None = None) -> Raw:
 
 
 def _marked(issue: int, items: list[Any], kind: type[Raw]) -> Iterator[Any]:
-    """If several records have one id, the first counts: that is how all look it up."""
+    """Yields the items with strays marked. If several have the same id, the first one counts, as in every lookup."""
     taken: set[str] = set()
     for item in items:
         match = ID.fullmatch(name) if (name := identity(item)) else None
@@ -483,20 +480,14 @@ def _marked(issue: int, items: list[Any], kind: type[Raw]) -> Iterator[Any]:
         elif int(match[1]) != issue or name in taken:
             yield Stray(item)
         elif item.get("issueNumber", issue) not in (issue, str(issue)):
-            yield _misnumbered(item)
+            yield Stray(item, "issueNumber")
         else:
             yield item if kind is dict else kind(item)
         taken.add(name)
 
 
-def _misnumbered(item: Raw) -> Stray:
-    stray = Stray(item)
-    stray.field = "issueNumber"
-    return stray
-
-
 def _decode_oddly(content: bytes) -> Any:
-    """What json reads beyond: other encodings, half characters, deep nesting."""
+    """Decodes what only `json` reads: other encodings, lone surrogates, deep nesting."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
@@ -504,7 +495,7 @@ def _decode_oddly(content: bytes) -> Any:
 
 
 def closed_at(record: Clarification) -> datetime | None:
-    """When a record was finished, by its latest change of any kind; None: it is open, or its reply is not sent yet."""
+    """Returns the time of the last change of a finished record; None: it is open, or its reply is not sent yet."""
     unclaimed = record.asked.reply == "unclaimed"
     if (
         (record.status not in DONE and not unclaimed)
@@ -517,10 +508,10 @@ def closed_at(record: Clarification) -> datetime | None:
 
 
 def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
-    """Whether all that a ledger holds is closed, and has been for `after`. One that cannot be read may be open."""
+    """Whether all records of a ledger have been closed for `after`. An invalid one counts as open."""
     for item in items:
         if not isinstance(item, dict) or item.get("status") not in [*DONE, "answered"]:
-            return False  # without reading the rest of it: so it is with nearly all that are not over
+            return False  # decides nearly all open ledgers, without parsing a record
         record = parse(item)
         over = closed_at(record) if record is not None else None
         if over is None or now - over < after:
@@ -529,7 +520,7 @@ def is_over(items: Iterable[object], now: datetime, after: timedelta) -> bool:
 
 
 def speaks_for_a_person(record: Clarification) -> bool:
-    """Whether a record claims that a person gave its answer, or consented, which only we can know."""
+    """Whether a record says that a person answered, or that an action was accepted: only our seal proves that."""
     asked = record.asked
     if asked.response is None:
         return False
@@ -538,8 +529,8 @@ def speaks_for_a_person(record: Clarification) -> bool:
 
 
 class Seals:
-    """Makes and checks seals, with a `key`: its bytes, or the private folder that it is in. `shell`: whether consent given
-    in the shell counts; `signs`: whether this process may seal answers at all.
+    """Makes and checks seals. `key`: its bytes, or the private folder of its file; `shell`: whether an accept from the
+    shell counts; `signs`: whether this process may seal at all.
     """
 
     def __init__(self, key: Path | bytes, *, shell: bool = True, signs: bool = True) -> None:
@@ -547,30 +538,30 @@ class Seals:
         self._shell = shell
         self._signs = signs
         self._key = None if isinstance(key, Path) else key
-        self._logged = False  # why it cannot be used
+        self._logged = False  # whether the log says why the key cannot be used
 
-    def know(self, record: Clarification) -> None:
-        """Take a record for as it was sealed: it was made here from one whose seals were checked, or from none."""
+    def mark_verified(self, record: Clarification) -> None:
+        """Marks a record object as sealed here: it is new, or comes from a record whose seals were verified."""
         if self._signs and self._key is not None:
             object.__setattr__(record, "_sealed_by", self)
 
-    def is_known(self, record: Clarification) -> bool:
-        """Whether this very object was sealed here."""
+    def is_verified(self, record: Clarification) -> bool:
+        """Whether `mark_verified` marked this record object."""
         return getattr(record, "_sealed_by", None) is self
 
     @property
-    def at_hand(self) -> bool:
-        """Whether seals are made and checked without reading the key first: nothing blocks."""
+    def is_ready(self) -> bool:
+        """Whether the key need not be read from its file first, which would block."""
         return self._key is not None or not self._signs
 
     def sealed(self, record: Clarification, raw: Raw | None = None) -> Clarification:
-        """The record with the seal of its decision, if it has one, else with that of its question; as it is, where the key
-        cannot be had: then it is nobody's. A decision is sealed once. `raw`: the record as it is written; it gets the seal.
+        """Seals the decision of a record (only once), else its question. Returns the record unchanged without a key.
+        `raw`: the record's JSON, which gets the seal too.
         """
         asked = record.asked
         if asked.response is None or record.status not in _HAS_DECISION:
-            return self.asked(record, raw)
-        if _is_decision_seal(asked.seal) or (key := self._key_to_make()) is None:
+            return self.question_sealed(record, raw)
+        if _is_decision_seal(asked.seal) or (key := self._sealing_key()) is None:
             return record
         raw = _as_written(record) if raw is None else raw
         seal = _decision_seal(key, record, record.round, len(record.thread), raw)
@@ -579,32 +570,32 @@ class Seals:
             update={"aaep": asked.model_copy(update={"seal": seal, "question_seal": None})}
         )
 
-    def asked(self, record: Clarification, raw: Raw | None = None) -> Clarification:
-        """The record with the seal of its question, if a reply to it is owed and that of its decision has not taken its
-        place; as it is, where the key cannot be had. `raw`: as for `sealed`.
+    def question_sealed(self, record: Clarification, raw: Raw | None = None) -> Clarification:
+        """Seals the question of a record, if an agent waits for the reply and the decision is not sealed. Returns the
+        record unchanged without a key. `raw`: see `sealed`.
         """
         asked = record.asked
         if asked.reply_token is None or _is_decision_seal(asked.seal):
             return record
-        if (key := self._key_to_make()) is None:
+        if (key := self._sealing_key()) is None:
             return record
         raw = _as_written(record) if raw is None else raw
         seal = raw["aaep"][_QUESTION_SEAL] = _question_seal(key, record, raw)
         return record.model_copy(update={"aaep": asked.model_copy(update={"question_seal": seal})})
 
-    def held(self, record: Clarification, before: Clarification | None) -> Clarification:
-        """The record with a seal on who has claimed it, or was offered it, since `before`."""
+    def holder_sealed(self, record: Clarification, before: Clarification | None) -> Clarification:
+        """Seals who claimed a record, or whom it was handed to, if that is not the same as in `before`."""
         name, holder = _holder(record)
         if holder is None or (before is not None and holder == _holder(before)[1]):
             return record
-        if (key := self._key_to_make()) is None:
+        if (key := self._sealing_key()) is None:
             return record
         sealed = holder.model_copy(update={"seal": _holder_seal(key, record, name, holder)})
         return record.model_copy(update={"aaep": record.asked.model_copy(update={name: sealed})})
 
-    def is_held(self, record: Clarification) -> bool:
-        """Whether we wrote who has claimed it, or was offered it. Another program could name anyone, and then only that person
-        would be reminded or paged.
+    def verify_holder(self, record: Clarification) -> bool:
+        """Whether we wrote who claimed a record, or whom it was handed to. If another program named a person there, the
+        bot would remind and page only that person.
         """
         name, holder = _holder(record)
         if holder is None or not self._signs or (key := self._key or self._read()) is None:
@@ -612,33 +603,33 @@ class Seals:
         return hmac.compare_digest(holder.seal or "", _holder_seal(key, record, name, holder))
 
     def verify_question(self, record: Clarification) -> bool | None:
-        """Whether what it asks, and what was decided, was sealed by us; None: the key cannot be had. True where nothing
-        was decided and no reply is owed to anybody.
+        """Whether our seals on the question and the latest decision match; None: the key is unavailable. True if there
+        is no decision and no agent waits for a reply.
         """
-        if self.is_known(record):
+        if self.is_verified(record):
             return True
-        decided = _decided(record)
+        decided = _latest_decision(record)
         if not self._signs or (record.asked.reply_token is None and decided is None):
             return True
         key = self._key or self._read()
         if key is None:
             return None
-        if decided is not None and not _agrees(key, decided):
+        if decided is not None and not _matches(key, decided):
             return False
         if record.asked.reply_token is None or (decided is not None and decided.is_latest):
             return True
         return hmac.compare_digest(record.asked.question_seal or "", _question_seal(key, record))
 
     def is_tampered(self, record: Clarification) -> bool:
-        """Whether another program changed what was settled; False also where that cannot be known.
+        """Whether another program changed a decision; False also if we cannot tell.
 
-        An open question that others changed is none of these: it is closed. Nor is an answer that they gave: it counts as
-        theirs. A settled question without any seal is an earlier release's, unless it was asked directly, which those
-        never did.
+        Not tampered: an open question that another program changed (it is closed), and an answer that it gave (it
+        counts as that program's). A settled question without a seal comes from an earlier release, unless an agent
+        asked it directly, which earlier releases did not support.
         """
-        if self.is_known(record):
+        if self.is_verified(record):
             return False
-        decided, asked = _decided(record), record.asked
+        decided, asked = _latest_decision(record), record.asked
         if decided is None or not decided.is_latest:
             if record.is_open or asked.closed == CHANGED:
                 return False
@@ -649,28 +640,28 @@ class Seals:
         return self.verify_question(record) is False
 
     def verify_answer(self, record: Clarification) -> bool:
-        """Whether an answer is by whom it names: ours, or another program's that names no person."""
+        """Whether an answer has the author that it names: it has our seal, or it names no person."""
         if not speaks_for_a_person(record):
             return True
         asked, by = record.asked, record.asked.answered_by
-        by_shell = self._shell and asked.needed == 1  # it never counts towards a second person
+        by_shell = self._shell and asked.needed == 1  # never one of several approvals
         if asked.is_consent and not by_shell and (by is None or by.surface != "slack"):
             return False
-        if self.is_known(record):
+        if self.is_verified(record):
             return True
         key = (self._key or self._read()) if self._signs else None
         if key is None:
             return False
-        decided = _decided(record)
+        decided = _latest_decision(record)
         if decided is not None and decided.is_latest:
-            return _agrees(key, decided)
+            return _matches(key, decided)
         return hmac.compare_digest(asked.seal or "", _earlier_seal(key, record))
 
-    def _key_to_make(self) -> bytes | None:
-        return (self._key or self._made()) if self._signs else None
+    def _sealing_key(self) -> bytes | None:
+        return (self._key or self._create_key()) if self._signs else None
 
     def _read(self) -> bytes | None:
-        """The key, if it is there and nobody else can have put it there."""
+        """Returns the key, unless its file is missing or another user could have written it."""
         try:
             key, state = read_regular(self._path), self._path.lstat()
         except FileNotFoundError:
@@ -689,12 +680,12 @@ class Seals:
         return key
 
     def _cannot_use(self, why: str) -> None:
-        """Logs it once: lists ask for every record."""
+        """Logs the reason, but only once, since lists need the key for every record."""
         if not self._logged:
             self._logged = True
             _log.error("%s %s", self._path, why)
 
-    def _made(self) -> bytes | None:
+    def _create_key(self) -> bytes | None:
         draft = self._path.with_name(f"{SEAL_KEY}.{os.getpid()}.{secrets.token_hex(8)}")
         if not os.path.lexists(self._path):
             try:
@@ -706,7 +697,7 @@ class Seals:
                 finally:
                     os.close(handle)
                 with suppress(FileExistsError):
-                    os.link(draft, self._path)  # whole or not at all; the first one counts
+                    os.link(draft, self._path)  # atomic; the first process wins
             except OSError as error:
                 _log.error("cannot create %s: %s", self._path, error.strerror)
             finally:
@@ -717,7 +708,7 @@ class Seals:
 @dataclass(frozen=True, slots=True)
 class _Decision:
     """The latest sealed decision of a record. `record`: with the fields of that round; `entries`: how many entries of the
-    thread the seal covers. `is_latest`: no round was asked after it.
+    thread the seal covers; `is_latest`: there is no later question.
     """
 
     record: Clarification
@@ -730,12 +721,12 @@ def _is_decision_seal(seal: str | None) -> bool:
     return seal is not None and _DECISION_SEAL.fullmatch(seal) is not None
 
 
-def _decided(record: Clarification) -> _Decision | None:
-    """The latest sealed decision; None: there is none, or it is an earlier release's."""
+def _latest_decision(record: Clarification) -> _Decision | None:
+    """Returns the latest sealed decision; None: there is none, or its seal is an earlier release's."""
     asked = record.asked
     if match := _DECISION_SEAL.fullmatch(asked.seal or ""):
         number, count = int(match[1]), int(match[2])
-        # Other implementations ask their agents further and leave our fields as they were.
+        # Other programs add rounds between agents and leave our fields unchanged.
         asked_again = asked.reply_token is None and any(
             entry.type == "question" for entry in record.thread[count:]
         )
@@ -746,14 +737,14 @@ def _decided(record: Clarification) -> _Decision | None:
             try:
                 then = Aaep.model_validate({**past, "earlier": asked.earlier[:place]})
             except ValidationError:
-                then = Aaep(seal=match[0])  # which agrees with nothing
+                then = Aaep(seal=match[0])  # matches no seal
             number, count = int(match[1]), int(match[2])
             return _Decision(record.model_copy(update={"aaep": then}), number, count, is_latest=False)
     return None
 
 
-def _agrees(key: bytes, decided: _Decision) -> bool:
-    """Whether a record still is what its seal says, and nothing after it says something else."""
+def _matches(key: bytes, decided: _Decision) -> bool:
+    """Whether a record still matches the seal of its decision, and has no later answer for that round."""
     record = decided.record
     after = record.thread[decided.entries :]
     if any(entry.type == "answer" and entry.round <= decided.round for entry in after):
@@ -765,11 +756,11 @@ def _agrees(key: bytes, decided: _Decision) -> bool:
 
 
 def _decision_seal(key: bytes, record: Clarification, number: int, count: int, raw: Raw | None = None) -> str:
-    """Of all that was asked and decided in a round, of the rounds before it, and of the thread up to there. `raw`: the
-    record as it is written, where that is known.
+    """Returns the seal of round `number`: over its question and decision, the rounds before it, and the first `count`
+    entries of the thread. `raw`: the record's JSON, if known.
     """
     asked = record.asked
-    said = {
+    sealed = {
         "id": record.id,
         "created": iso(record.created),
         "from": record.from_,
@@ -781,52 +772,52 @@ def _decision_seal(key: bytes, record: Clarification, number: int, count: int, r
             for each in record.thread[:count]
         ],
         "choices": [[each.value, each.label] for each in asked.choices],
-        "aaep": _sealed_fields(asked, _DECIDED, raw),
+        "aaep": _sealed_fields(asked, _DECISION_FIELDS, raw),
         "earlier": asked.earlier,
     }
-    return f"2:{number}:{count}:{_digest_of(key, said)}"
+    return f"2:{number}:{count}:{_mac(key, sealed)}"
 
 
-def _digest_of(key: bytes, said: object) -> str:
-    text = json.dumps(said, sort_keys=True)
+def _mac(key: bytes, sealed: object) -> str:
+    text = json.dumps(sealed, sort_keys=True)
     if _WHOLE_FLOAT.search(text):
-        text = json.dumps(as_written_by_all(said), sort_keys=True)
+        text = json.dumps(with_whole_numbers(sealed), sort_keys=True)
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
 def _holder(record: Clarification) -> tuple[str, Holder | None]:
-    """Who has claimed it, or else was offered it; by the field that says so."""
+    """Returns the field and its value: who claimed the record, or else whom it was handed to."""
     asked = record.asked
     return ("taken_by", asked.taken_by) if asked.taken_by is not None else ("handed_to", asked.handed_to)
 
 
 def _holder_seal(key: bytes, record: Clarification, name: str, holder: Holder) -> str:
-    said = ["holder", record.id, iso(record.created), name, holder.user, holder.team, iso(holder.at)]
-    return _digest_of(key, said)
+    sealed = ["holder", record.id, iso(record.created), name, holder.user, holder.team, iso(holder.at)]
+    return _mac(key, sealed)
 
 
 def _earlier_seal(key: bytes, record: Clarification) -> str:
-    """The seal of an answer as earlier releases made it: over who answered what."""
+    """Returns an answer's seal as earlier releases made it."""
     asked, by = record.asked, record.asked.answered_by
-    said = [
+    sealed = [
         record.id,
         iso(record.created),
         record.round,
         asked.reply_token,
         asked.is_confirmation,
-        as_written_by_all(asked.response),
+        with_whole_numbers(asked.response),
         asked.label,
         asked.rationale,
         asked.decided_by,
         iso(asked.answered_at) if asked.answered_at else None,
         [by.surface, by.team, by.user] if by else None,
     ]
-    return hmac.new(key, json.dumps(said, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+    return hmac.new(key, json.dumps(sealed, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
 def _sealed_fields(asked: Aaep, names: frozenset[str], raw: Raw | None) -> Raw:
-    """Those that are set, by the names that seals know them by."""
-    if raw is None or asked.approvals or asked.edits:  # their own fields have other names there
+    """Returns the fields in `names` that are set, by their Python names."""
+    if raw is None or asked.approvals or asked.edits:  # `raw` has aliases inside approvals and edits
         return asked.model_dump(mode="json", include=set(names), exclude_none=True)
     written = raw["aaep"]
     found = {name: each for name in names if (each := written[_ALIASES[name]]) is not None}
@@ -836,9 +827,9 @@ def _sealed_fields(asked: Aaep, names: frozenset[str], raw: Raw | None) -> Raw:
 
 
 def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) -> str:
-    """Of all that is asked, and of whom the reply is for. `raw`: the record as it is written, where that is known."""
+    """Returns the seal of a question and of the agent that gets the reply. `raw`: the record's JSON, if known."""
     asked = record.asked
-    said = {
+    sealed = {
         "id": record.id,
         "created": iso(record.created),
         "from": record.from_,
@@ -846,22 +837,22 @@ def _question_seal(key: bytes, record: Clarification, raw: Raw | None = None) ->
         "topic": record.topic,
         "question": record.question,
         "choices": [[each.value, each.label] for each in asked.choices],
-        "aaep": _sealed_fields(asked, _ASKED, raw),
+        "aaep": _sealed_fields(asked, _QUESTION_FIELDS, raw),
     }
-    return _digest_of(key, said)
+    return _mac(key, sealed)
 
 
-def as_written_by_all(value: Any) -> Any:
-    """The same for every writer of JSON: some make 1 of 1.0."""
+def with_whole_numbers(value: Any) -> Any:
+    """Returns a JSON value with 1 for 1.0, as some programs write it."""
     if isinstance(value, dict):
-        return {name: as_written_by_all(each) for name, each in value.items()}
+        return {name: with_whole_numbers(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [as_written_by_all(each) for each in value]
+        return [with_whole_numbers(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def is_of_session(item: object, session: str, producer: str | None = None) -> bool:
-    """Whether an item of a ledger's list came from a session, of any producer if none is named."""
+    """Whether an item of a ledger belongs to a session (of any producer if `producer` is None)."""
     asked = item.get("aaep") if isinstance(item, dict) else None
     if not isinstance(asked, dict) or asked.get("sessionId") != session:
         return False
@@ -870,8 +861,8 @@ def is_of_session(item: object, session: str, producer: str | None = None) -> bo
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Clarifications to forget or to keep, with their sessions, events and reply tokens, each as (producer, name). A
-    single clarification has no session here.
+    """Clarifications to forget or to keep, and their sessions, events and reply tokens, each as (producer, name). Without
+    sessions if a single clarification is to be forgotten.
     """
 
     clarifications: frozenset[str] = frozenset()
@@ -880,38 +871,38 @@ class Subject:
     tokens: frozenset[tuple[str, str]] = frozenset()
 
     def is_in(self, text: str | None) -> bool:
-        """Whether one of the clarifications is named in a text."""
-        return any(each in self.clarifications for each in _NAMED.findall(text or ""))
+        """Whether a text names one of the clarifications."""
+        return any(each in self.clarifications for each in _ID_IN_TEXT.findall(text or ""))
 
 
 def is_unsettled(record: Clarification) -> bool:
-    """Whether somebody still waits: for an answer, or for the delivery of one."""
+    """Whether an agent still waits for an answer or its delivery."""
     return record.is_open or record.asked.reply in UNDELIVERED or record.is_adoptable
 
 
 def is_direct(record: Clarification) -> bool:
-    """Whether it was asked directly, as far as a record tells that may be forgotten."""
-    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get(_MARK))
+    """Whether an agent asked it directly; also True for every forgotten record, which does not tell."""
+    return record.asked.direct is not None or bool((record.asked.model_extra or {}).get(_FORGOTTEN_MARK))
 
 
 def forgotten(item: object) -> Raw:
-    """An item of a ledger's list without content. One that is forgotten already comes back equal."""
+    """Returns an item of a ledger without its contents; unchanged if it has none."""
     raw = item if isinstance(item, dict) else {}
     record = parse(raw)
     if record is None:
         return _placeholder(raw)
-    kept = _only(_as_written(record), _RECORD)
+    kept = _only(_as_written(record), _KEPT_OF_RECORD)
     kept |= {"from": _role(record.from_), "to": _role(record.to), "topic": FORGOTTEN}
-    kept["thread"] = [_entry(entry, record) for entry in _as_written(record)["thread"]]
+    kept["thread"] = [_forgotten_entry(entry, record) for entry in _as_written(record)["thread"]]
     if record.aaep is not None:
-        kept["aaep"] = _aaep(_as_written(record)["aaep"])
+        kept["aaep"] = _forgotten_aaep(_as_written(record)["aaep"])
     if parse(kept) == record:
-        return raw  # it says no more than that
+        return raw
     return kept | {"revision": record.revision + 1}
 
 
 def forget_in(raw: Raw, wanted: Iterable[int]) -> bool:
-    """Forget the items at some places of a ledger's list; whether that changed anything."""
+    """Forgets the items of a ledger at the indexes `wanted`. Returns whether that changed anything."""
     items, changed = raw["clarifications"], False
     for place in wanted:
         after = forgotten(items[place])
@@ -920,29 +911,29 @@ def forget_in(raw: Raw, wanted: Iterable[int]) -> bool:
     return changed
 
 
-def _aaep(asked: Mapping[str, Any]) -> Raw:
-    kept = _only(asked, _AAEP) | {_MARK: True}
+def _forgotten_aaep(asked: Mapping[str, Any]) -> Raw:
+    kept = _only(asked, _KEPT_OF_AAEP) | {_FORGOTTEN_MARK: True}
     if kept.get("reply") in UNDELIVERED:
-        kept["reply"] = "unconfirmed"  # it may have been sent; it will not be sent again
+        kept["reply"] = "unconfirmed"  # it may have been sent, and is not sent again
     for name in ("response", "label"):
         if asked.get(name) is not None:
             kept[name] = FORGOTTEN
     if isinstance(closed := asked.get("closed"), str):
-        kept["closed"] = closed if closed in _REASONS else FORGOTTEN
+        kept["closed"] = closed if closed in _CLOSE_REASONS else FORGOTTEN
     if isinstance(decided := asked.get("decidedBy"), str):
         kept["decidedBy"] = decided if decided.startswith("agent:") else FORGOTTEN
     if isinstance(by := asked.get("answeredBy"), dict):
         kept["answeredBy"] = {"surface": by.get("surface", "")}
-    kept["earlier"] = [_aaep(past) for past in asked.get("earlier") or () if isinstance(past, dict)]
+    kept["earlier"] = [_forgotten_aaep(past) for past in asked.get("earlier") or () if isinstance(past, dict)]
     return kept
 
 
-def _entry(entry: Mapping[str, Any], record: Clarification) -> Raw:
-    named = {record.from_, record.to, US}
-    who = str(entry["from"])
+def _forgotten_entry(entry: Mapping[str, Any], record: Clarification) -> Raw:
+    author = str(entry["from"])
+    is_agent = author in {record.from_, record.to, US} or author.startswith("agent:")
     return {
         "round": entry["round"],
-        "from": _role(who) if who in named or who.startswith("agent:") else FORGOTTEN,
+        "from": _role(author) if is_agent else FORGOTTEN,
         "type": entry["type"],
         "body": FORGOTTEN,
         "timestamp": entry["timestamp"],
@@ -950,15 +941,15 @@ def _entry(entry: Mapping[str, Any], record: Clarification) -> Raw:
 
 
 def _role(name: str) -> str:
-    """The roles of agents stay; people do not."""
+    """Returns an agent's role unchanged, and FORGOTTEN for a person."""
     return FORGOTTEN if name.startswith("user:") or "@" in name else name
 
 
 def _placeholder(raw: Raw) -> Raw:
-    """Stands in for an unreadable record: its contents are removed, its number stays used."""
+    """Returns a record to replace an invalid one: without contents, but its number stays used."""
     name = raw.get("id")
     if not isinstance(name, str) or (match := ID.fullmatch(name)) is None:
-        return {"status": "abandoned", _MARK: True}
+        return {"status": "abandoned", _FORGOTTEN_MARK: True}
     return {
         "id": name,
         "issueNumber": int(match[1]),
@@ -982,4 +973,4 @@ def _as_written(record: Clarification) -> Raw:
 
 
 def _only(raw: Mapping[str, Any], names: Iterable[str]) -> Raw:
-    return {name: raw[name] for name in names if raw.get(name) is not None or name in _RECORD}
+    return {name: raw[name] for name in names if raw.get(name) is not None or name in _KEPT_OF_RECORD}

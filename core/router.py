@@ -1,4 +1,4 @@
-"""The only writer of ledgers: every decision about a clarification goes through here, under its issue's lock."""
+"""Makes and writes every decision about a clarification, under its issue's lock. Only this module changes ledgers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from core.clarification import (
     handed,
     has_expired,
     held_back,
-    let_go,
     nudged,
     opened,
     parse_id,
+    released,
     renewed,
     reply_settled,
     resolved_by_hand,
@@ -50,9 +50,9 @@ from core.ledger import LOCK_TIMEOUT, Ledger
 from core.matching import (
     SessionNews,
     after_event,
-    claim_of,
-    disowned,
+    after_foreign_answer,
     followed_up,
+    foreign_answer,
     is_duplicate,
     is_follow_up,
     is_misnamed,
@@ -61,7 +61,7 @@ from core.matching import (
     renamed,
     rounds_before,
     settled,
-    settled_claim,
+    tampered,
 )
 from core.monitor import DueCall, due_call
 from core.records import Book, is_unsettled
@@ -74,7 +74,7 @@ _Change = Callable[[Clarification], Clarification]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """How a question was recorded: as a new clarification, as the next round of one, or not again, as a duplicate."""
+    """A recorded question. `how`: as a new clarification, as the next round of one, or a duplicate that changed nothing."""
 
     record: Clarification
     how: Literal["new", "follow_up", "duplicate"]
@@ -83,10 +83,10 @@ class Opened:
 class Router:
     """Opens, answers, reminds, escalates, closes. Calls `changed(record)` after each write.
 
-    Every method raises LockTimeout, LedgerUnreadable or LedgerUnwritable as `FileLedger.transact` does; then nothing has
+    Every method can raise LockTimeout, LedgerUnreadable or LedgerUnwritable (see `FileLedger.transact`); then nothing has
     changed. `answer`, `escalate`, `take`, `hand`, `resolve` and `abandon` raise NotFound, or AlreadyAnswered or Closed
-    with the current record. A record whose time has run out raises Closed, and is abandoned unless it may have been
-    answered.
+    with the current record. If the record has expired, they raise Closed; they also abandon it, unless it may have an
+    answer that the bot has not read yet.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class Router:
         may_be_answered: Callable[[str], bool] = lambda _: False,
         shown_whole: Callable[[Clarification], bool] = lambda _: True,
     ) -> None:
-        """`patience`: how many seconds somebody else may hold a ledger before LockTimeout. `may_be_answered`: whether a
-        clarification may have an answer that has not been read yet; it does not expire before that is known.
-        `shown_whole`: whether people see all of an action without opening anything; only then a typed accept counts.
+        """`sla`: the time to the first reminder. `patience`: seconds to wait for a locked ledger before LockTimeout.
+        `may_be_answered`: whether a clarification may have an answer that the bot has not read yet; until that is known
+        it does not expire. `shown_whole`: whether its card shows the whole action; only then a typed accept counts.
         """
         self._ledger = ledger
         self._clock = clock
@@ -113,15 +113,15 @@ class Router:
         self._shown_whole = shown_whole
 
     async def open(self, issue: int, ask: Ask) -> Opened:
-        """Write down a question. Idempotent by producer, session, reply token and words.
+        """Records a question. Idempotent by producer, session, reply token and text.
 
         Raises:
-            MaxRoundsExceeded: an agent asks further about what people have, since its rounds were used up.
+            MaxRoundsExceeded: a follow-up to a clarification that was escalated because its rounds were used up.
         """
         return (await self.open_all(issue, [ask]))[0]
 
     async def open_all(self, issue: int, asks: Sequence[Ask]) -> list[Opened]:
-        """Write down questions of one issue in their order, in one write: all of them or none."""
+        """Records the questions of one issue, in this order, in one write: all of them or none."""
         return await self._transact(issue, lambda book: [self._open(book, ask) for ask in asks])
 
     def _open(self, book: Book, ask: Ask) -> Opened:
@@ -142,21 +142,21 @@ class Router:
         return Opened(book.put(fresh), "new")
 
     async def follow_up(self, clarification_id: str, ask: Ask) -> Opened:
-        """Ask further about what was answered: its next round. After the last one it is escalated instead. Idempotent
-        by the `event_id` of `ask`, if it has one.
+        """Records a follow-up as the next round of an answered clarification; after its last round, escalates it instead.
+        Idempotent by the `event_id` of `ask`, if it has one.
 
         Raises:
             NotFound: no such record.
-            NotAnswered: its question still waits for an answer.
+            NotAnswered: its question has no answer yet.
             Closed: it was resolved or abandoned.
-            MaxRoundsExceeded: its rounds were used up before, and people have it.
-            BadInput: another agent asked it, or a producer, whose own events go on with it.
+            MaxRoundsExceeded: it was escalated before because its rounds were used up.
+            BadInput: another agent asked it, or it came from a producer's event.
         """
 
         def decide(book: Book, record: Clarification) -> Opened:
             if is_duplicate(record, ask):
                 return Opened(record, "duplicate")
-            check_goes_on(record, ask)
+            check_follow_up(record, ask)
             self._check_asked(book, record)
             return Opened(book.put(followed_up(record, ask, self._clock.now(), self._sla)), "follow_up")
 
@@ -172,20 +172,20 @@ class Router:
         *,
         version: str | None = None,
     ) -> Clarification:
-        """Record an answer given at `at`; the first valid one in the order of the ledger wins. Where several people have
-        to accept an action, the record stays open until the last of them did.
+        """Records an answer given at `at`. The first valid one wins. If several people must accept an action, the record
+        stays open until the last accept.
 
         Args:
             clarification_id: which one.
-            read: makes the answer fit the question as it stands under the lock; may raise AnswerRejected.
+            read: returns the answer to the question as it is under the lock; may raise AnswerRejected.
             decider: who answers.
             at: when the person answered.
-            round: the round that the person saw, where known.
-            version: of the arguments that an accept is for; None: it was typed (`approvals.check_seen`).
+            round: the round that the person saw, if known.
+            version: the version of the arguments that the person saw; None: they typed (`approvals.check_seen`).
 
         Raises:
-            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, NotSeen, TooLong: as they say.
-            AlreadyAnswered, Closed, Superseded, ArgumentsChanged: with the record as it is.
+            NotFound, AnswerRejected, ConsentRefused, CountsOnce, NotToldApart, NotSeen, TooLong: see `core.errors`.
+            AlreadyAnswered, Closed, Superseded, ArgumentsChanged: with the current record.
         """
 
         def change(record: Clarification) -> Clarification:
@@ -204,8 +204,8 @@ class Router:
         return await self._change_record(clarification_id, change, at)
 
     async def apply_due(self, clarification_id: str) -> DueCall | Literal["held"] | None:
-        """Carries out what is due now: remind, escalate, expire. Returns what was done; None: nothing was due; "held": it
-        would expire, but may have an answer that has not been read yet.
+        """Reminds, escalates or expires a clarification if that is due. Returns what it did, or None; "held": it would
+        expire, but may have an answer that the bot has not read yet.
 
         Raises:
             NotFound: no such record.
@@ -217,7 +217,7 @@ class Router:
             if call is not None and call.kind == "expire" and self._may_be_answered(clarification_id):
                 return "held"
             if call is not None:
-                book.put(done(record, call, now, self._sla))
+                book.put(after_due_call(record, call, now, self._sla))
             return call
 
         return await self._decide(clarification_id, decide)
@@ -230,43 +230,43 @@ class Router:
         by: Decider | None = None,
         only: Callable[[Clarification], bool] | None = None,
     ) -> Clarification:
-        """Pass it on to the person on call. One that is escalated already is returned as it is.
+        """Escalates to on-call. Returns the record unchanged if it is escalated already.
 
         Args:
             clarification_id: which one.
             why: the reason, for the record.
             words: plain text for its thread; None: reason, topic, positions and options.
-            by: who did it; None: we.
-            only: asked under the lock whether the reason still holds; if not, the record is returned as it is.
+            by: who escalated it; None: the bot.
+            only: whether the reason still holds, checked under the lock; if not, nothing changes.
         """
 
         def change(record: Clarification) -> Clarification:
             check_open(record)
             if record.status == "escalated" or (only is not None and not only(record)):
                 return record
-            said = words if words is not None else escalation_words(record, why)
-            return escalated(record, why, said, self._clock.now(), by.decided_by if by else US)
+            text = words if words is not None else escalation_words(record, why)
+            return escalated(record, why, text, self._clock.now(), by.decided_by if by else US)
 
         return await self._change_record(clarification_id, change)
 
     async def take(self, clarification_id: str, holder: Holder) -> Clarification:
-        """Somebody has it in hand."""
+        """Records who claimed it."""
         return await self._change_record(clarification_id, lambda record: taken(record, holder))
 
     async def take_over(self, clarification_id: str, holder: Holder) -> Clarification:
-        """Somebody has it in hand; whoever loses it is told."""
+        """Records who took it over; the previous holder gets a message."""
         return await self._change_record(clarification_id, lambda record: taken_over(record, holder))
 
     async def claim(self, clarification_id: str, holder: Holder) -> Clarification:
-        """Somebody has it in hand, unless somebody else has; the first one wins."""
+        """Records who claimed it, unless someone holds it already."""
         return await self._change_record(clarification_id, lambda record: claimed(record, holder))
 
-    async def let_go(self, clarification_id: str, user: str) -> Clarification:
-        """Somebody does not have it in hand any more; nothing changes where another one has."""
-        return await self._change_record(clarification_id, lambda record: let_go(record, user))
+    async def release(self, clarification_id: str, user: str) -> Clarification:
+        """Records that `user` released it. Changes nothing if they do not hold it."""
+        return await self._change_record(clarification_id, lambda record: released(record, user))
 
     async def hand(self, clarification_id: str, holder: Holder) -> Clarification:
-        """Offer it to somebody, who has yet to take it."""
+        """Records whom it was handed to; they have not claimed it yet."""
         return await self._change_record(clarification_id, lambda record: handed(record, holder))
 
     async def resolve(
@@ -277,22 +277,22 @@ class Router:
         decider: Decider,
         at: datetime,
     ) -> Clarification:
-        """Close it with `text`, given at `at`.
+        """Resolves a clarification with `text`, given at `at`.
 
-        An answered one is resolved. For an open one `text` is the answer too: where a producer waits for it, it is
-        answered as by `Router.answer`, and resolved when that was taken; else it is resolved at once.
+        For an open one, `text` is also the answer. If an agent waits for it, this only answers the clarification; it is
+        resolved when the agent has the answer.
 
         Args:
             clarification_id: which one.
-            read: makes the answer of an open one fit its question, under the lock; may raise AnswerRejected.
-            text: what was decided, for the thread.
+            read: returns the answer to an open question, under the lock; may raise AnswerRejected.
+            text: the decision, for the thread.
             decider: who decided.
             at: when.
 
         Raises:
-            AnswerRejected: as `read` says, or an approval, which is accepted or rejected; ConsentRefused: nobody
-                accepts a confirmation in this way.
-            TooLong: between agents, as `check_length` says.
+            AnswerRejected: from `read`, or the question is an approval, which people accept or reject.
+            ConsentRefused: `text` accepts a confirmation, which is not possible here.
+            TooLong: see `check_length`.
         """
 
         def change(record: Clarification) -> Clarification:
@@ -313,7 +313,7 @@ class Router:
         return await self._change_record(clarification_id, change, at)
 
     async def abandon(self, clarification_id: str, decider: Decider, words: str = "") -> Clarification:
-        """Close it without an answer, by hand; `words` say why, for the thread."""
+        """Closes it without an answer, by hand. `words`: the reason, for the thread."""
 
         def change(record: Clarification) -> Clarification:
             check_open(record)
@@ -322,7 +322,8 @@ class Router:
         return await self._change_record(clarification_id, change)
 
     async def withdraw(self, clarification_id: str, words: str = "") -> Clarification:
-        """Its asker needs no answer any more; `words` say why. One that was closed before is returned as it is.
+        """Closes it because its agent no longer needs an answer. Returns it unchanged if it was closed before. `words`:
+        the reason, for the thread.
 
         Raises:
             NotFound: no such record. AlreadyAnswered: an answer came first.
@@ -339,7 +340,7 @@ class Router:
         return await self._decide(clarification_id, decide)
 
     async def hold_back(self, clarification_id: str, reason: str) -> None:
-        """Have people see a question that its target may not be asked, while it is open."""
+        """Records that people are asked instead of the target, for `reason`, if it is open."""
 
         def decide(book: Book, record: Clarification) -> None:
             if record.is_open and record.asked.held_back is None:
@@ -348,8 +349,8 @@ class Router:
         await self._decide(clarification_id, decide)
 
     async def too_few(self, clarification_id: str, may_answer: int) -> None:
-        """Write down that only so many people may answer an action that more have to accept, and pass it on to the person
-        on call, unless nobody is to be paged; or that enough may answer it now.
+        """Records that fewer people may answer (`may_answer`) than must accept, and escalates it if the question allows
+        that; or that enough may answer again.
         """
 
         def decide(book: Book, record: Clarification) -> None:
@@ -366,30 +367,29 @@ class Router:
         await self._decide(clarification_id, decide)
 
     async def adopt(self, clarification_id: str) -> None:
-        """Take over an answer that another implementation wrote into the ledger, if the producer can use it and it is
-        no consent; and take a person's name off an answer that did not come through us. A question that another
-        program changed is closed, unless it was settled before: that stays as it is.
+        """Adopts or rejects a foreign answer (see `after_foreign_answer`), and removes a person's name from an answer
+        that did not come through the bot. Closes a question that another program changed, unless it was settled before.
         """
 
         def decide(book: Book, record: Clarification) -> None:
             if book.seals.is_tampered(record):
-                return  # it stays as it is, for people to look into
+                return  # people look into it
             if is_unsettled(record) and not (as_asked := book.verify_question(record)):
                 if as_asked is not None:
-                    book.put(disowned(record, self._clock.now()))
+                    book.put(tampered(record, self._clock.now()))
                 return
-            vouched = book.seals.verify_answer(record)
-            # Whether what was settled is ours can only be told with the key that sealed its question.
+            verified = book.seals.verify_answer(record)
+            # A settled question can only be verified with the key that sealed it.
             is_known = is_unsettled(record) or book.seals.verify_question(record)
-            if is_known and (claim := claim_of(record, vouched=vouched)) is not None:
-                book.put(settled_claim(claim, self._clock.now(), self._sla))
-            elif is_misnamed(record, vouched=vouched):
+            if is_known and (foreign := foreign_answer(record, verified=verified)) is not None:
+                book.put(after_foreign_answer(foreign, self._clock.now(), self._sla))
+            elif is_misnamed(record, verified=verified):
                 book.put(renamed(record))
 
         await self._decide(clarification_id, decide)
 
     async def trust(self, clarification_id: str) -> None:
-        """Take the answer that a record holds for our own, where it is not marked: earlier releases marked none."""
+        """Seals the answer of a record that has no seal, since earlier releases did not seal answers."""
 
         def decide(book: Book, record: Clarification) -> None:
             if record.asked.response is not None and record.asked.seal is None:
@@ -398,22 +398,24 @@ class Router:
         await self._decide(clarification_id, decide)
 
     async def trust_questions(self, issue: int) -> None:
-        """Accept unsealed questions of an issue as ours, since earlier releases did not seal them. Nothing that people see changes, so `changed` is not called."""
+        """Seals the unsealed questions of an issue, since earlier releases did not seal them. Does not call `changed`,
+        because people see no change.
+        """
 
         def decide(book: Book) -> None:
             for record in book.records:
-                is_bare = record.asked.reply_token is not None and record.asked.question_seal is None
-                if is_bare and (record.status not in DONE or is_unsettled(record)):
+                is_unsealed = record.asked.reply_token is not None and record.asked.question_seal is None
+                if is_unsealed and (record.status not in DONE or is_unsettled(record)):
                     book.trust(record)
 
         await self._ledger.transact(issue, decide, self._patience)
 
     async def session_went_on(self, issue: int, news: SessionNews) -> None:
-        """Draw the consequences of a session's event for its clarifications (design: Status)."""
+        """Applies a session's event to its clarifications (see `after_event`)."""
 
         def decide(book: Book) -> None:
-            mine = [r for r in book.records if of_session(r, news)]
-            for record in after_event(mine, news, self._clock.now()):
+            records = [record for record in book.records if of_session(record, news)]
+            for record in after_event(records, news, self._clock.now()):
                 book.put(record)
 
         await self._transact(issue, decide)
@@ -424,12 +426,12 @@ class Router:
         token: str,
         state: ReplyState,
         note: str | None = None,
-        resolve: bool = False,  # noqa: FBT001, FBT002
+        *,
+        resolve: bool = False,
     ) -> None:
-        """Record the state of the reply. With `resolve` (proof of acceptance) the clarification is resolved.
+        """Records the state of the reply. `resolve`: the agent has accepted it, so the clarification is resolved.
 
-        A reply that was confirmed stays so; a token of an earlier round changes nothing, nor one that a producer used
-        again for its next question.
+        Changes nothing if the reply is confirmed, or if `token` is not that of the current reply.
         """
 
         def decide(book: Book, record: Clarification) -> None:
@@ -444,7 +446,7 @@ class Router:
         await self._decide(clarification_id, decide)
 
     async def note_reply(self, clarification_id: str, token: str, note: str) -> None:
-        """Write down why a reply that is still being sent has not arrived."""
+        """Records why a reply that is still being sent has not arrived."""
 
         def decide(book: Book, record: Clarification) -> None:
             asked = record.asked
@@ -456,17 +458,19 @@ class Router:
     async def _change_record(
         self, clarification_id: str, change: _Change, at: datetime | None = None
     ) -> Clarification:
-        """Change one record under the lock, unless another program changed what it asks, or its time had run out at `at`
-        (None: now).
+        """Changes one record under the lock.
+
+        Raises:
+            Closed: another program changed the question, or it had expired at `at` (None: now).
         """
 
         def decide(book: Book, record: Clarification) -> Clarification | Closed:
             self._check_asked(book, record)
             now = self._clock.now()
             if has_expired(record, at or now):
-                # Written down, unless an answer given in time may still come to light.
-                is_open = self._may_be_answered(record.id)
-                return Closed(record if is_open else book.put(abandoned(record, "expired", now)))
+                # Stays open as long as an answer given in time may come to light.
+                stays_open = self._may_be_answered(record.id)
+                return Closed(record if stays_open else book.put(abandoned(record, "expired", now)))
             after = change(record)
             return record if after is record else book.put(after)
 
@@ -476,22 +480,22 @@ class Router:
         return outcome
 
     async def _decide(self, clarification_id: str, decide: Callable[[Book, Clarification], _T]) -> _T:
-        """Run `decide` on one record, as it is under the lock."""
+        """Runs `decide` on one record under the lock."""
         issue, _ = parse_id(clarification_id)
         return await self._transact(issue, lambda book: decide(book, book.get(clarification_id)))
 
     def _check_asked(self, book: Book, record: Clarification) -> None:
-        """Checks that a record still asks what its agent asked, and says what was decided.
+        """Checks that no other program changed the question or the decision of a record.
 
         Raises:
-            Closed: another program changed it. LedgerUnwritable: that cannot be told.
+            Closed: another program changed it. LedgerUnwritable: the key is unavailable, so we cannot tell.
         """
         as_asked = book.verify_question(record)
         if as_asked or not (is_unsettled(record) or book.seals.is_tampered(record)):
             return
         if as_asked is None:
             raise LedgerUnwritable(record.issue_number, "the key that tells what was asked cannot be used")
-        raise Closed(disowned(record, self._clock.now()))
+        raise Closed(tampered(record, self._clock.now()))
 
     async def _transact(self, issue: int, decide: Callable[[Book], _T]) -> _T:
         written: list[Clarification] = []
@@ -505,12 +509,12 @@ class Router:
             for record in written:
                 self._changed(record)
 
-        # Called even if the caller stops waiting: the decision is written, so it has to be shown.
+        # `report` runs even if the caller is cancelled: what is written must be shown.
         return await self._ledger.transact(issue, run, self._patience, report)
 
 
-def check_goes_on(record: Clarification, ask: Ask) -> None:
-    """Does nothing if `ask` may be the next question of `record`; raises what `Router.follow_up` says. Pure."""
+def check_follow_up(record: Clarification, ask: Ask) -> None:
+    """Raises, as `Router.follow_up` says, unless `ask` can be the next round of `record`. Pure."""
     if record.asked.reply_token is not None:
         raise BadInput(f"{record.id} came from a producer's event. Only that producer can ask a follow-up.")
     if agent_key(ask.agent_id) != agent_key(record.from_):
@@ -524,27 +528,27 @@ def check_goes_on(record: Clarification, ask: Ask) -> None:
 
 
 def check_length(record: Clarification, text: str, what: str = "answer") -> None:
-    """Does nothing for words that may end a round of `record` (guard 6 of the architecture's §7; pure).
+    """Checks the length of a text that ends a round of `record` (guard 6 of the architecture's §7; pure).
 
     Raises:
-        TooLong: over 2000 characters between agents. What answers a producer's event has AAEP's limits instead.
+        TooLong: over 2000 characters between agents. Answers to a producer's event have AAEP's limits instead.
     """
     if record.asked.reply_token is None and len(text) > BODY_LIMIT:
         raise TooLong(what, len(text), BODY_LIMIT)
 
 
 def check_consent(record: Clarification, answer: Answer, decider: Decider) -> None:
-    """Does nothing for an answer that `decider` may give (pure).
+    """Checks that `decider` may give this answer (pure).
 
     Raises:
-        ConsentRefused: it accepts a confirmation, which people in Slack may, and who is let by the configuration.
+        ConsentRefused: it accepts a confirmation, and `decider` may not (see `Decider.may_accept`).
     """
     if record.asked.is_confirmation and answer.response == "accept" and not decider.may_accept:
         raise ConsentRefused(record.id)
 
 
-def done(record: Clarification, call: DueCall, now: datetime, sla: timedelta) -> Clarification:
-    """The record after what was due was done, at `now` (pure)."""
+def after_due_call(record: Clarification, call: DueCall, now: datetime, sla: timedelta) -> Clarification:
+    """Returns the record after the due call, at `now` (pure)."""
     if call.kind == "expire":
         return abandoned(record, "expired", now)
     if call.kind == "nudge":

@@ -16,7 +16,7 @@ from core.clarification import OPEN, TRANSITIONS, Clarification, agent_key, pars
 from core.errors import BadInput, NotFound
 from core.ledger import Ledger
 from core.lists import is_late, order
-from core.records import Raw, oddity, parse
+from core.records import Raw, parse, why_invalid
 
 _ISSUE = re.compile(r"#?([0-9]{1,9})")
 WHICH = "Which question? Give its id or issue number: CLR-42-001, or 42. (The shell reads an unquoted #42 as a comment.)"
@@ -224,7 +224,7 @@ async def each_record(
             for position, item in enumerate(items, 1):
                 if (record := parse(item)) is not None:
                     records.setdefault((record.id, record.created), record)
-                elif (odd := oddity(0, position, item)) is not None:
+                elif (odd := why_invalid(0, position, item)) is not None:
                     fields = ", ".join(odd.fields)
                     problems.append(f"{odd.name} in {name} is not a valid clarification (see {fields}).")
         for record in records.values():

@@ -24,7 +24,7 @@ from mcp_types import (
 )
 
 import clarify
-from bot.tools import ASKING, DEFAULT_WAIT, LONGEST_WAIT, make_server, mistaken
+from bot.tools import ASKING, DEFAULT_WAIT, LONGEST_WAIT, error_result, make_server
 
 _PROTOCOL = "2026-07-28"  # between us and the bot, independent of the client's version
 _LONGEST_NAME = 256
@@ -87,7 +87,7 @@ class _Passing:
                     if name in ASKING
                     else ""
                 )
-                return mistaken({"message": f"{why} {again}".strip()})
+                return error_result({"message": f"{why} {again}".strip()})
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSES[1])
             if seconds:
@@ -143,8 +143,8 @@ def _result(reply: clarify.Reply) -> CallToolResult:
         return CallToolResult.model_validate(answer["result"])
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict):
-        return mistaken({"message": str(error.get("message"))})
-    return mistaken({"message": str(reply.refusal())})
+        return error_result({"message": str(error.get("message"))})
+    return error_result({"message": str(reply.refusal())})
 
 
 def _last_event(stream: str) -> Any:

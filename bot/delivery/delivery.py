@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from bot.delivery.lanes import CARD, DEAD_CONTROLS, NOTICE, Lanes, Priority, card_priority
-from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.messages import Fresh, MessageRow, Messages
 from bot.delivery.messenger import live_blocks
 from bot.delivery.rollups import Rollups, rolled_up
 from bot.errors import StorageUnavailable
@@ -228,7 +228,7 @@ class Delivery:
         """Queues a stored message."""
         self.lanes.put(target, key, post=post)
 
-    def _send(self, row: Row, place: str | None = None) -> None:
+    def _send(self, row: MessageRow, place: str | None = None) -> None:
         place = place or row.channel or row.target
         self.lanes.put(place, row.key, post=row.ts is None, producer=row.producer or "")
 
@@ -274,7 +274,7 @@ def _card_key(record: Clarification) -> str:
     return f"card:{record.id}:{record.round}"
 
 
-def _priority(record: Clarification, row: Row) -> Priority:
+def _priority(record: Clarification, row: MessageRow) -> Priority:
     if record.is_open and row.round == record.round:
         return card_priority(record.expires_at.timestamp() if record.expires_at else None)
     return (DEAD_CONTROLS, 0.0) if row.ts is not None else (NOTICE, 0.0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
-from bot.delivery.messages import Messages, Row
+from bot.delivery.messages import MessageRow, Messages
 from bot.delivery.rollups import Rollups, rolled_up
 from bot.routing import Audiences
 from bot.views.lists import rollup
@@ -81,7 +81,7 @@ class Drawn:
     waits: bool = False
 
 
-Draw = Callable[[Row], Awaitable[Drawn | None]]
+Draw = Callable[[MessageRow], Awaitable[Drawn | None]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -97,7 +97,7 @@ class DesiredState:
     clock: Clock
     draw: Draw
 
-    async def of(self, row: Row) -> Desired | Skip:
+    async def of(self, row: MessageRow) -> Desired | Skip:
         """Returns what `row`'s message should be now.
 
         Raises:
@@ -116,7 +116,7 @@ class DesiredState:
         except NotFound:
             return Skip("its record is gone from the ledger")
 
-    async def _card(self, row: Row) -> Desired | Skip:
+    async def _card(self, row: MessageRow) -> Desired | Skip:
         record = await self._record(row)
         if record.is_open and not await self.ledger.verify_question(record):
             return Skip("another program changed its question")
@@ -168,7 +168,7 @@ class DesiredState:
             return False
         return record.asked.closed not in {"expired", CHANGED} and await self.ledger.verify_answer(record)
 
-    async def _place(self, row: Row, record: Clarification) -> tuple[str, str | None]:
+    async def _place(self, row: MessageRow, record: Clarification) -> tuple[str, str | None]:
         """Returns where a card is or goes: its session's thread or, once closed without a card of its own, its
         roll-up's.
         """
@@ -184,7 +184,7 @@ class DesiredState:
             return rollup.channel, rollup.ts
         return row.target, None
 
-    async def _rollup(self, row: Row) -> Desired | Skip:
+    async def _rollup(self, row: MessageRow) -> Desired | Skip:
         group = rolled_up(row)
         held = self.rollups.held(group)
         if not held and row.ts is None:
@@ -194,7 +194,7 @@ class DesiredState:
         message = self.renderer.message(rollup(records, len(held), oldest, group.agent))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
-    async def _page(self, row: Row) -> Desired | Skip:
+    async def _page(self, row: MessageRow) -> Desired | Skip:
         if row.body is not None:  # from an earlier release, which stored the text
             return await self._notice(row)
         if (drawn := await self.draw(row)) is None:
@@ -220,7 +220,7 @@ class DesiredState:
             gone=drawn.gone,
         )
 
-    async def _is_before_its_card(self, row: Row) -> bool:
+    async def _is_before_its_card(self, row: MessageRow) -> bool:
         """Returns whether the card that opens the page's thread is still to come. What agents ask each other may be
         shown and paged at the same moment.
         """
@@ -231,7 +231,7 @@ class DesiredState:
             and await self.messages.card_to_come(row.session_id)
         )
 
-    async def _handoff(self, row: Row) -> Desired | Skip:
+    async def _handoff(self, row: MessageRow) -> Desired | Skip:
         """A handoff by an agent, and who has claimed it."""
         if (drawn := await self.draw(row)) is None:
             return Skip("nobody was paged for it")
@@ -240,7 +240,7 @@ class DesiredState:
         )
         return replace(desired, waits=drawn.waits) if isinstance(desired, Desired) else desired
 
-    async def _nudge(self, row: Row) -> Desired | Skip:
+    async def _nudge(self, row: MessageRow) -> Desired | Skip:
         """A reminder or, once its subject is over, the outcome. A reminder that was not posted by then is dropped."""
         over, too_late = None, False
         if row.clarification is not None:
@@ -262,11 +262,11 @@ class DesiredState:
         unwanted = over is not None or too_late
         return replace(desired, unwanted=True) if isinstance(desired, Desired) and unwanted else desired
 
-    async def _notice(self, row: Row) -> Desired | Skip:
+    async def _notice(self, row: MessageRow) -> Desired | Skip:
         """A notice, whose text does not change."""
         return await self._stored(row, final=True)
 
-    async def _stored(self, row: Row, *, final: bool) -> Desired | Skip:
+    async def _stored(self, row: MessageRow, *, final: bool) -> Desired | Skip:
         """A message whose text was stored when it was decided."""
         body = row.body or {}
         message = Message(text=body["text"], blocks=body["blocks"], more=tuple(body.get("more", ())))
@@ -274,7 +274,7 @@ class DesiredState:
         return await self._in_thread(row, message, row.wanted or "", final=final, needed=needed)
 
     async def _in_thread(
-        self, row: Row, message: Message, shown: str, *, final: bool, needed: bool
+        self, row: MessageRow, message: Message, shown: str, *, final: bool, needed: bool
     ) -> Desired | Skip:
         """A message in its session's thread, which it may open, or wherever it already is."""
         body = row.body or {}
@@ -299,11 +299,11 @@ class DesiredState:
             needed=needed,
         )
 
-    async def _record(self, row: Row) -> Clarification:
+    async def _record(self, row: MessageRow) -> Clarification:
         return await self.index.find(row.clarification or "CLR-0-000", self.ledger)
 
 
-def _own(row: Row, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
+def _own(row: MessageRow, message: Message, shown: str, *, event: str = NOTICE_EVENT, **more: Any) -> Desired:
     """A message that is identified by its key."""
     metadata = {"event_type": event, "event_payload": {"key": row.key}}
     return Desired(message, shown, metadata=metadata, matches=metadata, **more)

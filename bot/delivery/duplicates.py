@@ -18,7 +18,7 @@ import structlog
 
 from bot.delivery.desired import CARD_EVENT
 from bot.delivery.lanes import DEAD_CONTROLS, Lanes
-from bot.delivery.messages import LateCall, Messages, Row
+from bot.delivery.messages import LateCall, MessageRow, Messages
 from bot.errors import StorageUnavailable
 from bot.slackapi import Gateway, Later, Never, Sent
 from bot.storage.store import until_stored
@@ -116,7 +116,7 @@ class DuplicateCleanup:
         self._settled.add((channel, ts))
         return True
 
-    async def _rows(self, metadata: Mapping[str, Any]) -> list[Row]:
+    async def _rows(self, metadata: Mapping[str, Any]) -> list[MessageRow]:
         """Returns the stored messages that have such metadata."""
         payload = metadata["event_payload"]
         if metadata.get("event_type") == CARD_EVENT:

@@ -15,8 +15,7 @@ from bot.errors import SlackError, StorageError, StorageUnavailable
 from bot.producers.inbox import Session, know_sessions, move_threads, set_thread
 from bot.routing import Thread
 from bot.storage.store import Store, Sweep
-from bot.storage.tx import Row as Found
-from bot.storage.tx import Tx, batches
+from bot.storage.tx import Row, Tx, batches
 from core.clarification import parse_id
 from core.index import OWN_THREAD
 from core.records import Subject
@@ -54,7 +53,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Row(Fresh):
+class MessageRow(Fresh):
     """A stored message. `key` never changes. `ts` None: not posted or, with `intent_at`, perhaps posted. `seen`: the
     person did something in these direct messages since.
     """
@@ -85,7 +84,7 @@ class LateCall:
 
 
 _GIVEN = tuple(each.name for each in fields(Fresh) if each.name != "asker")
-_COLUMNS = tuple(each.name for each in fields(Row) if each.name != "asker")
+_COLUMNS = tuple(each.name for each in fields(MessageRow) if each.name != "asker")
 _LATE = tuple(each.name for each in fields(LateCall))
 
 
@@ -164,7 +163,7 @@ class Messages:
         self.in_flight = InFlight(self._posted_elsewhere)
         self.inherited: set[str] = set()
         self.late = asyncio.Event()
-        self._expected: dict[str, Row] = {}  # cards being stored
+        self._expected: dict[str, MessageRow] = {}  # cards being stored
         self._storing: set[asyncio.Task[None]] = set()
 
     async def _posted_elsewhere(self, channel: str) -> frozenset[str]:
@@ -182,7 +181,7 @@ class Messages:
         them.
         """
         fresh = {card.key: card for card in cards}
-        self._expected |= {key: Row(**asdict(card)) for key, card in fresh.items()}
+        self._expected |= {key: MessageRow(**asdict(card)) for key, card in fresh.items()}
         task = asyncio.create_task(self._store_expected(fresh), name="store cards")
         self._storing.add(task)
         task.add_done_callback(self._storing.discard)
@@ -198,19 +197,19 @@ class Messages:
         for key in fresh:
             self._expected.pop(key, None)
 
-    async def get(self, key: str) -> Row | None:
+    async def get(self, key: str) -> MessageRow | None:
         expected = self._expected.get(key)  # asked first: it may be stored after the row was read
         row = await self._store.read_one("select * from messages where key = :key", key=key)
         return _row(row) if row else expected
 
-    async def at(self, channel: str, ts: str) -> Row | None:
+    async def at(self, channel: str, ts: str) -> MessageRow | None:
         """Returns the message known to be at a place."""
         row = await self._store.read_one(
             "select * from messages where channel = :channel and ts = :ts", channel=channel, ts=ts
         )
         return _row(row) if row else None
 
-    async def landed_at(self, channel: str, ts: str) -> Row | None:
+    async def landed_at(self, channel: str, ts: str) -> MessageRow | None:
         """Returns the message at a place, even if it is being posted right now."""
         return await self.in_flight.find(channel, lambda: self.at(channel, ts))
 
@@ -225,7 +224,7 @@ class Messages:
         )
         return found[0].ts if found else None
 
-    async def begun_in(self, channel: str) -> list[Row]:
+    async def begun_in(self, channel: str) -> list[MessageRow]:
         """Returns the messages that may be in a channel: their posts began, with unknown outcome."""
         return await self._find(
             """select * from messages
@@ -233,18 +232,18 @@ class Messages:
             channel=channel,
         )
 
-    async def begun_threads(self) -> list[Row]:
+    async def begun_threads(self) -> list[MessageRow]:
         """Returns the posts of unknown outcome that open a thread."""
         return await self._rows(
             """select * from messages
                where ts is null and intent_at is not null and failed is null and thread_ts is null"""
         )
 
-    async def unfinished(self) -> list[Row]:
+    async def unfinished(self) -> list[MessageRow]:
         """Returns all messages that may still change."""
         return await self._rows("select * from messages where final = 0 and failed is null")
 
-    async def rollups(self) -> list[Row]:
+    async def rollups(self) -> list[MessageRow]:
         """Returns the roll-up cards that may still change."""
         return await self._rows(
             """select * from messages
@@ -256,7 +255,7 @@ class Messages:
         row = await self._store.read_one("select 1 from messages where clarification is not null limit 1")
         return row is not None
 
-    async def cards_of(self, clarifications: Iterable[str]) -> list[Row]:
+    async def cards_of(self, clarifications: Iterable[str]) -> list[MessageRow]:
         """Returns the cards of clarifications, earlier rounds first."""
         ids = set(clarifications)
         expected = [row for row in self._expected.values() if row.clarification in ids]  # first, see `get`
@@ -275,13 +274,13 @@ class Messages:
         )
         return {row["clarification"] for row in rows}
 
-    async def nudges_of(self, clarifications: Iterable[str]) -> list[Row]:
+    async def nudges_of(self, clarifications: Iterable[str]) -> list[MessageRow]:
         """Returns the reminders of clarifications that may still change."""
         sql = """select * from messages
                  where kind = 'nudge' and final = 0 and failed is null and clarification in :some"""
         return [row for some in batches(clarifications) for row in await self._find(sql, some=some)]
 
-    async def nudges_for(self, rollup: str) -> list[Row]:
+    async def nudges_for(self, rollup: str) -> list[MessageRow]:
         """Returns the reminders of a roll-up card that may still change."""
         return await self._rows(
             """select * from messages
@@ -291,7 +290,7 @@ class Messages:
         )
 
     async def intend(
-        self, row: Row, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
+        self, row: MessageRow, channel: str, thread_ts: str | None, at: float, *, opens_thread: bool
     ) -> bool:
         """Records where a post is about to go, so that it can be looked up if its outcome stays unknown. Returns
         False if the message was posted meanwhile, or if another message may be opening the same thread.
@@ -325,7 +324,7 @@ class Messages:
             self.late.set()
         return changed > 0
 
-    async def put_off(self, row: Row, at: float) -> None:
+    async def put_off(self, row: MessageRow, at: float) -> None:
         """Records that a post was not found, and will not be retried for now."""
 
         def work(tx: Tx) -> None:
@@ -343,7 +342,7 @@ class Messages:
 
     async def landed(
         self,
-        row: Row,
+        row: MessageRow,
         channel: str,
         ts: str,
         shown: str,
@@ -375,7 +374,7 @@ class Messages:
         await self._store.write(work)
         self.in_flight.end(row.key)
 
-    async def adopt(self, row: Row, ts: str, shown: str) -> None:
+    async def adopt(self, row: MessageRow, ts: str, shown: str) -> None:
         """Records that a post of unknown outcome is at `ts`, unless it was found meanwhile or another message is
         there.
         """
@@ -430,7 +429,7 @@ class Messages:
         )
         self.in_flight.end(key)
 
-    async def give_up(self, row: Row, reason: str, at: float) -> None:
+    async def give_up(self, row: MessageRow, reason: str, at: float) -> None:
         def work(tx: Tx) -> None:
             _may_arrive(tx, row, at)
             tx.run(
@@ -443,14 +442,14 @@ class Messages:
         self.in_flight.end(row.key)
         self.late.set()
 
-    async def deleted(self, row: Row) -> None:
+    async def deleted(self, row: MessageRow) -> None:
         """Records that a message is deleted, with its overflow. Keeps its place: a click on it may still arrive."""
         keys = [row.key, *(each.key for each in await self.overflow_of(row))]
         await self._store.run(
             "update messages set failed = :deleted, final = 1 where key in :keys", deleted=DELETED, keys=keys
         )
 
-    async def overflow_of(self, row: Row) -> list[Row]:
+    async def overflow_of(self, row: MessageRow) -> list[MessageRow]:
         """Returns the messages that continue a message in its own thread."""
         return await self._rows(
             "select * from messages where key >= :first and key < :end and kind = 'more' and failed is null",
@@ -503,10 +502,10 @@ class Messages:
             at=at,
         )
 
-    async def draw_late(self, at: float) -> list[Row]:
+    async def draw_late(self, at: float) -> list[MessageRow]:
         """Marks messages that a late update may have overwritten for redrawing. Returns them."""
 
-        def work(tx: Tx) -> list[Row]:
+        def work(tx: Tx) -> list[MessageRow]:
             found = tx.rows(
                 """select m.* from late_calls l join messages m on m.key = l.key
                    where l.channel = '' and l.until_at <= :at and m.ts is not null and m.failed is null""",
@@ -574,10 +573,10 @@ class Messages:
         )
         return {str(row["ts"]) for row in rows}
 
-    async def _rows(self, sql: str, **values: object) -> list[Row]:
+    async def _rows(self, sql: str, **values: object) -> list[MessageRow]:
         return [_row(row) for row in await self._store.read(sql, **values)]
 
-    async def _find(self, sql: str, **values: object) -> list[Row]:
+    async def _find(self, sql: str, **values: object) -> list[MessageRow]:
         return [_row(row) for row in await self._store.find(sql, **values)]
 
 
@@ -626,7 +625,7 @@ def doubt(tx: Tx, key: str, channel: str, at: float, shown: str) -> None:
     )
 
 
-def _may_arrive(tx: Tx, row: Row, at: float) -> None:
+def _may_arrive(tx: Tx, row: MessageRow, at: float) -> None:
     """Records a late call if the post began (by `row`) and was not found."""
     if row.intent_at is not None and row.ts is None and row.channel is not None and row.shown is None:
         _note_late(tx, LateCall(row.key, row.channel, row.thread_ts or "", row.intent_at, at + WATCHED))
@@ -653,7 +652,7 @@ def move_channel(tx: Tx, old: str, new: str) -> None:
     tx.run("update late_calls set channel = :new where channel = :old", old=old, new=new)
 
 
-def thread(row: Found) -> Thread:
+def thread(row: Row) -> Thread:
     return Thread(
         producer=row["producer"],
         session_id=row["session_id"],
@@ -664,11 +663,11 @@ def thread(row: Found) -> Thread:
     )
 
 
-def _row(row: Found) -> Row:
+def _row(row: Row) -> MessageRow:
     values = {key: row[key] for key in _COLUMNS}
     values["body"] = json.loads(row["body"]) if row["body"] else None
     values["final"], values["seen"] = bool(row["final"]), bool(row["seen"])
-    return Row(**values)
+    return MessageRow(**values)
 
 
 # Pages are deleted with their incidents (`bot.oncall.pages`).

@@ -25,7 +25,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.delivery.desired import Desired, DesiredState, Skip
 from bot.delivery.lanes import CARD, Again, Done, Lanes, NotYet
-from bot.delivery.messages import TAKEN_UP, Fresh, Messages, Row
+from bot.delivery.messages import TAKEN_UP, Fresh, MessageRow, Messages
 from bot.delivery.steps import CALLS, Step, Tried, next_step
 from bot.errors import StorageUnavailable
 from bot.settings.model import Settings
@@ -50,7 +50,7 @@ MessageOutcome = Literal["sent", "failed", "dropped", "tried"]
 """The outcome of a message: it is in Slack; refused for good; not posted, because it is no longer needed; or it will
 be tried again.
 """
-OnOutcome = Callable[[Row, MessageOutcome, str | None], Awaitable[None]]
+OnOutcome = Callable[[MessageRow, MessageOutcome, str | None], Awaitable[None]]
 """Called with each outcome and its reason. If it raises StorageUnavailable, call it again."""
 
 
@@ -92,7 +92,7 @@ class Messenger:
         self._paused = self._pages_paused = False
         self.lanes.go_on()
 
-    def adopt(self, row: Row, ts: str) -> None:
+    def adopt(self, row: MessageRow, ts: str) -> None:
         """Records that a post of unknown outcome is at `ts`, because a person clicked it there. Runs in the
         background, so that the click does not wait for the storage. If it fails, the post is looked up as usual.
         """
@@ -100,7 +100,7 @@ class Messenger:
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
-    async def _adopt(self, row: Row, ts: str) -> None:
+    async def _adopt(self, row: MessageRow, ts: str) -> None:
         try:
             await self.messages.adopt(row, ts, _ADOPTED)
         except StorageUnavailable as error:
@@ -127,7 +127,7 @@ class Messenger:
         return self._turns.setdefault(name, asyncio.Lock())
 
     async def _deliver(self, key: str) -> Done | Again | NotYet:
-        row: Row | None = None
+        row: MessageRow | None = None
         try:
             row = await self.messages.get(key)
             if row is None or row.failed is not None:
@@ -147,7 +147,7 @@ class Messenger:
             _log.exception("cannot build a message", key=key)
             return await self._not_built(row) if row is not None else Done()
 
-    async def _not_built(self, row: Row) -> Done | Again:
+    async def _not_built(self, row: MessageRow) -> Done | Again:
         try:
             await self.messages.give_up(row, "could not be built", self._now())
             await self._unplaceable(row, _NOT_BUILT)
@@ -156,7 +156,7 @@ class Messenger:
             return Again(_STORAGE_RETRY)
         return Done()
 
-    async def _bring(self, row: Row) -> Done | Again | NotYet:
+    async def _bring(self, row: MessageRow) -> Done | Again | NotYet:
         """Calls Slack and stores the outcome, until there is no next step for now."""
         desired = await self.desired.of(row)
         if isinstance(desired, Skip):
@@ -181,18 +181,18 @@ class Messenger:
                 await self._do_without(row, step)
         return step.result
 
-    def _next(self, row: Row, desired: Desired, tried: Tried | None) -> Step:
+    def _next(self, row: MessageRow, desired: Desired, tried: Tried | None) -> Step:
         paused = self._pages_paused if row.kind == "page" else self._paused
         return next_step(row, desired, tried, paused=paused, plain=row.key in self._plain)
 
-    async def _call(self, step: Step, row: Row, desired: Desired) -> Tried:
+    async def _call(self, step: Step, row: MessageRow, desired: Desired) -> Tried:
         if step.act == "look up":
             return Tried("look up", await self._look_up(row, desired), self._now())
         if step.act == "delete":
             return Tried("delete", await self._delete(row))
         return await (self._post(row, desired) if step.act == "post" else self._update(row, desired))
 
-    async def _do_without(self, row: Row, step: Step) -> None:
+    async def _do_without(self, row: MessageRow, step: Step) -> None:
         """Stores the outcome of a step that did not show the message as desired."""
         match step.act:
             case "may change":
@@ -214,7 +214,7 @@ class Messenger:
             case "unplaceable" if not await self._unplaceable(row, step.reason):
                 await self.messages.give_up(row, step.reason, self._now())
 
-    async def _post(self, row: Row, desired: Desired) -> Tried:
+    async def _post(self, row: MessageRow, desired: Desired) -> Tried:
         channel = desired.channel
         if channel.startswith(("U", "W")):
             dm = await self.gateway.open_dm(channel)
@@ -233,7 +233,7 @@ class Messenger:
                 await self.messages.not_sent(row.key)
         return Tried("post", outcome)
 
-    async def _update(self, row: Row, desired: Desired) -> Tried:
+    async def _update(self, row: MessageRow, desired: Desired) -> Tried:
         if row.key in self.messages.inherited:
             await self.messages.may_change(row.key, self._now())
             self.messages.inherited.discard(row.key)
@@ -242,7 +242,7 @@ class Messenger:
             _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
         return Tried("update", outcome)
 
-    async def _delete(self, row: Row) -> Outcome | None:
+    async def _delete(self, row: MessageRow) -> Outcome | None:
         """Deletes a message and its overflow, unless people replied in its thread."""
         channel, ts = row.channel or "", row.ts or ""
         own = {each.ts for each in await self.messages.overflow_of(row)}
@@ -259,19 +259,19 @@ class Messenger:
                 return outcome
         return Sent(channel, ts)
 
-    async def _failed(self, row: Row, outcome: Failure) -> None:
+    async def _failed(self, row: MessageRow, outcome: Failure) -> None:
         _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
         if not (isinstance(outcome, Later) and outcome.after is not None):  # a rate limit is no news
             await self.on_outcome(row, "tried", _reason(outcome))
 
-    async def _look_up(self, row: Row, desired: Desired) -> Outcome | None:
+    async def _look_up(self, row: MessageRow, desired: Desired) -> Outcome | None:
         """Looks for a post of unknown outcome. Returns None if it is not in Slack."""
         if row.shown is not None and row.shown.startswith(TAKEN_UP):
             return await self._look_up_old(row, desired)
         taken = await self.messages.taken_places(row.channel or "", row.clarification, row.key)
         return await self.gateway.find(row.channel or "", row.thread_ts, desired.matches, taken)
 
-    async def _look_up_old(self, row: Row, desired: Desired) -> Outcome | None:
+    async def _look_up_old(self, row: MessageRow, desired: Desired) -> Outcome | None:
         """Looks for a card posted before the storage was lost, in its channel and in the fallback channel."""
         former, since = (row.shown or "").removeprefix(TAKEN_UP), (row.intent_at or 0.0) - _CLOCKS
         found: Outcome | None = None
@@ -281,7 +281,7 @@ class Messenger:
                 break
         return found
 
-    async def _landed(self, row: Row, desired: Desired, sent: Sent, *, certain: bool) -> None:
+    async def _landed(self, row: MessageRow, desired: Desired, sent: Sent, *, certain: bool) -> None:
         """Records that the message is in Slack. Not `certain`: found by a look-up, so it may be outdated."""
         thread_ts = desired.thread_ts if certain else sent.thread_ts or row.thread_ts
         if not certain:
@@ -302,7 +302,7 @@ class Messenger:
             self.lanes.put(each.target, each.key, post=True)
         await self.on_outcome(row, "sent", None)
 
-    def _post_for(self, row: Row, desired: Desired) -> Post:
+    def _post_for(self, row: MessageRow, desired: Desired) -> Post:
         blocks: list[dict[str, Any]] = desired.message.blocks
         if row.key in self._plain:
             said = inert.split(desired.message.text, _SECTION)
@@ -312,7 +312,7 @@ class Messenger:
             ]
         return Post(desired.message.text, blocks, desired.metadata, desired.thread_ts, desired.broadcast)
 
-    async def _unplaceable(self, row: Row, code: str) -> bool:
+    async def _unplaceable(self, row: MessageRow, code: str) -> bool:
         """Pages on-call because Slack refuses a message in its place, for the reason `code`. Returns whether it gets
         another place.
 
@@ -342,7 +342,7 @@ class Messenger:
         await self._page(row, f"unplaceable:{row.key}:{place}:{code}", f"{what}. {shown}")
         return elsewhere is not None
 
-    async def _page(self, row: Row, key: str, reason: str) -> None:
+    async def _page(self, row: MessageRow, key: str, reason: str) -> None:
         title = "A card could not be posted" if row.kind == "card" else "A message could not be posted"
         if row.clarification is None:
             incident = NewIncident(key, reason, title, agent_id=(row.body or {}).get("agent"))
@@ -355,7 +355,7 @@ class Messenger:
                 incident = NewIncident(key, reason, f"{title} ({row.clarification})")
         await self.raise_incident(incident)
 
-    async def _follow_adopted(self, row: Row, desired: Desired) -> None:
+    async def _follow_adopted(self, row: MessageRow, desired: Desired) -> None:
         rest = await self._overflow(row, desired, row.channel or "", row.thread_ts, row.ts or "")
         await self.messages.want(rest)
         for each in rest:
@@ -363,7 +363,7 @@ class Messenger:
         await self.on_outcome(row, "sent", None)
 
     async def _overflow(
-        self, row: Row, desired: Desired, channel: str, thread_ts: str | None, ts: str
+        self, row: MessageRow, desired: Desired, channel: str, thread_ts: str | None, ts: str
     ) -> list[Fresh]:
         """Returns the overflow of a message: for a page in its own thread, for others in the session's. Each text
         goes into a thread once.

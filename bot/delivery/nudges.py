@@ -124,7 +124,7 @@ class Nudges:
         them.
         """
         record = await self.index.find(takeover.clarification, self.ledger)
-        if record.is_open and await self.ledger.is_held(record):
+        if record.is_open and await self.ledger.verify_holder(record):
             link = await self.permalinks.link(record.id)
             message = self.renderer.message(taken_over(record, takeover.by, link))
             await self._once(
@@ -147,7 +147,7 @@ class Nudges:
         """Returns the only person to remind: the owner, if still active and named by us rather than another program.
         Else empty.
         """
-        owner = owner_of(record) if await self.ledger.is_held(record) else ""
+        owner = owner_of(record) if await self.ledger.verify_holder(record) else ""
         return owner if owner and await self.active([owner]) else ""
 
     async def _is_held(self, record: Clarification) -> bool:

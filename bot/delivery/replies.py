@@ -30,7 +30,7 @@ _PATIENCE = 60.0  # seconds that an answer cannot reach its agent before on-call
 
 
 @dataclass(frozen=True, slots=True)
-class Settle:
+class Settlement:
     """The final state of a reply. `resolve`: the outcome proves that the requester accepted the answer."""
 
     state: ReplyState
@@ -40,7 +40,7 @@ class Settle:
 
 def settlement(
     outcome: ReplyOutcome, *, uncertain: bool, now: datetime, expires_at: datetime | None
-) -> Settle | None:
+) -> Settlement | None:
     """Returns the final state of a reply after an attempt, or None to try again.
 
     Args:
@@ -51,12 +51,12 @@ def settlement(
     """
     match outcome:
         case Accepted(proof=proof):
-            return Settle("delivered", resolve=proof)
+            return Settlement("delivered", resolve=proof)
         case Refused(reason=reason):
-            return Settle("unconfirmed", reason) if uncertain else Settle("refused", reason)
+            return Settlement("unconfirmed" if uncertain else "refused", reason)
     if expires_at is None or now < expires_at:
         return None
-    return Settle("unconfirmed" if uncertain or outcome.may_have_arrived else "too_late", outcome.reason)
+    return Settlement("unconfirmed" if uncertain or outcome.may_have_arrived else "too_late", outcome.reason)
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Replies:
 
     `raise_incident` pages on-call if the agent refused the answer, or if it does not arrive and waiting will not help.
     `on_foreign(clarification)` is called if another program wrote the answer under a person's name. `acts` limits
-    people's actions, which go first under load.
+    people's actions, which replies wait for under load.
     """
 
     producers: Producers
@@ -89,7 +89,7 @@ class Replies:
     def __post_init__(self) -> None:
         self._blocked: dict[tuple[str, str], _Blocked] = {}
         self._fresh: dict[str, tuple[Clarification, bool]] = {}  # True: we wrote the record
-        self._unstored: dict[str, tuple[Clarification, Settle]] = {}
+        self._unstored: dict[str, tuple[Clarification, Settlement]] = {}
         self._since = self.clock.now()
         self._tried: set[tuple[str, str | None]] = set()
         self.outbox = Outbox(
@@ -139,7 +139,8 @@ class Replies:
         del self._unstored[clarification]
         return Delivered()
 
-    async def _try(self, clarification: str) -> tuple[Clarification, Settle] | RetryLater | None:
+    async def _try(self, clarification: str) -> tuple[Clarification, Settlement] | RetryLater | None:
+        """Sends the reply once. Returns its final state, when to try again, or None if there is nothing to send."""
         fresh, ours = self._fresh.pop(clarification, (None, False))
         record = fresh or await self.ledger.find(clarification, parse_id(clarification)[0])
         asked, token = record.asked, record.asked.reply_token
@@ -152,17 +153,17 @@ class Replies:
             await self.on_foreign(clarification)
             return None
         self._tried.add((clarification, token))
-        # The first attempt needs no note: after a crash, "sending" without one means that it may have been made.
+        # The first attempt is not noted: after a crash, a reply without a note counts as sent once.
         uncertain = False if fresh else await self._begin(clarification, token)
         outcome = await self.producers.send(asked.producer, _reply(asked))
         now = self.clock.now()
-        step = settlement(outcome, uncertain=uncertain, now=now, expires_at=asked.expires_at)
+        settled = settlement(outcome, uncertain=uncertain, now=now, expires_at=asked.expires_at)
         if not isinstance(outcome, TryAgain):
-            return None if step is None else (record, step)
-        if step is not None:
+            return None if settled is None else (record, settled)
+        if settled is not None:
             if outcome.blocked:
                 await self._page_blocked(record, outcome)
-            return record, step
+            return record, settled
         within = await self._note_blocked(record, outcome, uncertain=uncertain)
         if asked.expires_at is not None:
             # Make a last attempt at the deadline; the one after it settles as "too late".
@@ -180,9 +181,10 @@ class Replies:
         )
 
     async def _note_blocked(self, record: Clarification, outcome: ReplyOutcome, *, uncertain: bool) -> float:
-        """Notes on the card why the answer does not arrive: at once if it may have, else after a minute; then pages.
+        """Notes on the card why the answer does not arrive: at once if it may have arrived, otherwise after a minute. After
+        the minute, pages on-call.
 
-        Returns the seconds left of that minute; infinity if it is over.
+        Returns the seconds left of the minute; infinity if it is over.
         """
         token = record.asked.reply_token or ""
         if not isinstance(outcome, TryAgain) or not outcome.blocked:
@@ -217,9 +219,8 @@ class Replies:
         await self.raise_incident(NewIncident.about(record, key, reason, title))
 
     async def _begin(self, clarification: str, token: str) -> bool:
-        """Records an attempt before it is made; returns whether an earlier one may have arrived.
-
-        That may be so, too, without any note: see `_try`.
+        """Notes an attempt before it is made. Returns whether an earlier one may have arrived, as after a first attempt,
+        which is not noted.
         """
 
         def work(tx: Tx) -> bool:
@@ -233,13 +234,13 @@ class Replies:
 
         return await self.store.write(work)
 
-    async def _finish(self, record: Clarification, step: Settle) -> None:
+    async def _finish(self, record: Clarification, settled: Settlement) -> None:
         token = record.asked.reply_token or ""
-        await self.router.settle_reply(record.id, token, step.state, step.note, resolve=step.resolve)
+        await self.router.settle_reply(record.id, token, settled.state, settled.note, resolve=settled.resolve)
         self._tried.discard((record.id, token))
         self._blocked.pop((record.id, token), None)
-        _log.info("reply settled", clarification=record.id, state=step.state)
-        if step.state == "refused":
+        _log.info("reply settled", clarification=record.id, state=settled.state)
+        if settled.state == "refused":
             await self._page_refused(record.id)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bot.delivery.messages import Messages, Row
+from bot.delivery.messages import MessageRow, Messages
 from bot.routing import Audiences, Group
 from core.clarification import Clarification
 from core.index import Index
@@ -101,7 +101,7 @@ class Rollups:
         self._keys.pop(group, None)
 
 
-def rolled_up(row: Row) -> Group:
+def rolled_up(row: MessageRow) -> Group:
     """Returns the group whose questions a roll-up card holds."""
     body = row.body or {}
     return Group(body.get("agent", ""), body.get("channel") or row.target)
@@ -141,7 +141,7 @@ class RollupThreads:
             if row.channel is not None and row.ts is not None
         ]
 
-    async def held_by(self, row: Row) -> tuple[str, ...]:
+    async def held_by(self, row: MessageRow) -> tuple[str, ...]:
         """Returns the clarifications that a roll-up card holds now."""
         rounds = {each.id: each.round for each in self.rollups.open_in(rolled_up(row))}
         cards = await self.messages.cards_of(rounds)

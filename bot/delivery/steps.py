@@ -10,7 +10,7 @@ from typing import Literal
 
 from bot.delivery.desired import Desired
 from bot.delivery.lanes import Again, Done, NotYet
-from bot.delivery.messages import Row
+from bot.delivery.messages import MessageRow
 from bot.slackapi import Later, Never, Outcome, Sent, Unknown
 
 # Seconds for which a post that timed out is looked up before it is posted again: it may still arrive.
@@ -56,7 +56,7 @@ class Step:
     reason: str = ""
 
 
-def next_step(row: Row, desired: Desired, tried: Tried | None, *, paused: bool, plain: bool) -> Step:
+def next_step(row: MessageRow, desired: Desired, tried: Tried | None, *, paused: bool, plain: bool) -> Step:
     """Returns what to do with the message of `row`. `tried`: the call just made; `paused`: begin no new posts;
     `plain`: it is already sent as plain text, because Slack refused its layout.
     """
@@ -87,7 +87,7 @@ def _not_taken(tried: Tried) -> Step:
     return Step(result=Again(_LOOK_AGAIN))
 
 
-def _first_step(row: Row, desired: Desired, *, paused: bool) -> Step:
+def _first_step(row: MessageRow, desired: Desired, *, paused: bool) -> Step:
     if row.ts is not None:
         if row.shown != desired.digest:
             return Step("delete" if desired.gone else "update")
@@ -99,7 +99,7 @@ def _first_step(row: Row, desired: Desired, *, paused: bool) -> Step:
     return _post(row, desired, paused=paused)
 
 
-def _post(row: Row, desired: Desired, *, paused: bool) -> Step:
+def _post(row: MessageRow, desired: Desired, *, paused: bool) -> Step:
     """For a message that is not in Slack, as far as we know."""
     if desired.unwanted:
         if row.kind == "card" and row.intent_at is None:
@@ -108,7 +108,7 @@ def _post(row: Row, desired: Desired, *, paused: bool) -> Step:
     return Step("postpone", NotYet()) if paused else Step("post")
 
 
-def _after_look_up(row: Row, desired: Desired, tried: Tried, *, paused: bool) -> Step:
+def _after_look_up(row: MessageRow, desired: Desired, tried: Tried, *, paused: bool) -> Step:
     match tried.outcome:
         case Sent():
             return Step("found")
@@ -126,7 +126,7 @@ def _after_look_up(row: Row, desired: Desired, tried: Tried, *, paused: bool) ->
     return _post(row, desired, paused=paused)
 
 
-def _refused(row: Row, desired: Desired, call: Call, outcome: Never, *, plain: bool) -> Step:
+def _refused(row: MessageRow, desired: Desired, call: Call, outcome: Never, *, plain: bool) -> Step:
     """After Slack refused for good: changes what is wrong, or gives the message up."""
     if call == "update" and outcome.what in {"place", "message"} and not desired.needed:
         return Step("give up", reason=outcome.code)

@@ -1,4 +1,4 @@
-"""Takes over what other programs wrote into ledgers, or undoes it, and says so."""
+"""Adopts or undoes what other programs wrote into ledgers, and notifies people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.clarification import parse_id
 from core.clock import Clock
 from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.ledger import Ledger
-from core.matching import claim_of
+from core.matching import foreign_answer
 from core.records import is_unsettled
 from core.router import Router
 
@@ -23,17 +23,18 @@ _log = structlog.get_logger("clarify.monitor")
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Adoption:
-    """`acts`: whether it is this bot that says what others wrote: of those on one database, the one that leads."""
+    """`leads` tells whether this bot leads: of the bots on one database, only the leader posts the notices."""
 
     ledger: Ledger
     router: Router
     notices: Notices
     clock: Clock
-    acts: Callable[[], bool] = lambda: True
+    leads: Callable[[], bool] = lambda: True
 
     async def adopt(self, clarification: str) -> bool:
-        """Take over an answer that another implementation wrote, or close what another program changed; False: it has to
-        be tried again.
+        """Adopts an answer that another implementation wrote, or closes a question that another program changed.
+
+        Returns False if it must be tried again.
         """
         try:
             await self._notify_first(clarification)
@@ -46,8 +47,8 @@ class Adoption:
         return True
 
     async def _notify_first(self, clarification: str) -> None:
-        """Says that a question was changed, or that another program consented: before it is undone, so that a kill in
-        between does not hide it.
+        """Notifies people that another program changed a question or wrote a consent. Before it is undone, so that a crash
+        in between does not hide it.
         """
         issue, _ = parse_id(clarification)
         record = await self.ledger.find(clarification, issue)
@@ -57,11 +58,11 @@ class Adoption:
         if is_unsettled(record) and await self.ledger.verify_question(record) is False:
             await self.notify(partial(self.notices.question_changed, record))
             return
-        claim = claim_of(record, vouched=await self.ledger.verify_answer(record))
-        if claim is not None and claim.consents:
-            await self.notify(partial(self.notices.consent_refused, record, claim.by))
+        foreign = foreign_answer(record, verified=await self.ledger.verify_answer(record))
+        if foreign is not None and foreign.consents:
+            await self.notify(partial(self.notices.consent_refused, record, foreign.by))
 
     async def notify(self, notice: Callable[[], Awaitable[None]]) -> None:
-        """Have a notice stored, however long that takes."""
-        if self.acts():
+        """Stores a notice if this bot leads; retries while the storage is unavailable."""
+        if self.leads():
             await until_stored(notice, self.clock, _log, "notice delayed")

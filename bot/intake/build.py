@@ -1,4 +1,4 @@
-"""Builds what agents say goes through: connections, inbox, intake; and what they are told, replies."""
+"""Builds what handles agents' events (connections, inbox, intake) and the replies to them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bot.producers.questions import Questions
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class IntakeParts:
-    """What agents and other programs tell us, and what agents are told."""
+    """The parts that take in what agents and other programs send, and that reply to agents."""
 
     sessions: Sessions
     notices: Notices
@@ -40,7 +40,7 @@ def build(
     on_put: Callable[[], None],
     on_event: Callable[[Incoming], None],
 ) -> IntakeParts:
-    """`on_put` is called for each event that comes in, `on_event` before it is worked off, wherever it came in."""
+    """`on_put` is called when events arrive here; `on_event` before an event is processed, wherever it arrived."""
     settings, store, ledger, clock, router = base.settings, base.store, base.ledger, base.clock, base.router
     notices = Notices(
         settings=settings,
@@ -59,7 +59,7 @@ def build(
         renderer=base.renderer,
         clock=clock,
     )
-    adoption = Adoption(ledger=ledger, router=router, notices=notices, clock=clock, acts=lambda: store.leads)
+    adoption = Adoption(ledger=ledger, router=router, notices=notices, clock=clock, leads=lambda: store.leads)
     inbox = Inbox(store, on_put=on_put)
     producers = Producers(
         settings.producers,

@@ -48,8 +48,8 @@ _T = TypeVar("_T")
 _log = structlog.get_logger("clarify.intake")
 _RETRY = 0.5
 _REPLY_PATIENCE = 3.0
-_AT_A_TIME = 20  # events of one session that are marked as done together
-_AT_ONCE = 32  # sessions processed at the same time
+_MARKED_TOGETHER = 20  # events of one session, at most
+_SESSIONS_AT_ONCE = 32
 _REMEMBERED = timedelta(days=1)
 _MOST_REMEMBERED = 5_000
 
@@ -58,9 +58,8 @@ _MOST_REMEMBERED = 5_000
 class Intake:
     """Processes the inbox: questions go to the router, everything else to `notices`.
 
-    `replies_settled` waits, up to some seconds, until the outcome of the given clarifications' replies is known. `seen` is
-    called with each event that is read, before it is processed.
-    `failed` gets the exception if processing a session dies.
+    `replies_settled(clarifications, seconds)` waits at most that long until the outcome of their replies is known. `seen`
+    is called with each event before it is processed. `failed` gets the exception if processing a session dies.
     """
 
     inbox: Inbox
@@ -74,11 +73,13 @@ class Intake:
     seen: Callable[[Incoming], None]
     clock: Clock
     _idle: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    _looking: bool = field(default=False, init=False)
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE), init=False)
+    _is_reading: bool = field(default=False, init=False)
+    _slots: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(_SESSIONS_AT_ONCE), init=False
+    )
     _sessions: dict[tuple[str, str], deque[Incoming]] = field(
         default_factory=dict, init=False
-    )  # what is in work comes first
+    )  # the events being processed come first
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
     failed: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future(), init=False
@@ -91,12 +92,12 @@ class Intake:
             await self._idle.wait()
 
     async def run(self) -> None:
-        """Work off the inbox until cancelled."""
+        """Processes the inbox until cancelled."""
         last = 0
         self.inbox.news.set()
         while True:
             await self.inbox.news.wait()
-            self._looking = True
+            self._is_reading = True
             self.inbox.news.clear()
             more = True
             while more:
@@ -106,7 +107,7 @@ class Intake:
                     last = item.id
                     self.seen(item)
                     self._queue(item)
-            self._looking = False
+            self._is_reading = False
             self._note_idle()
 
     async def close(self) -> None:
@@ -115,7 +116,7 @@ class Intake:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _queue(self, item: Incoming) -> None:
-        """Events of one session keep their order; sessions do not wait for each other."""
+        """Queues an event behind the others of its session; sessions do not wait for each other."""
         session = (item.producer, item.event.session_id)
         if session in self._sessions:
             self._sessions[session].append(item)
@@ -142,27 +143,27 @@ class Intake:
             self._idle.set()
 
     def _is_busy(self) -> bool:
-        return bool(self._tasks) or self._looking or self.inbox.news.is_set()
+        return bool(self._tasks) or self._is_reading or self.inbox.news.is_set()
 
     async def _work(self, session: tuple[str, str]) -> None:
         queue = self._sessions[session]
         while queue:
             done: list[int] = []
-            for run in _runs(list(islice(queue, _AT_A_TIME))):
+            for run in _runs(list(islice(queue, _MARKED_TOGETHER))):
                 done += await self._until_done(run, queue)
                 for _ in run:
                     queue.popleft()
             if done:
-                # Once for all that waited together: after a crash they are processed again, which changes nothing.
+                # Marked together: after a crash they are processed again, which changes nothing.
                 marking = self._stored(partial(self.inbox.done, done), "cannot mark processed events yet")
                 self._run(marking, "mark processed events")
         del self._sessions[session]
 
     async def _until_done(self, run: list[Incoming], queue: Collection[Incoming]) -> list[int]:
-        """Work a run of events off; returns the ids of those that were not given up, which are marked already.
+        """Processes a run of events. Returns the ids to mark as done, without events given up, which are marked already.
 
-        `queue` has the run and all that waits behind it. While a run waits, other sessions have its slot: they may be
-        about ledgers that can be written.
+        `queue` has the run and the events behind it. Before a retry, the run frees its slot for other sessions, whose
+        ledgers may be writable.
         """
         try:
             while True:
@@ -181,7 +182,7 @@ class Intake:
                     if error.quarantined is not None:
                         continue  # the next try starts a new file
                 except Exception:  # noqa: BLE001 - logged and paged
-                    # A fault of ours with one event: it must neither stop the others nor come back on every start.
+                    # A fault of ours with one event must neither stop the others nor return on every start.
                     if len(run) > 1:
                         return [number for item in run for number in await self._until_done([item], queue)]
                     _log.exception("cannot process an event", **_envelope(run[0]))
@@ -220,9 +221,9 @@ class Intake:
         return [item for item, each in zip(run, opened, strict=True) if each.how != "duplicate"]
 
     async def write_down(self, producer: str, token: str) -> None:
-        """Put a direct question into its ledger on a bot that follows: who asks is not to wait until another one leads.
+        """Writes a direct question into its ledger from a follower, so that its asker need not wait for the next leader.
 
-        To that one it is a question that it knows, and the card follows from the ledger.
+        The leader then finds the question in the ledger and posts its card.
         """
         try:
             item = await self.inbox.unprocessed(producer, token)
@@ -233,16 +234,17 @@ class Intake:
             _log.warning("question left to the leader", event_id=token, reason=str(error))
 
     def _bounded(self, ask: Ask) -> Ask:
-        """A confirmation with its route's bounds: they are people's, as the question is."""
+        """Returns the question; a confirmation with the least risk and the approvals that its route requires."""
         if ask.confirmation is None:
             return ask
         route = self.audiences.route_of(Audience(ask.agent_id))
         return bounded(ask, route.risk_at_least, route.approvals.by_risk)
 
     async def _replies_known(self, item: Incoming) -> None:
-        """Whether a question follows up on an answer shows only once it is known that the agent has that answer.
+        """Waits until it is known which answers the session's agent has.
 
-        Its next question can be here before its response to our reply was read.
+        Only then is it clear whether its question is a follow-up: the question can arrive before we read the agent's
+        response to our reply.
         """
         mine = self.index.of_session(item.producer, item.event.session_id)
         await self.replies_settled(
@@ -250,11 +252,11 @@ class Intake:
         )
 
     async def _session_news(self, item: Incoming) -> None:
-        """What the event means for the other clarifications of its session."""
+        """Tells the router that the session went on, if that concerns its other clarifications."""
         event = item.event
         known = self.index.of_session(item.producer, event.session_id)
         left = event.text("from_state") == "awaiting_input" and event.text("to_state") != "awaiting_input"
-        # A session can have questions in several ledgers: with several open nobody knows which is void.
+        # A session can have questions in several ledgers. If several are open, it is unknown which one is void.
         left = left and len({summary.issue_number for summary in known if summary.is_open}) == 1
         news = SessionNews(
             producer=item.producer,
@@ -269,7 +271,7 @@ class Intake:
 
 
 def _envelope(item: Incoming) -> dict[str, object]:
-    """What a log line says of an event: nothing of its content."""
+    """Returns the fields that log lines have of an event: none of its content."""
     event = item.event
     return {
         "type": event.type,
@@ -281,7 +283,7 @@ def _envelope(item: Incoming) -> dict[str, object]:
 
 
 def _runs(items: list[Incoming]) -> list[list[Incoming]]:
-    """Events in their order; questions of one issue that follow each other go into its ledger together."""
+    """Groups events, in their order: consecutive questions of one issue are written into its ledger together."""
     grouped: list[list[Incoming]] = []
     for item in items:
         last = grouped[-1][-1] if grouped else None
@@ -294,7 +296,7 @@ def _runs(items: list[Incoming]) -> list[list[Incoming]]:
 
 
 def _ask(item: Incoming) -> Ask:
-    """A question event as the router takes it. Consent is people's: a confirmation is never put to an agent."""
+    """Returns a question event as the router takes it. A confirmation is always for people, never for an agent."""
     event, question = item.event, item.event.question
     if item.asked is not None and item.expires_at is not None:
         return ask_of(
@@ -337,7 +339,7 @@ def _ask(item: Incoming) -> Ask:
 
 
 def _misaddressed(event: Event) -> str | None:
-    """Why it is not clear which agent is asked, or about which issue; None: it is."""
+    """Returns why it is unclear which agent is asked, or about which issue; None if it is clear."""
     agentx = event.extension("agentx")
     to, issue = agentx.get("to"), agentx.get("issue")
     if to is not None and not (isinstance(to, str) and to.strip()):
@@ -352,10 +354,9 @@ def _is_between_agents(asking: Ask) -> bool:
 
 
 def _within(asking: Ask, scopes: Scopes) -> Ask:
-    """A question with the limits of the workflow that lets it be asked. Blocking: workflows are files.
+    """Returns a question with the limits of the workflow that allows it. Blocking: workflows are files.
 
-    An event is never refused: one that no workflow allows, or that is too long for an agent, is held back from its
-    target and put to people.
+    If no workflow allows it, or it is too long for an agent, it goes to people instead of its target.
     """
     if not _is_between_agents(asking) or asking.held_back is not None:
         return asking
@@ -371,7 +372,7 @@ def _within(asking: Ask, scopes: Scopes) -> Ask:
 
 @dataclass(eq=False)
 class Sessions:
-    """The sessions with events in the last day, at most 5,000, for the lists of agents. In memory, restored on start."""
+    """The sessions with events in the last day, at most 5,000, for the lists of agents. In memory; restored on start."""
 
     store: Store
     index: Index
@@ -379,10 +380,10 @@ class Sessions:
     _known: OrderedDict[Session, SessionFact] = field(default_factory=OrderedDict, init=False)
     _over: OrderedDict[Session, datetime] = field(
         default_factory=OrderedDict, init=False
-    )  # when what they asked directly was
+    )  # when their last direct question was
 
     def record_changed(self, record: Clarification) -> None:
-        """Take in a clarification as it is now."""
+        """Notes when a direct question of the session was over."""
         if record.asked.direct is not None and (over := closed_at(record)) is not None:
             key = session_of(record)
             self._over.pop(key, None)
@@ -391,7 +392,7 @@ class Sessions:
                 self._over.popitem(last=False)
 
     async def restore(self) -> None:
-        """Read the sessions from before the restart.
+        """Reads the sessions from before the restart.
 
         Raises:
             StorageUnavailable: they cannot be read now.
@@ -400,7 +401,7 @@ class Sessions:
             self._known[fact.producer, fact.session_id] = fact
 
     def note(self, item: Incoming) -> None:
-        """Take in an event."""
+        """Updates the session of an event."""
         event = item.event
         key = (item.producer, event.session_id)
         before = self._known.pop(key, None)
@@ -417,18 +418,18 @@ class Sessions:
             self._known.popitem(last=False)
 
     async def facts(self) -> list[SessionFact]:
-        """The sessions that go on, as they are now, the one with the latest event at the end.
+        """Returns the active sessions, the one with the latest event last.
 
         Raises:
             StorageUnavailable: another bot leads, and they cannot be read now.
         """
-        if not self.store.leads:  # others' events do not come by here
+        if not self.store.leads:  # the leader sees the events
             await self.restore()
         since = self.clock.now() - _REMEMBERED
         while self._known and _last_event(next(iter(self._known.values()))) < since:
             self._known.popitem(last=False)
         for key, fact in list(self._known.items()):
-            # The issue shows in what the session asks; until then it has none.
+            # A session has no issue until it asks something.
             if not fact.issue and (asked := self.index.of_session(*key)):
                 self._known[key] = replace(fact, issue=asked[0].issue_number)
         waits = self.index.of_session

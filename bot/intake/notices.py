@@ -14,7 +14,7 @@ from typing import Any
 import structlog
 
 from bot.delivery.delivery import Delivery
-from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.messages import Fresh, MessageRow, Messages
 from bot.errors import StorageUnavailable
 from bot.oncall.incidents import Incidents
 from bot.producers.inbox import Incoming, counter, set_counter
@@ -49,15 +49,15 @@ from core.clock import Clock
 from core.errors import LedgerUnreadable
 from core.escalation import NewIncident
 from core.ledger import Ledger
-from core.records import Oddity
+from core.records import InvalidRecord
 
 _log = structlog.get_logger("clarify.ledger")
-# Shown where a thread is already.
+# Posted only if the session has a thread.
 _IN_THREADS = frozenset({aaep.TOOL_COMPLETED, aaep.COMPLETED, aaep.CANCELLED})
 _LINES_KEPT = 50
 _FIELDS = 300  # characters
 _NOTIFY_AFTER = 15.0  # seconds
-_EVERY = 1.0
+_CHECK_EVERY = 1.0  # seconds
 _OUTAGE = "ledger outage"
 _SEPARATELY = 5  # records that get a message each
 
@@ -82,10 +82,10 @@ class Notices:
     renderer: Renderer
     _logged: dict[str, str] = field(
         default_factory=dict, init=False
-    )  # records that cannot be read, as they were when they were logged
+    )  # unreadable record → its digest when it was logged
 
     async def event(self, item: Incoming) -> None:
-        """Show an event that people have to see, or that helps them to decide."""
+        """Posts an event that people must see or that helps them decide."""
         item = replace(item, event=hinted(item.event))
         event = item.event
         if event.type == aaep.ERRORED:
@@ -104,25 +104,25 @@ class Notices:
                 await self._notice(item, session_notice(event), critical=False)
 
     async def event_lost(self, trouble: Trouble) -> None:
-        """Page somebody because something critical may not have been stored."""
+        """Pages on-call because something critical may not have been stored."""
         title = f"Producer {trouble.producer}: an event was not processed"
         await self._page(trouble.key, trouble.summary, title, agent_id=trouble.agent_id)
 
     async def not_processed(self, item: Incoming) -> None:
-        """Page somebody because an event could not be processed, through a fault of ours. The event is kept."""
+        """Pages on-call because an event could not be processed, through a fault of ours. The event is kept."""
         event = item.event
         reason = f"Error in clarify-bot: could not process event {event.event_id} ({event.type}). See the log"
         title = f"{agent_of(event)} sent an event that was not shown"
         await self._page(f"failed:{_key(item)}", reason, title, agent_id=event.agent_id)
 
     async def ledger_unreadable(self, error: LedgerUnreadable, agent_id: str | None = None) -> None:
-        """Page somebody about a quarantined ledger; `agent_id`: the agent whose question was to be recorded in it."""
+        """Pages on-call about an unreadable ledger. `agent_id`: the agent whose question it should record."""
         name = error.quarantined.name if error.quarantined else f"issue-{error.issue}.json"
         title = f"The ledger of issue {error.issue} cannot be read"
         await self._page(f"ledger:{name}", str(error), title, agent_id=agent_id)
 
-    async def record_unreadable(self, odd: Oddity) -> None:
-        """Page somebody once about an unreadable record of another program; log it again if it changes and stays so."""
+    async def record_unreadable(self, odd: InvalidRecord) -> None:
+        """Pages on-call once about an unreadable record of another program; logs it again each time it changes."""
         file, fields = f"issue-{odd.issue}.json", ", ".join(odd.fields)[:_FIELDS]
         key = f"ledger:{file}:{odd.name}"
         if self._logged.get(key) == odd.digest:
@@ -137,7 +137,7 @@ class Notices:
         self._logged[key] = odd.digest
 
     async def question_changed(self, record: Clarification) -> None:
-        """Another program changed what an agent asked: paged once a round."""
+        """Pages on-call, once a round, because another program changed what an agent asked."""
         file = f"issue-{record.issue_number}.json"
         _log.error("another program changed a question; closing it", file=file, id=record.id)
         key = f"ledger:{file}:{record.id}:changed:{record.round}"
@@ -146,8 +146,8 @@ class Notices:
         await self._page(key, reason, title, agent_id=record.asked.agent_id or record.from_)
 
     async def records_tampered(self, issue: int, changed: Collection[str], deleted: Collection[str]) -> None:
-        """Another program changed or deleted what was decided: said in the fallback channel, once for each record; of many
-        at once in one message.
+        """Posts to the fallback channel, once for each record, that another program changed or deleted a decision. More
+        than five share one message.
         """
         for ids, kind, notice in (
             (changed, "tampered", tampered_notice),
@@ -172,7 +172,7 @@ class Notices:
                 )
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
-        """Another program wrote into a ledger that an action was accepted: said in the thread, once a round."""
+        """Posts to the thread, once a round, that another program wrote an acceptance that does not count."""
         asked, draft = record.asked, consent_notice(record, by)
         await self.delivery.notify(
             Fresh(
@@ -237,7 +237,7 @@ class Notices:
         )
 
     async def _page_unanswerable(self, item: Incoming) -> None:
-        """Something is asked that nobody can answer from Slack: a human has to go to the agent."""
+        """Pages on-call because a question cannot be answered from Slack: a person must go to the agent."""
         event = item.event
         title = f"{agent_of(event)} asks something that cannot be answered in Slack"
         wrong = ", ".join(event.problems)
@@ -250,7 +250,7 @@ class Notices:
         await self._page(f"event:{_key(item)}", reason, title, body, agent_id=event.agent_id)
 
     async def _tool(self, item: Incoming) -> None:
-        """Into the session's thread: failures each as a notice, successes folded into one."""
+        """Posts a tool result to the session's thread: each failure as a notice, successes folded into one."""
         event = item.event
         duration = event.raw.get("duration_ms")
         line = ToolLine(
@@ -288,14 +288,14 @@ def _key(item: Incoming) -> str:
 
 
 def _result(event: Event) -> str:
-    """The text of a tool's result: first the error if the summary leaves it out; a long summary is cut."""
+    """Returns the text of a tool's result: its summary, after the error if the summary does not contain it."""
     summary, error = event.summary() or "", event.text("error_message") or ""
     return summary if error in summary else f"{error} · {summary}" if summary else error
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """An event that cannot be recorded. `seconds`: how long it has waited, as far as was counted."""
+    """An event that cannot be recorded. `seconds`: how long it has waited, as counted by the checks."""
 
     item: Incoming
     reason: str
@@ -305,11 +305,11 @@ class _Waiting:
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class LedgerOutage:
-    """Tells people, while ledgers cannot be written, what was asked meanwhile and why nobody can answer it yet.
+    """Tells people, while ledgers cannot be written, what agents ask and why no one can answer it yet.
 
-    After some seconds of an outage, once: a message in the fallback channel with the questions in its thread, and a
-    page to those on call for the agents. Once all of them are recorded, another message says so and the page is closed.
-    `waits` and `recorded` are called for single events; `run` does the rest.
+    After 15 seconds of an outage, it posts one message in the fallback channel, with the questions in its thread, and
+    pages the people on call for the agents. When everything is recorded, it posts another message and closes the pages.
+    The intake calls `waits` and `recorded` as events wait and are recorded; `run` does the rest.
     """
 
     settings: Settings
@@ -321,29 +321,29 @@ class LedgerOutage:
     renderer: Renderer
     clock: Clock
     _waiting: dict[int, _Waiting] = field(default_factory=dict, init=False)
-    _folder: str | None = field(default=None, init=False)  # why none of them can be written; None: they can
+    _folder: str | None = field(default=None, init=False)  # why no ledger can be written; None: they can
     _folder_seconds: float = field(default=0.0, init=False)
     _paged: set[str] = field(default_factory=set, init=False)
     _outage: int | None = field(
         default=None, init=False
-    )  # the one that people know of, also from an earlier process
+    )  # when the announced outage began, also if an earlier process announced it
 
     def waits(self, items: Collection[Incoming], reason: str) -> None:
-        """These could not be recorded just now."""
+        """Notes that these events could not be recorded just now."""
         for item in items:
             self._waiting.setdefault(item.id, _Waiting(item, reason)).reason = reason
 
     def recorded(self, items: Collection[Incoming]) -> None:
-        """These wait no longer."""
+        """Notes that these events no longer wait."""
         for item in items:
             self._waiting.pop(item.id, None)
 
     async def trouble(self) -> str | None:
-        """Why no ledger can be written now, None if they can."""
+        """Returns why no ledger can be written now; None if they can be."""
         return await self.ledger.trouble(thorough=True)
 
     def overdue(self) -> str | None:
-        """Why some ledger could not be written for so long that it counts; None: all could."""
+        """Returns why events have waited too long to be recorded; None if none has."""
         late = self._late()
         if not late:
             return None
@@ -351,9 +351,10 @@ class LedgerOutage:
         return f"{count} to be recorded: {late[0].reason}"
 
     async def run(self, drained: Callable[[], Awaitable[None]]) -> None:
-        """Look at the folder, count how long events wait, notify people; until cancelled.
+        """Every second, checks the folder, counts how long events wait and notifies people, until cancelled.
 
-        `drained` returns when what an earlier process left in the inbox is processed: only then its outage is over.
+        `drained` returns when the events that an earlier process left in the inbox are processed. Its outage is not over
+        before.
         """
         self._outage = await until_stored(
             lambda: counter(self.store, _OUTAGE),
@@ -364,23 +365,23 @@ class LedgerOutage:
         backlog = asyncio.ensure_future(drained())
         try:
             while True:
-                await self._look()
+                await self._check_folder()
                 try:
                     await self._notify(is_drained=backlog.done())
                 except StorageUnavailable as error:
                     _log.warning("cannot tell people about the ledgers yet", reason=str(error))
                 counted = list(self._waiting.values())
-                await self.clock.sleep(_EVERY)
+                await self.clock.sleep(_CHECK_EVERY)
                 for each in counted:
-                    each.seconds += _EVERY
-                self._folder_seconds += _EVERY
+                    each.seconds += _CHECK_EVERY
+                self._folder_seconds += _CHECK_EVERY
         finally:
             backlog.cancel()
 
     def _late(self) -> list[_Waiting]:
         return [each for each in self._waiting.values() if each.seconds >= _NOTIFY_AFTER]
 
-    async def _look(self) -> None:
+    async def _check_folder(self) -> None:
         before, self._folder = self._folder, await self.ledger.trouble()
         if before is None:
             self._folder_seconds = 0.0
@@ -403,25 +404,23 @@ class LedgerOutage:
             self._outage = outage
             _log.error("told people that ledgers cannot be written", reason=reason, waiting=len(late))
         outage = self._outage
-        await self._say(outage, "began", ledgers_refuse(reason))
+        await self._post(outage, "began", ledgers_refuse(reason))
         for each in late:
             await self._page(outage, each.item.event, each.reason)
-        if not any(each.item.event.critical for each in self._waiting.values()):  # else their page says more
+        if not any(each.item.event.critical for each in self._waiting.values()):  # else their pages say more
             await self._page(outage, None, reason)
         head = await self.messages.get(_notice_key(outage, "began"))
         if head is None or (head.ts is None and head.failed is None):
-            return  # the thread is there soon, and everything in it
+            return  # not posted yet, so there is no thread to post to
         for each in late:
             if not each.is_shown:
-                await self._say(
+                await self._post(
                     outage, str(each.item.id), unrecorded_notice(each.item.event, each.reason), head
                 )
                 each.is_shown = True
 
     async def _page(self, outage: int, event: Event | None, reason: str) -> None:
-        """Those on call for the agent; once for all agents that they are on call for, and once before anything was
-        asked.
-        """
+        """Pages the people on call for the agent: once for each on-call policy, and once if no agent asked anything yet."""
         agent = event.agent_id if event is not None else ""
         policy = self.settings.route_for(agent).on_call or ""
         key = f"{_pages_of(outage)}{policy if event is not None else '-'}"
@@ -436,14 +435,14 @@ class LedgerOutage:
 
     async def _end(self, outage: int) -> None:
         head = await self.messages.get(_notice_key(outage, "began"))
-        await self._say(outage, "over", ledgers_again(), head)
+        await self._post(outage, "over", ledgers_again(), head)
         await self.incidents.close_all(_pages_of(outage))
         await set_counter(self.store, _OUTAGE, None)
         self._outage = None
         self._paged.clear()
         _log.info("told people that ledgers are writable again")
 
-    async def _say(self, outage: int, name: str, draft: Draft, head: Row | None = None) -> None:
+    async def _post(self, outage: int, name: str, draft: Draft, head: MessageRow | None = None) -> None:
         target = self.settings.slack.fallback_channel or self.settings.route_for("").channel
         body = content(self.renderer, draft, needed=True)
         if head is not None and head.ts is not None:
@@ -458,5 +457,5 @@ def _notice_key(outage: int, name: str) -> str:
 
 
 def _pages_of(outage: int) -> str:
-    """How the keys of its pages begin."""
+    """Returns the prefix of the keys of an outage's pages."""
     return f"ledger:outage:{outage}:"

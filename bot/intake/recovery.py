@@ -1,9 +1,9 @@
-"""Recovers, on start, open questions from the ledgers after the storage was lost, and adopts those of earlier releases.
+"""On start, recovers open questions from the ledgers if the storage was lost, and trusts those of earlier releases.
 
-An operator who removed a broken storage starts with an empty one, while the ledgers still have open questions. These
-are taken up again: otherwise a producer that repeats its events would have its questions shown and answered twice. What
-only the storage knew is lost: where messages are, and which replies may have arrived. So each card counts as a post of
-unknown outcome, which is looked up before it is posted again, and each unfinished reply may have arrived.
+An operator who removed a broken storage starts with an empty one, while the ledgers still have open questions. Without
+recovery, a producer that repeats its events would have its questions shown and answered twice. The storage alone knew
+where messages are and which replies may have arrived. So each card counts as a post of unknown outcome, which is looked
+up before it is posted again, and each unfinished reply counts as one that may have arrived.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ async def recover(
     renderer: Renderer,
     settings: Settings,
 ) -> None:
-    """Fill a storage that knows nothing from the ledgers. After the index was filled, before delivery is restored.
+    """Fills an empty storage from the ledgers. Call it after the index is filled and before delivery is restored.
 
     Raises:
-        StorageUnavailable: it was not kept.
+        StorageUnavailable: nothing was stored.
     """
     if not isinstance(ledger, FileLedger):
-        return  # they are in the storage
+        return  # the ledgers are in the storage
     try:
         if await _is_empty(store):
             sessions = await asyncio.to_thread(_sessions, ledger)
@@ -70,15 +70,15 @@ async def recover(
                 body = content(renderer, began, needed=True)
                 target = settings.slack.fallback_channel or settings.route_for("").channel
                 notices = [Fresh(key=_KEY, kind="notice", target=target, body=body, wanted="notice")]
-            former = await asyncio.to_thread(_kept_id, ledger.files)
+            former = await asyncio.to_thread(_read_id, ledger.files)
             await _fill(store, sessions, delivery.in_doubt(needed), notices, former)
-        await asyncio.to_thread(_keep_id, ledger.files, store.installation)
+        await asyncio.to_thread(_write_id, ledger.files, store.installation)
     except LedgersAway as error:
         _log.warning("cannot recover from the ledgers", reason=str(error))
 
 
 async def _is_empty(store: Store) -> bool:
-    """Whether a storage has no events, messages or sessions yet."""
+    """Returns whether a storage has no events, messages or sessions yet."""
     return not await store.read(
         "select 1 from inbox union all select 1 from messages union all select 1 from sessions limit 1"
     )
@@ -91,9 +91,9 @@ async def _fill(
     notices: Sequence[Fresh],
     former: str,
 ) -> None:
-    """Store all of it in one transaction. `former`: the installation that posted the cards, empty if that is not known.
+    """Stores all of it in one transaction. `former`: the installation that posted the cards, empty if unknown.
 
-    Replies in the cards' threads have to be read from the time of the oldest question on.
+    In each channel, thread replies are read again from the time of its oldest question on.
     """
     marks: dict[str, float] = {}
     for each in cards:
@@ -111,17 +111,17 @@ async def _fill(
     await store.write(work)
 
 
-def _kept_id(ledger: LedgerFiles) -> str:
-    """The id under which cards about these ledgers were posted; empty if that is not known. Blocking."""
+def _read_id(ledger: LedgerFiles) -> str:
+    """Returns the id of the installation that posted these ledgers' cards; empty if unknown. Blocking."""
     try:
         return (ledger.private / _ID).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""
 
 
-def _keep_id(ledger: LedgerFiles, installation: str) -> None:
-    """Beside the ledgers, for the case that the storage is lost: the cards that it knew are found by it. Blocking."""
-    if _kept_id(ledger) == installation or not ledger.is_there():
+def _write_id(ledger: LedgerFiles, installation: str) -> None:
+    """Stores the installation's id beside the ledgers, so that its cards are found if the storage is lost. Blocking."""
+    if _read_id(ledger) == installation or not ledger.is_there():
         return
     try:
         with replacing(ledger.private / _ID, installation.encode(), ledger.private):
@@ -131,7 +131,7 @@ def _keep_id(ledger: LedgerFiles, installation: str) -> None:
 
 
 def _sessions(ledger: FileLedger) -> list[Session]:
-    """Every session that asked something, live or archived. Blocking."""
+    """Returns every session that asked something, live or archived. Blocking."""
     found: dict[tuple[str, str], Session] = {}
     issues = {*ledger.files.issues(), *ledger.files.archive.issues()}
     for issue in sorted(issues):
@@ -142,7 +142,7 @@ def _sessions(ledger: FileLedger) -> list[Session]:
             continue
         for item in items:
             if (record := parse(item)) is not None and (session := _session(record)) is not None:
-                # The highest issue counts: one of the reserved range is found by its session only.
+                # The highest issue counts: an issue of the reserved range is found only by its session.
                 found[session.producer, session.session_id] = session
     return list(found.values())
 
@@ -159,7 +159,7 @@ async def trust_earlier_release(inbox: Inbox, router: Router, records: Iterable[
     """Accepts, once, open questions and unsent answers of earlier releases, which wrote no seals.
 
     Raises:
-        StorageUnavailable: that this was done could not be kept.
+        StorageUnavailable: the storage cannot tell whether it was done, or cannot record it.
     """
     known = list(records)
     trusts_answers = not await inbox.marks("answers")

@@ -269,7 +269,7 @@ def _of_event(event: Any, zone: ZoneInfo) -> Iterator[Shift]:
     title = " ".join(_LEVEL.sub(" ", title).split())
     shift = Shift(begins, ends, level)
     invited = event.get("ATTENDEE", [])
-    invited = [each for each in (invited if isinstance(invited, list) else [invited]) if _is_somebody(each)]
+    invited = [each for each in (invited if isinstance(invited, list) else [invited]) if _is_person(each)]
     if invited:
         # A person who declined is not on call, even if the title names them.
         coming = [each for each in invited if _parameter(each, "PARTSTAT") != "DECLINED"]
@@ -309,7 +309,7 @@ def _moment(value: date | datetime, zone: ZoneInfo) -> datetime:
     return (value.replace(tzinfo=zone) if value.tzinfo is None else value).astimezone(UTC)
 
 
-def _is_somebody(attendee: Any) -> bool:
+def _is_person(attendee: Any) -> bool:
     return _parameter(attendee, "CUTYPE") not in _NO_PERSON and not _address(attendee).endswith(_NO_PERSONS)
 
 

@@ -119,7 +119,7 @@ class Escalations:
         held = held_in(record)
         if held is None or not is_news(held, each.history, self.clock.now()):
             return
-        if await self.ledger.is_held(record):
+        if await self.ledger.verify_holder(record):
             await self.incidents.follow([(each.incident.id, held)])
         else:
             _log.warning("another program claimed a question for someone; paging continues", id=record.id)

@@ -14,12 +14,11 @@ from typing import Literal, NamedTuple
 
 import structlog
 
-from bot.delivery.messages import DELETED, Fresh, InFlight, Row, put
+from bot.delivery.messages import DELETED, Fresh, InFlight, MessageRow, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
 from bot.storage.store import Store, Sweep
-from bot.storage.tx import Row as StoredRow
-from bot.storage.tx import Tx, batches
+from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.escalation import Failed, Paged
 
@@ -239,7 +238,7 @@ class Pages:
                 await self.settle(sending, "late", "not there in time")
             self._watched.pop(key, None)
 
-    async def on_outcome(self, row: Row, outcome: MessageOutcome, note: str | None = None) -> None:
+    async def on_outcome(self, row: MessageRow, outcome: MessageOutcome, note: str | None = None) -> None:
         """Record the outcome of a page's message, or update the pages that link to the message."""
         if outcome == "tried":
             self._shorten_deadline(row.key)
@@ -466,15 +465,15 @@ def _happened(batch: Batch) -> list[type[Paged | Failed]]:
     return [Paged, Failed] if batch.reaches_nobody else [Paged]
 
 
-def _destination(via: str, row: StoredRow) -> Destination:
+def _destination(via: str, row: Row) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
-def _card(tx: Tx, key: str) -> StoredRow | None:
+def _card(tx: Tx, key: str) -> Row | None:
     return tx.one("select * from messages where key = :key and failed is null", key=key)
 
 
-def _sending(page: int, batch: Batch, to: Destination, card: StoredRow | None) -> Sending:
+def _sending(page: int, batch: Batch, to: Destination, card: Row | None) -> Sending:
     message = f"page:{page}:{to.target}" if to.via == "slack" else None
     if card is not None and to.via == "slack" and to.target == card["target"]:
         to = replace(to, thread=(card["producer"], card["session_id"]))
@@ -496,7 +495,7 @@ def _fresh(sending: Sending, key: str) -> Fresh:
     )
 
 
-def _lane(row: StoredRow) -> Lane:
+def _lane(row: Row) -> Lane:
     """While a message is being posted it stays in that lane: two lanes would both post it."""
     if row["ts"] is None:
         return Lane(row["target"], row["key"], post=True)

@@ -11,7 +11,7 @@ from itertools import compress
 import structlog
 
 from bot.delivery.desired import Drawn
-from bot.delivery.messages import Messages, Permalinks, Row
+from bot.delivery.messages import MessageRow, Messages, Permalinks
 from bot.oncall.incidents import Incident, Incidents
 from bot.oncall.pages import Pages
 from bot.oncall.roster import Policies
@@ -41,7 +41,7 @@ class PageView:
     renderer: Renderer
     permalinks: Permalinks
 
-    async def draw(self, row: Row) -> Drawn | None:
+    async def draw(self, row: MessageRow) -> Drawn | None:
         """The desired message of a page or of a handoff's card; None if there is no such page or handoff.
 
         Raises:
@@ -49,7 +49,7 @@ class PageView:
         """
         return await (self._draw_handoff(row) if row.kind == "handoff" else self._draw_page(row))
 
-    async def _draw_handoff(self, row: Row) -> Drawn | None:
+    async def _draw_handoff(self, row: MessageRow) -> Drawn | None:
         incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
@@ -70,7 +70,7 @@ class PageView:
         is_new = all(isinstance(each, Began) for each in history) and timedelta(0) <= age < _PAGED_WITHIN
         return is_new and bool(self.policies.wants(incident, history).send)
 
-    async def _draw_page(self, row: Row) -> Drawn | None:
+    async def _draw_page(self, row: MessageRow) -> Drawn | None:
         sending = await self.pages.sending_of(row.key)
         if sending is None:
             return None

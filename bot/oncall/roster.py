@@ -29,10 +29,10 @@ from bot.storage.tx import Row, Tx
 from core.clarification import Clarification
 from core.clock import Clock
 from core.escalation import (
+    EscalationStep,
     Happening,
     Override,
     Policy,
-    Step,
     Wanted,
     changes_at,
     in_force,
@@ -410,7 +410,7 @@ class Policies:
 
 def _policy(settings: OnCallSettings) -> Policy:
     steps = (
-        Step(
+        EscalationStep(
             each.after,
             tuple(each.notify),
             each.every,

@@ -25,18 +25,18 @@ _log = logging.getLogger("clarify.slack")
 class CheckedAnswerers:
     """The result for one list of answerers.
 
-    `somebody`: whether anyone could answer; an entry that Slack does not return now counts, since a click asks again.
+    `can_answer`: whether anyone could answer; an entry that Slack does not return now counts, since a click asks again.
     `refused`: the entries that Slack refuses to return, with the problem in words.
     """
 
     place: Place
     answerers: tuple[str, ...]
     channel: str
-    somebody: bool
+    can_answer: bool
     refused: Mapping[str, str]
 
     @property
-    def nobody(self) -> str:
+    def no_answerer(self) -> str:
         """The problem in words if no one could answer, although Slack refused no entry."""
         return (
             f"no one can answer in {self.channel}; expected a full member of the workspace in the channel, "
@@ -50,20 +50,20 @@ async def check_answerers(
     """Asks Slack about every list of answerers in the configuration. `home`: where the app is installed."""
     for place, answerers, channel in _lists(settings):
         refused: dict[str, str] = {}
-        somebody = False
+        can_answer = False
         for entry in answerers:
             try:
-                somebody = await _somebody_behind(entry, channel, people, home) or somebody
+                can_answer = await _has_answerer(entry, channel, people, home) or can_answer
             except SlackUnreachableError as error:
                 _log.warning("%s: cannot check for answerers yet: %s", _what(entry, channel), error)
-                somebody = True
+                can_answer = True
             except SlackRefusedError as error:
                 if entry == MEMBERS and error.code in CHANNEL_GONE:
                     # One lost channel must not stop the bot: its cards go to the fallback channel.
-                    somebody = True
+                    can_answer = True
                 refused[entry] = f"{_what(entry, channel)}: Slack says {error.code or 'no'}"
         yield CheckedAnswerers(
-            place=place, answerers=answerers, channel=channel, somebody=somebody, refused=refused
+            place=place, answerers=answerers, channel=channel, can_answer=can_answer, refused=refused
         )
 
 
@@ -79,8 +79,8 @@ async def require_answerers(settings: Settings, people: People) -> None:
         async with asyncio.timeout(_LONGEST_CHECK):
             async for found in check_answerers(settings, people, home):
                 wrong = [f"{dotted(found.place)}: {each}" for each in found.refused.values()]
-                if not found.somebody:
-                    problems += wrong or [f"{dotted(found.place)}: {found.nobody}"]
+                if not found.can_answer:
+                    problems += wrong or [f"{dotted(found.place)}: {found.no_answerer}"]
                     continue
                 for each in wrong:
                     _log.warning("%s", each)
@@ -151,7 +151,7 @@ def _same_for_all_accounts(person: Profile, settings: Settings) -> str:
     return settings.identities.get(person.id) or by_email or person.global_id or person.id
 
 
-async def _somebody_behind(entry: str, channel: str, people: People, home: Installation) -> bool:
+async def _has_answerer(entry: str, channel: str, people: People, home: Installation) -> bool:
     if entry.startswith("S"):
         return bool(await people.group(entry))
     if entry != MEMBERS:

@@ -145,8 +145,8 @@ async def _places_and_people(
             yield known[name]._replace(subject=dotted(place))
     usable = {name for name, found in known.items() if found.ok}
     async for each in check_answerers(settings, people, home):
-        if not each.somebody and MEMBERS in each.answerers and each.channel in usable:
-            text = each.refused.get(MEMBERS, each.nobody)
+        if not each.can_answer and MEMBERS in each.answerers and each.channel in usable:
+            text = each.refused.get(MEMBERS, each.no_answerer)
             fix = "invite people to the channel, or name users (U…) or user groups (S…)"
             yield located(settings, wrong(dotted(each.place), text, fix), MEMBERS, [each.place])
     async for result in _quorums(settings, people, home):

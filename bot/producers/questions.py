@@ -1,6 +1,6 @@
-"""Takes in the questions that agents ask directly, and finds them again: for their askers, by id or by key.
+"""Stores the questions that agents ask directly, and finds them again for their askers, by id or by key.
 
-A question is stored in the inbox, together with its key, in one transaction; the asker is told once it is in the ledger.
+A question and its key are stored in one transaction, in the inbox. The asker gets its state once it is in the ledger.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from core.records import Raw, Subject, identity, is_direct, is_unsettled, parse
 from core.router import Router
 from core.workflow import Speaker
 
-KEYS_KEPT = timedelta(days=7)  # after a question's time is over
+KEYS_KEPT = timedelta(days=7)  # after a question has expired
 _MOST_OPEN = 100
 MOST_LISTED = 20  # on a page
-_MOST_LOOKS = 10  # at as many rows each, for a page
-_MORE_WAITING = 10  # times as many
-_LISTS_AT_ONCE = 2  # others' questions are not to wait behind lists
+_MOST_READS = 10  # of rows, for a page
+_MORE_WAITING = 10  # times as many rows a read
+_LISTS_AT_ONCE = 2  # so that questions do not wait behind lists
 _GONE = "forgotten"  # in place of a digest
-_WORDS = (
+_REDACTED = (  # the fields with text
     "agent",
     "session",
     "question",
@@ -64,9 +64,9 @@ _WORDS = (
 )
 _NOT_HANDED_OUT = ("waiting", "unclaimed")  # reply states
 _RETRY = 0.5  # seconds
-_SAME_TIMEOUT = 0.5  # seconds between two that are the same: times of day are not exact
-_SLOW = 1.0  # seconds that the bot that leads has to put a question into its ledger
-_PATIENCE = 20.0  # seconds until an asker is told that its question is not in the ledger yet
+_SAME_TIMEOUT = 0.5  # timeouts that differ by fewer seconds are the same: times of day are not exact
+_SLOW = 1.0  # seconds that the leader has to write a question into its ledger
+_PATIENCE = 20.0  # seconds until the asker gets NotRecordedYet
 _PLACE_OF = "select created_at, token from questions where producer = :producer and clarification = :id"
 _LISTED = """select token, issue, clarification, created_at from questions
   where producer = :producer and (created_at, token) < (:at, :token)
@@ -78,7 +78,7 @@ _log = structlog.get_logger("clarify.questions")
 
 
 class QuestionRefused(ClarifyError):
-    """A question is not taken, or is not to be had. `status`: of HTTP; `field`: which is at fault, if one is."""
+    """A question was not accepted, or cannot be returned. `status`: of HTTP; `field`: the invalid one, if any."""
 
     status: ClassVar = 400
     field: ClassVar[str | None] = None
@@ -95,7 +95,7 @@ class KeyReused(QuestionRefused):
 
 
 class TooManyOpen(QuestionRefused):
-    """So many questions of this producer wait already that it may ask no more."""
+    """The producer has too many open questions (`max_open`)."""
 
     code, status, retry_after = "TOO_MANY_OPEN", 429, 5
 
@@ -117,7 +117,7 @@ class NotRecordedYet(QuestionRefused):
 
 
 class Forgotten(QuestionRefused):
-    """Nothing is known any more of what was asked and answered."""
+    """The question and its answer were deleted."""
 
     code, status = "FORGOTTEN", 410
 
@@ -136,7 +136,7 @@ class OtherAgent(QuestionRefused):
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a question is: its token, its issue, and its clarification, once that is known."""
+    """Where a question is: its token, its issue, and its clarification, if known."""
 
     token: str
     issue: int
@@ -146,14 +146,14 @@ class _Place:
 
 @dataclass(eq=False, slots=True, repr=False)
 class _Waiter:
-    """Waits for a clarification to change. `record`: as it was written last, where it was since."""
+    """Waits for a clarification to change. `record`: as last written since it waits; None: it did not change."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     record: Clarification | None = None
 
 
 class Listed(NamedTuple):
-    """A page of questions. `next`: the id after which the next page begins; None: there is no more."""
+    """A page of questions. `next`: the id after which the next page begins; None: this is the last page."""
 
     questions: list[Clarification]
     next: str | None
@@ -161,12 +161,12 @@ class Listed(NamedTuple):
 
 @dataclass(eq=False)
 class Questions:
-    """Ask, find, wait, withdraw, and take note of what was picked up.
+    """Asks, finds, lists and withdraws questions, waits for their answers, and records that these were picked up.
 
-    `adopt` takes over what another program wrote into a ledger, or undoes it. `trouble_with` says why a person cannot be
-    asked, if that is known now. `write_down` puts a stored question (producer, token) into its ledger from here.
+    `adopt` adopts or undoes what another program wrote into a ledger. `trouble_with` returns why a person cannot be asked,
+    if that is known. `write_down(producer, token)` writes a stored question into its ledger from this bot.
 
-    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable where its storage or ledger
+    Every method raises StorageUnavailable, LockTimeout, LedgerUnreadable or LedgerUnwritable if its storage or ledger
     cannot be used now.
     """
 
@@ -183,7 +183,7 @@ class Questions:
     _redactions: Mapping[str, Redaction] = field(init=False)
     _on_the_way: Counter[str] = field(
         default_factory=Counter, init=False
-    )  # producer → being stored, not in the ledger yet
+    )  # producer → its questions that are not in the ledger yet
     _waiting: defaultdict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set), init=False)
     _listing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LISTS_AT_ONCE), init=False)
 
@@ -193,7 +193,7 @@ class Questions:
         }
 
     def record_changed(self, record: Clarification) -> None:
-        """A record was written: who waits for it is woken, also if it was forgotten."""
+        """Wakes everyone who waits for a record that was written, also if it was forgotten."""
         for name in (record.id, record.asked.event_id or ""):
             for waiter in self._waiting.get(name, ()):
                 waiter.record = record
@@ -202,19 +202,18 @@ class Questions:
     async def ask(
         self, new: NewQuestion, speaker: Speaker, *, repeats: bool = False, call: str | None = None
     ) -> tuple[Clarification, bool]:
-        """The question's record, and whether it was asked just now: with a known key it was before.
+        """Returns the question's record, and whether it is new: a known key returns the question asked before.
 
-        With `repeats`, for callers that give no keys and ask again when a call breaks off, it was also asked before if
-        the same question of the same session waits, or, within its time, was answered and never handed out. An approval
-        is joined only while it waits, and only in a session that the caller names: one Accept is for one call. `call`: the
-        caller's name for this very call, which it repeats when it breaks off, and never uses for another one.
+        `repeats` is for callers that give no keys and ask again after a broken call. It also returns a question asked
+        before if the same question of the same session waits, or was answered but never picked up and has not expired. An
+        approval is joined only while it waits, and only in a session that the caller names: one Accept is for one call.
+        `call` is the caller's name for this call, which it repeats after a break and never uses for another call.
 
-        Before this first waits for something, the question is on its way into the storage, and stays so if the caller
-        leaves.
+        From the first `await` on, the question is being stored, even if the caller leaves.
 
         Raises:
-            BadField: it cannot be asked of that person, or not be redacted.
-            OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: as they say. After the last one it will be asked.
+            BadField: that person cannot be asked, or the question cannot be redacted.
+            OtherAgent, KeyReused, TooManyOpen, NotRecordedYet: see there. After the last one, it will still be asked.
             Forgotten, Tampered: it was asked before; see `find`.
         """
         token = f"q_{secrets.token_hex(12) if call is None else _call_digest(speaker.producer, call)}"
@@ -226,10 +225,10 @@ class Questions:
             self._asked(asked, speaker.producer, token, repeats=repeats, may_be_repeated=call is not None)
         )
         asking.add_done_callback(_ended)
-        # Not given up half-way when the caller leaves: what it was told or not, the question is asked.
+        # If the caller leaves, the question is asked all the same.
         try:
             record, is_new = await asyncio.shield(asking)
-        except NotFound as error:  # it came with this key before
+        except NotFound as error:  # it was asked with this key before
             raise Tampered(error.clarification_id, deleted=True) from None
         if not is_new:
             record = await self.find(record.id, speaker.producer)
@@ -243,49 +242,49 @@ class Questions:
             asked = await self._redacted(given, producer)
             repeats = repeats and asked.key is None
             if asked.kind == "approval":
-                # What was redacted may differ from call to call, and nobody would see it.
+                # Redacted text may differ from call to call, and no one would see it.
                 repeats = repeats and asked.session is not None and asked == given
-            over: set[str] | None = set() if repeats else None
+            not_joined: set[str] | None = set() if repeats else None
             trouble = None if asked.to is None else await self.trouble_with(asked.to)
             while True:
                 place = await self._stored(
-                    asked, producer, token, over, trouble, may_be_repeated=may_be_repeated
+                    asked, producer, token, not_joined, trouble, may_be_repeated=may_be_repeated
                 )
                 try:
                     record = await self._recorded(place, producer)
-                except NotFound:  # its ledger was taken away
-                    if over is None or place.token == token:
+                except NotFound:  # its ledger was deleted
+                    if not_joined is None or place.token == token:
                         raise
                 else:
-                    if over is None or place.token == token or _may_be_joined(record, asked):
+                    if not_joined is None or place.token == token or _may_be_joined(record, asked):
                         return record, place.is_new
-                over.add(place.token)
+                not_joined.add(place.token)
         finally:
             self._on_the_way[producer] -= 1
 
     async def find(self, clarification_id: str, producer: str) -> Clarification:
-        """A question of this producer, as it stands.
+        """Returns a question of this producer as it is now.
 
         Raises:
-            NotFound: there is none of that id. Forgotten: its content is gone. Tampered: another program changed or deleted
-                it after it was decided.
+            NotFound: the producer has no question with that id. Forgotten: it was deleted. Tampered: another program changed
+                or deleted it after it was decided.
         """
         record = await self._found(clarification_id, producer)
-        if await self._is_anothers(record):
+        if await self._is_foreign_answer(record):
             await self.adopt(clarification_id)
             record = await self._found(clarification_id, producer)
-            if await self._is_anothers(record):
+            if await self._is_foreign_answer(record):
                 raise NotRecordedYet
         if record.asked.direct is None:
             raise Forgotten(clarification_id)
         return record
 
     async def _found(self, clarification_id: str, producer: str) -> Clarification:
-        """The record of a question of this producer, also a forgotten one, as its ledger has it."""
+        """Returns the record of a question of this producer from its ledger, also if it was forgotten."""
         try:
             issue, _ = parse_id(clarification_id)
         except BadInput:
-            raise NotFound(clarification_id[:40]) from None  # what is no id is nobody's
+            raise NotFound(clarification_id[:40]) from None
         try:
             record = await self.ledger.find(clarification_id, issue)
         except NotFound:
@@ -299,7 +298,7 @@ class Questions:
         raise NotFound(clarification_id)
 
     async def _was_asked(self, clarification_id: str, producer: str) -> bool:
-        """Whether this producer asked it, whatever its ledger says now."""
+        """Returns whether this producer asked it, according to the storage."""
         found = await self.store.read_one(
             "select 1 as asked from questions where clarification = :id and producer = :producer",
             id=clarification_id,
@@ -308,7 +307,7 @@ class Questions:
         return found is not None
 
     async def asked_directly(self, clarifications: Collection[str]) -> set[str]:
-        """Which of these were, whatever their ledgers say now."""
+        """Returns those of the clarifications that were asked directly, according to the storage."""
         found = set[str]()
         for some in batches(clarifications):
             rows = await self.store.read(
@@ -317,8 +316,8 @@ class Questions:
             found |= {row["clarification"] for row in rows}
         return found
 
-    async def _is_anothers(self, record: Clarification) -> bool:
-        """Whether another program wrote the answer, and nothing was decided about that yet."""
+    async def _is_foreign_answer(self, record: Clarification) -> bool:
+        """Returns whether another program wrote the answer, and it was neither adopted nor undone yet."""
         if record.is_open or not (is_unsettled(record) or record.asked.is_consent):
             return False
         return record.is_adoptable or not await self.ledger.verify_answer(record)
@@ -326,20 +325,20 @@ class Questions:
     async def until_settled(
         self, clarification_id: str, producer: str, seconds: float, *ends: Awaitable[Any]
     ) -> Clarification:
-        """The question, once it does not wait any more, or as it is after so many seconds, or at one of `ends`."""
-        # The caller's seconds, whatever time it is in the ledgers.
-        over = [asyncio.ensure_future(each) for each in (asyncio.sleep(seconds), *ends)]
+        """Returns the question once it is no longer open, at the latest after `seconds` or when one of `ends` is done."""
+        # The caller's seconds are real ones: the bot's clock is not used.
+        waits = [asyncio.ensure_future(each) for each in (asyncio.sleep(seconds), *ends)]
         try:
             with self._woken(clarification_id) as waiter:
                 while True:
                     record = await self.find(clarification_id, producer)
-                    if not record.is_open or any(each.done() for each in over):
+                    if not record.is_open or any(each.done() for each in waits):
                         return record
-                    await _first(waiter.changed, over)
+                    await _until_first(waiter.changed, waits)
         finally:
-            for each in over:
+            for each in waits:
                 each.cancel()
-            await asyncio.gather(*over, return_exceptions=True)
+            await asyncio.gather(*waits, return_exceptions=True)
 
     async def listed(
         self,
@@ -349,11 +348,10 @@ class Questions:
         status: Status | None = None,
         after: str | None = None,
     ) -> Listed:
-        """A page of a producer's questions, the newest first: of one session, if that is named; of one status.
+        """Returns a page of a producer's questions, newest first: only of one `session` or one `status`, if given.
 
-        Each ledger is read once for all of its rows on the page; what waits is known without reading any, where this bot
-        leads. Of others than the `status` at most so many are looked at for a page: it may have fewer than fit, and more
-        follow.
+        Each ledger is read once for its rows on the page; the leader knows without reading what waits. The number of rows
+        read for a page is limited, so a page that is not full can have a next one.
 
         Raises:
             NotFound: `after` is no question of this producer.
@@ -366,19 +364,19 @@ class Questions:
             if row is None:
                 raise NotFound(after)
             at, token = row["created_at"], row["token"]
-        # What waits is found without its ledger: more can be looked at for it.
+        # The leader finds what waits without reading ledgers, so it can read more rows.
         many = MOST_LISTED * (_MORE_WAITING if status == "waiting" and self.store.leads else 1)
         sql = _LISTED if session is None else _LISTED_OF_SESSION
         found: list[Clarification] = []
         last: str | None = None
         async with self._listing:
-            looks = 0
-            while looks < _MOST_LOOKS or last is None:
-                looks += 1
+            reads = 0
+            while reads < _MOST_READS or last is None:
+                reads += 1
                 rows = await self.store.read(
                     sql, producer=producer, session=session, at=at, token=token, most=many
                 )
-                for some in batches((row for row in rows if self._may_be(row, status)), MOST_LISTED):
+                for some in batches((row for row in rows if self._may_have(row, status)), MOST_LISTED):
                     records = await self._records(some)
                     found += [each for each in records if status in {None, state_of(each)["status"]}]
                     if len(found) > MOST_LISTED:
@@ -389,16 +387,16 @@ class Questions:
                 last = next((row["clarification"] for row in reversed(rows) if row["clarification"]), last)
         return Listed(found, last)
 
-    def _may_be(self, row: Row, status: Status | None) -> bool:
-        """Whether a question may have a status, as far as is known without its ledger; another bot that leads knows more."""
+    def _may_have(self, row: Row, status: Status | None) -> bool:
+        """Returns whether a question may have the status; only the leader's index can rule it out."""
         if status is None or row["clarification"] is None or not self.store.leads:
             return True
         known = self.index.get(row["clarification"])
         return (known is not None and known.is_open) == (status == "waiting")
 
     async def _records(self, rows: Sequence[Row]) -> list[Clarification]:
-        """The records of stored questions, in their order, without those that are not there or were forgotten; each ledger
-        is read once.
+        """Returns the records of stored questions, in their order, without missing, forgotten and tampered ones. Reads each
+        ledger once.
         """
         ledgers: dict[int, list[Raw]] = {}
         found: list[Clarification] = []
@@ -411,24 +409,24 @@ class Questions:
                 self._note(_place(row), record)
             if record is None or record.asked.direct is None:
                 continue
-            # What another program changed is told where it is looked at by itself.
+            # `find` reports what another program changed.
             if not await self.ledger.is_tampered(record):
                 found.append(record)
         return found
 
     async def withdraw(self, clarification_id: str, producer: str, words: str = "") -> Clarification:
-        """Close a question that needs no answer any more; again, or once it is over without one, changes nothing.
+        """Withdraws a question and returns its record. A question that was closed before stays as it is.
 
         Raises:
             BadField: the words take too long to redact.
-            NotFound, Forgotten: see `find`. AlreadyAnswered: an answer came first.
+            NotFound, Forgotten, Tampered: see `find`. AlreadyAnswered: an answer came first.
         """
         await self.find(clarification_id, producer)
         words = await self._text_redacted("comment", words, producer)
         return await self.router.withdraw(clarification_id, words)
 
     async def picked_up(self, record: Clarification) -> None:
-        """The asker has the answer: noted as soon as its ledger can be written."""
+        """Records that the asker has the answer; retries while the ledger cannot be written."""
         if record.asked.reply not in _NOT_HANDED_OUT or record.asked.reply_token is None:
             return
         while True:
@@ -445,13 +443,20 @@ class Questions:
         asked: NewQuestion,
         producer: str,
         token: str,
-        over: Collection[str] | None,
+        not_joined: Collection[str] | None,
         trouble: str | None,
         *,
         may_be_repeated: bool,
     ) -> _Place:
-        """Store a question, unless it was before. `over`: tokens of the same question that are, if it may be asked again;
-        `trouble`: why the person who shall answer cannot; `may_be_repeated`: whether it may be there under its token.
+        """Stores a question unless it was stored before.
+
+        Args:
+            asked: the question.
+            producer: asks it.
+            token: identifies it if it is new.
+            not_joined: tokens of the same questions that are not returned again; None: the same question is not looked for.
+            trouble: why the person asked cannot answer; rejects a new question.
+            may_be_repeated: whether it may have been stored with its token.
         """
         now = self.clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)
@@ -469,10 +474,10 @@ class Questions:
         waiting += self._on_the_way[producer] - 1
 
         def work(tx: Tx) -> tuple[_Place, Incoming]:
-            before = _before(tx, asked, incoming, over, may_be_repeated=may_be_repeated)
-            if before is None and (asked.key is not None or over is not None or may_be_repeated):
-                tx.queue("inbox")  # another bot may be asked the same right now
-                before = _before(tx, asked, incoming, over, may_be_repeated=may_be_repeated)
+            before = _before(tx, asked, incoming, not_joined, may_be_repeated=may_be_repeated)
+            if before is None and (asked.key is not None or not_joined is not None or may_be_repeated):
+                tx.queue("inbox")  # another bot may store the same question right now
+                before = _before(tx, asked, incoming, not_joined, may_be_repeated=may_be_repeated)
             if before is not None:
                 return before, incoming
             if trouble is not None:
@@ -503,7 +508,7 @@ class Questions:
 
     @contextmanager
     def _woken(self, name: str) -> Iterator[_Waiter]:
-        """Hears of each change of a clarification, by its id or its token."""
+        """Yields a waiter for the changes of a clarification, named by its id or its token."""
         waiter = _Waiter()
         self._waiting[name].add(waiter)
         try:
@@ -514,14 +519,14 @@ class Questions:
                 del self._waiting[name]
 
     async def _recorded(self, place: _Place, producer: str) -> Clarification:
-        """The record of a stored question, once it is in its ledger. The bot that leads puts it there; where that is
-        another one, and takes its time, it may be gone.
+        """Returns the record of a stored question once it is in its ledger. The leader writes it; if another bot leads and
+        takes longer than a second, this one does.
 
         Raises:
-            NotRecordedYet: it is not there in time.
+            NotRecordedYet: it is not in the ledger in time. NotFound: it is no longer there.
         """
         with self._woken(place.token) as waiter:
-            if place.is_new and self.store.leads:  # it is put there from here
+            if place.is_new and self.store.leads:  # our intake writes it
                 with suppress(TimeoutError):
                     await asyncio.wait_for(waiter.changed.wait(), _SLOW)
             if waiter.record is not None:
@@ -540,16 +545,16 @@ class Questions:
                             if not self.store.leads:
                                 await self.write_down(producer, place.token)
                                 continue
-                        await _first(waiter.changed, ends)
+                        await _until_first(waiter.changed, ends)
             finally:
                 slow.cancel()
                 late.cancel()
 
     async def _at(self, place: _Place) -> Clarification:
-        """The record of a stored question.
+        """Returns the record of a stored question.
 
         Raises:
-            NotRecordedYet: it is not in its ledger yet. NotFound: it is there no more.
+            NotRecordedYet: it is not in its ledger yet. NotFound: it is no longer there.
         """
         if place.clarification is not None:
             return await self.ledger.find(place.clarification, place.issue)
@@ -560,7 +565,7 @@ class Questions:
         raise NotRecordedYet
 
     def _note(self, place: _Place, record: Clarification) -> None:
-        """Store which clarification a question is; what cannot be stored is found by its token again."""
+        """Stores which clarification a question is. If that fails, the question is still found by its token."""
         sql, values = "update questions set clarification = :id where token = :token", {"token": place.token}
         noted = self.store.write_soon(lambda tx: tx.run(sql, id=record.id, **values))
         noted.add_done_callback(_ended)
@@ -569,10 +574,10 @@ class Questions:
         return self.producers[producer].max_open if producer in self.producers else _MOST_OPEN
 
     async def _redacted(self, asked: NewQuestion, producer: str) -> NewQuestion:
-        """A question as it may be stored and shown.
+        """Returns a question with its producer's redactions.
 
         Raises:
-            BadField: it would not be the same question, or takes too long. TooManyOpen: too many wait for this.
+            BadField: redacted, it would be another question, or it takes too long. TooManyOpen: too many wait for this.
         """
         redaction = self._redactions.get(producer)
         if redaction is None:
@@ -580,7 +585,7 @@ class Questions:
         most = max(self._most_open(producer), _MOST_OPEN)
         if self._on_the_way[producer] > most:
             raise TooManyOpen(most)
-        return await redaction.run(lambda redactor: _without_secrets(asked, redactor))
+        return await redaction.run(lambda redactor: _question_redacted(asked, redactor))
 
     async def _text_redacted(self, field: str, text: str, producer: str) -> str:
         redaction = self._redactions.get(producer)
@@ -590,21 +595,21 @@ class Questions:
         return redacted
 
 
-def _without_secrets(asked: NewQuestion, redactor: Redactor) -> NewQuestion:
-    """A question with all that its producer's `redact` replaces replaced.
+def _question_redacted(asked: NewQuestion, redactor: Redactor) -> NewQuestion:
+    """Returns a question with the text replaced that its producer's `redact` patterns match.
 
     Raises:
-        BadField: it would not be the same question any more, or it takes too long.
+        BadField: redacted, it would be another question, or it takes too long.
     """
     if asked.key is not None and _part_redacted("key", asked.key, redactor) != asked.key:
-        # Replaced, it would be another question's key, too, and that one's answer this one's.
+        # Redacted, it could equal another question's key, and return that one's answer.
         raise BadField("key", "`key` must not contain text that your `redact` patterns replace.")
-    said = asked.model_dump(mode="json")
-    for name in _WORDS:
+    values = asked.model_dump(mode="json")
+    for name in _REDACTED:
         field = "schema" if name == "form" else name
-        said[name] = _part_redacted(field, said[name], redactor, numbers=name == "arguments")
-    shown = NewQuestion.restored(said)
-    if asked.key is not None and shown.agent != asked.agent:  # keys are each agent's own
+        values[name] = _part_redacted(field, values[name], redactor, numbers=name == "arguments")
+    shown = NewQuestion.restored(values)
+    if asked.key is not None and shown.agent != asked.agent:  # each agent has its own keys
         raise BadField(
             "agent", "With a `key`, `agent` must not contain text that your `redact` patterns replace."
         )
@@ -614,7 +619,7 @@ def _without_secrets(asked: NewQuestion, redactor: Redactor) -> NewQuestion:
         raise BadField("schema.properties", differ.format("`schema.properties` has names"))
     if len({each.value for each in shown.choices or ()}) < len(asked.choices or ()):
         raise BadField("choices", differ.format("`choices` has values"))
-    if _names(shown.arguments) < _names(asked.arguments):
+    if _count_names(shown.arguments) < _count_names(asked.arguments):
         raise BadField("arguments", differ.format("`arguments` has names"))
     return shown
 
@@ -630,40 +635,45 @@ def _part_redacted(field: str, value: Any, redactor: Redactor, *, numbers: bool 
         raise BadField(field, why) from None
 
 
-async def _first(changed: asyncio.Event, over: Sequence[asyncio.Future[Any]]) -> None:
+async def _until_first(changed: asyncio.Event, others: Sequence[asyncio.Future[Any]]) -> None:
     """Returns at a change, or when one of the others is done."""
     news = asyncio.ensure_future(changed.wait())
     try:
-        await asyncio.wait({news, *over}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({news, *others}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         news.cancel()
     changed.clear()
 
 
 def _ended(asking: asyncio.Future[Any]) -> None:
-    """Where the caller left, nobody is there to be told why it was not asked."""
+    """Takes the error of work whose caller may have left, so that asyncio does not log it as never retrieved."""
     if not asking.cancelled():
         asking.exception()
 
 
 def _before(
-    tx: Tx, asked: NewQuestion, incoming: Incoming, over: Collection[str] | None, *, may_be_repeated: bool
+    tx: Tx,
+    asked: NewQuestion,
+    incoming: Incoming,
+    not_joined: Collection[str] | None,
+    *,
+    may_be_repeated: bool,
 ) -> _Place | None:
-    """The same question, where it was asked before; None: it was not. See `Questions._stored`."""
+    """Returns where the question is if it was asked before; None otherwise. See `Questions._stored`."""
     producer, now = incoming.producer, incoming.received_at
     known = _known(tx, asked, producer, now)
     if known is None and may_be_repeated:
         known = _repeated(tx, asked, incoming.event.event_id)
-    if known is None and over is not None:
-        known = _same(tx, asked, producer, now, over)
+    if known is None and not_joined is not None:
+        known = _same(tx, asked, producer, now, not_joined)
     return known
 
 
 def _known(tx: Tx, asked: NewQuestion, producer: str, now: datetime) -> _Place | None:
-    """The question that came with this key before; None: none did, or its time has long been over.
+    """Returns the question that was asked with this key; None if there is none, or it expired more than a week ago.
 
     Raises:
-        KeyReused: it was another one.
+        KeyReused: the key was used for a different question.
     """
     if asked.key is None:
         return None
@@ -684,10 +694,10 @@ def _known(tx: Tx, asked: NewQuestion, producer: str, now: datetime) -> _Place |
 
 
 def _repeated(tx: Tx, asked: NewQuestion, token: str) -> _Place | None:
-    """The question that the same call asked before.
+    """Returns the question that the same call asked before, or None.
 
     Raises:
-        KeyReused: it was another one.
+        KeyReused: it was a different question.
     """
     row = tx.one("select * from questions where token = :token", token=token)
     if row is not None and row["digest"] not in {asked.digest, _GONE}:
@@ -695,9 +705,11 @@ def _repeated(tx: Tx, asked: NewQuestion, token: str) -> _Place | None:
     return None if row is None else _place(row)
 
 
-def _same(tx: Tx, asked: NewQuestion, producer: str, now: datetime, over: Collection[str]) -> _Place | None:
-    """The newest question that says the same for as long, was given no key, and whose time is not over; None also if it is
-    among the `over`.
+def _same(
+    tx: Tx, asked: NewQuestion, producer: str, now: datetime, not_joined: Collection[str]
+) -> _Place | None:
+    """Returns the newest question with the same content and timeout that has no key and has not expired; None if there is
+    none, or it is one of `not_joined`.
     """
     row = tx.one(
         """select * from questions where producer = :producer and agent = :agent and digest = :digest and key is null
@@ -710,11 +722,11 @@ def _same(tx: Tx, asked: NewQuestion, producer: str, now: datetime, over: Collec
         least=asked.timeout - _SAME_TIMEOUT,
         most=asked.timeout + _SAME_TIMEOUT,
     )
-    return None if row is None or row["token"] in over else _place(row)
+    return None if row is None or row["token"] in not_joined else _place(row)
 
 
 def _may_be_joined(record: Clarification, asked: NewQuestion) -> bool:
-    """Whether a call that asks the same need not ask anew."""
+    """Returns whether a call that asks the same gets this question instead of a new one."""
     return record.is_open or (asked.kind != "approval" and record.asked.reply in _NOT_HANDED_OUT)
 
 
@@ -731,14 +743,14 @@ def _place(row: Row) -> _Place:
     return _Place(row["token"], row["issue"], row["clarification"], is_new=False)
 
 
-def _names(value: Any) -> int:
-    """How many names of properties a value has, all that is nested included."""
+def _count_names(value: Any) -> int:
+    """Returns how many property names a value has, nested ones included."""
     if isinstance(value, dict):
-        return len(value) + sum(map(_names, value.values()))
-    return sum(map(_names, value)) if isinstance(value, list) else 0
+        return len(value) + sum(map(_count_names, value.values()))
+    return sum(map(_count_names, value)) if isinstance(value, list) else 0
 
 
-# Keys are known for as long as a question could be asked again with them.
+# Rows are kept for as long as their keys count (`KEYS_KEPT`).
 SWEEP = Sweep(
     "questions",
     """select token as name, clarification from questions
@@ -748,7 +760,7 @@ SWEEP = Sweep(
 
 
 def forget(tx: Tx, subject: Subject) -> None:
-    """Forget what questions said; their keys stay, so that they are not asked again."""
+    """Deletes what questions said. Their keys stay, so that they are not asked again."""
     tx.many(
         "update questions set digest = :gone where producer = :producer and token = :name",
         [{"producer": producer, "name": name, "gone": _GONE} for producer, name in subject.tokens],

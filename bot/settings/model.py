@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from core.approvals import MOST, RISKS, Risk
+from core.approvals import MOST_APPROVALS, RISKS, Risk
 from core.clarification import HUMAN, agent_key
 from core.hours import Hours
 from core.workflow import Speaker
@@ -331,13 +331,13 @@ Argv = Annotated[tuple[str, ...], BeforeValidator(_argv), Field(min_length=1)]
 Places = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1), AfterValidator(_places)]
 
 
-class Table(BaseModel):
+class SettingsTable(BaseModel):
     """A table of the file: unknown keys are refused, values never change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, hide_input_in_errors=True)
 
 
-class SlackSettings(Table):
+class SlackSettings(SettingsTable):
     """How the bot is connected with Slack."""
 
     mode: Literal["socket", "http"] = "socket"
@@ -351,7 +351,7 @@ class SlackSettings(Table):
     """
 
 
-class HttpSettings(Table):
+class HttpSettings(SettingsTable):
     """The HTTP server: `/questions`, `/mcp`, `/clarifications`, `/aaep/v1`, `/livez`, `/readyz`, `/metrics`, `/docs`; with
     `mode = "http"` also `/slack/events`.
     """
@@ -375,7 +375,7 @@ class HttpSettings(Table):
         return int(self.listen.rpartition(":")[2])
 
 
-class LedgerSettings(Table):
+class LedgerSettings(SettingsTable):
     """Where the ledgers are: what was asked and decided."""
 
     directory: ConfigPath = Path(".agentx/state/clarifications")
@@ -389,7 +389,7 @@ class LedgerSettings(Table):
     """
 
 
-class StorageSettings(Table):
+class StorageSettings(SettingsTable):
     """Where the bot keeps what came in and what stands in Slack: a SQLite file, or PostgreSQL."""
 
     path: ConfigPath = Path("clarify.db")
@@ -420,7 +420,7 @@ ErrorCategory = Literal[
 _APART = frozenset({"transient", "permanent", "requires_user", "unknown", "network", "timeout"})
 
 
-class MonitorSettings(Table):
+class MonitorSettings(SettingsTable):
     """When people are reminded and paged."""
 
     sla: LongerThanNothing = timedelta(minutes=30)
@@ -453,21 +453,21 @@ class MonitorSettings(Table):
         return category not in _APART and "unknown" in self.page_errors
 
 
-class PacingSettings(Table):
+class PacingSettings(SettingsTable):
     """How fast the bot posts."""
 
     posts_per_second: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """How fast the bot posts, per channel."""
 
 
-class ShellTable(Table):
+class ShellTable(SettingsTable):
     """What the `clarify` command may do."""
 
     consent: bool = False
     """Whether `clarify answer` may accept approvals. Then every program that runs as you can."""
 
 
-class ProducerSettings(Table):
+class ProducerSettings(SettingsTable):
     """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to. Agents on
     the bot's machine may also ask without a token.
     """
@@ -514,14 +514,14 @@ class ProducerSettings(Table):
         return self.url is None
 
 
-class ApprovalsSettings(Table):
+class ApprovalsSettings(SettingsTable):
     """How many different people have to accept an action, by its risk. One of high risk needs no fewer than others."""
 
-    low: Annotated[int, Field(ge=1, le=MOST)] = 1
+    low: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For low risk."""
-    medium: Annotated[int, Field(ge=1, le=MOST)] = 1
+    medium: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For medium risk."""
-    high: Annotated[int, Field(ge=1, le=MOST)] = 1
+    high: Annotated[int, Field(ge=1, le=MOST_APPROVALS)] = 1
     """For high risk."""
 
     @property
@@ -538,7 +538,7 @@ def _of_every_risk(value: object) -> object:
     return dict.fromkeys(RISKS, value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class RouteSettings(Table):
+class RouteSettings(SettingsTable):
     """Where an agent's questions go, who may answer them, and who is paged. The first table that matches wins."""
 
     agent: Annotated[str, AfterValidator(glob)] | None = None
@@ -605,7 +605,7 @@ class PersonalRoute(RouteSettings):
         return self.answerers if "@" in self.only else (self.only,)
 
 
-class StepSettings(Table):
+class StepSettings(SettingsTable):
     """One step of an on-call policy."""
 
     after: Duration
@@ -618,7 +618,7 @@ class StepSettings(Table):
     """Outside of these hours the step is passed over; several with commas, over midnight too."""
 
 
-class RotationSettings(Table):
+class RotationSettings(SettingsTable):
     """Users who take turns."""
 
     start: datetime
@@ -641,7 +641,7 @@ class RotationSettings(Table):
 _SOURCES = ("users", "group", "rotation", "ical_env", "pagerduty")
 
 
-class PagerDutySettings(Table):
+class PagerDutySettings(SettingsTable):
     """A schedule in PagerDuty."""
 
     schedule: Annotated[str, AfterValidator(pagerduty_id)]
@@ -657,7 +657,7 @@ class PagerDutySettings(Table):
         return self
 
 
-class OnCallSettings(Table):
+class OnCallSettings(SettingsTable):
     """An on-call policy: whose turn it is, from exactly one source, and who is told when."""
 
     name: Name
@@ -758,7 +758,7 @@ Event = Literal[
 ]
 
 
-class WebhookSettings(Table):
+class WebhookSettings(SettingsTable):
     """Tells another system what happens to clarifications, signed as Standard Webhooks define."""
 
     url: Annotated[str, AfterValidator(hook_url)]
@@ -769,7 +769,7 @@ class WebhookSettings(Table):
     """Which events; without this key, all five."""
 
 
-class ResponderSettings(Table):
+class ResponderSettings(SettingsTable):
     """How a role answers other agents: in exactly one of three ways."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -818,7 +818,7 @@ class ResponderSettings(Table):
         return tuple(each for each in self.people or () if each[0] in "SUW") or ("members",)
 
 
-class GithubSettings(Table):
+class GithubSettings(SettingsTable):
     """Mirrors what agents ask about an issue to GitHub, as comments and labels."""
 
     model_config = ConfigDict(populate_by_name=True)
@@ -840,7 +840,7 @@ class GithubSettings(Table):
         return self
 
 
-class DigestSettings(Table):
+class DigestSettings(SettingsTable):
     """Posts the figures of the week to a channel."""
 
     channel: ChannelId
@@ -864,7 +864,7 @@ class DigestSettings(Table):
         return due if due.astimezone(UTC) <= now else due - timedelta(days=7)  # by the wall clock
 
 
-class Configuration(Table):
+class Configuration(SettingsTable):
     """The whole file."""
 
     slack: SlackSettings
@@ -927,7 +927,7 @@ class Configuration(Table):
         return RouteSettings(channel=self.slack.fallback_channel)
 
 
-class Secrets(Table):
+class Secrets(SettingsTable):
     """The secrets from the environment. Never written anywhere: `SecretStr` prints stars."""
 
     by_variable: dict[str, SecretStr]

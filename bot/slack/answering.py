@@ -254,7 +254,7 @@ class Answering:
             return Tell(phrases.STALE_CARD)
         holder = Holder(user=person.user, team=person.team or None, at=self.clock.now())
         if press.verb == "letgo":
-            after = await self.router.let_go(record.id, person.user)
+            after = await self.router.release(record.id, person.user)
         elif press.arg:
             after = await self.router.take_over(record.id, holder)
         else:

@@ -1,7 +1,7 @@
 """Finds in Slack's history what people wrote while the bot was away, and has it handled like live messages:
 replies in threads with open questions, replies to open pages, and direct messages beside those.
 
-Threads whose questions expire soonest come first, whatever their channel. To save calls, the few open threads of a channel
+Threads whose questions expire soonest come first, across all channels. To save calls, the few open threads of a channel
 are read one by one; of many, the channel's history shows first which have a `latest_reply`. A thread's root can be older
 than the watermark, so threads that the history does not show are read as well. Source: docs.slack.dev,
 conversations.history and conversations.replies.
@@ -192,7 +192,7 @@ class Backfill:
         except StorageUnavailable as error:
             _log.warning("looking for missed messages later: %s", error)
             return False
-        except Exception:  # noqa: BLE001 - whatever it is, clicks go on, and the look is repeated
+        except Exception:  # noqa: BLE001 - clicks go on, and the reading is repeated
             _log.exception("cannot read missed messages yet")
             return False
         if found:

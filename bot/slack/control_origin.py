@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from bot.delivery.messages import Messages, Row
+from bot.delivery.messages import MessageRow, Messages
 from bot.delivery.rollups import rolled_up
 from bot.oncall.incidents import Incidents
 from bot.oncall.pages import Pages
@@ -41,13 +41,13 @@ class OriginCheck:
     messages: Messages
     incidents: Incidents
     pages: Pages
-    adopt: Callable[[Row, str], None]
+    adopt: Callable[[MessageRow, str], None]
     group_of: Callable[[str], Group | None]
     foreign: Callable[[], None]
 
     def __post_init__(self) -> None:
         # Posts of unknown outcome by the place of a click, until `adopt` is recorded: a list may show another page by then.
-        self._located: dict[tuple[str, str], Row] = {}
+        self._located: dict[tuple[str, str], MessageRow] = {}
 
     def elsewhere(self, control: ControlOrigin) -> str | None:
         """Returns the reason to reject a control outside our messages (modal, Home tab), or None."""
@@ -79,7 +79,7 @@ class OriginCheck:
         _log.warning("ignored a click on an unknown or changed message", channel=control.channel)
         return phrases.UNKNOWN_CARD
 
-    async def _row(self, press: AnyPress, control: ControlOrigin) -> Row | None:
+    async def _row(self, press: AnyPress, control: ControlOrigin) -> MessageRow | None:
         """Returns the message that was clicked. Its place may become known meanwhile."""
         row = await self.messages.at(control.channel, control.ts) or self._located.get(
             (control.channel, control.ts)
@@ -103,12 +103,12 @@ class OriginCheck:
         # With several, the post stays in doubt until it is looked up; here any of them will do.
         return meant[0] if meant else await self.messages.at(control.channel, control.ts)
 
-    async def _shows(self, row: Row, press: AnyPress) -> bool:
+    async def _shows(self, row: MessageRow, press: AnyPress) -> bool:
         """Whether our message may carry this control. Lists in direct messages change their pages in place."""
         turned = row.kind == "word" and (isinstance(press, ListPress) or press.verb in {"answer", "view"})
         return turned or await self._posts(row, press)
 
-    async def _posts(self, row: Row, press: AnyPress) -> bool:
+    async def _posts(self, row: MessageRow, press: AnyPress) -> bool:
         """Whether the message carried this control when it was posted."""
         if row.kind == "word":
             return press.pack() in carried((row.body or {}).get("blocks") or ())
@@ -120,7 +120,7 @@ class OriginCheck:
             return handed is not None and handed.key == f"handoff:{row.key.partition(':')[2]}"
         return isinstance(press, Press) and await self._asks(row, press)
 
-    async def _asks(self, row: Row, press: Press) -> bool:
+    async def _asks(self, row: MessageRow, press: Press) -> bool:
         """Whether a message shows the question of the click."""
         if row.kind == "card":
             return (press.clarification, press.round) == (row.clarification, row.round)

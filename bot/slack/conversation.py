@@ -150,7 +150,7 @@ class Conversation:
             _log.warning("keeping a reply in %s for later: %s (%s)", message.channel, message.ts, error)
             self._left.add(message.key)
             self.catch_up()
-        except Exception:  # noqa: BLE001 - whatever it is, the thread's other replies go on
+        except Exception:  # noqa: BLE001 - the thread's other replies go on
             _log.exception("cannot handle a reply in %s: %s", message.channel, message.ts)
         finally:
             self._in_work.discard(message.key)

@@ -20,7 +20,7 @@ def people_in(text: str) -> list[str]:
     return list(dict.fromkeys(_PERSON.findall(text)))
 
 
-def speaks_to_somebody(text: str, bot_user: str) -> bool:
+def mentions_someone(text: str, bot_user: str) -> bool:
     """Whether a message mentions a person or a user group, which makes it talk; a mention of the bot does not."""
     return bool(_GROUP.search(text)) or any(user != bot_user for user in people_in(text))
 

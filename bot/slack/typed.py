@@ -116,7 +116,7 @@ class TypedMessages:
             StorageUnavailable, ClarifyError: that cannot be told now.
         """
         text = self.plain(message.text)
-        if self._speaks_to_somebody(message) or not text.strip() or is_talk(text):
+        if self._mentions_someone(message) or not text.strip() or is_talk(text):
             return False
         return any(record.is_open for record in await self.threads.asked_in(*message.thread))
 
@@ -164,8 +164,8 @@ class TypedMessages:
                 return TypedResponse(phrases.begin_with(bot_user, mrkdwn.plain(text, self.people.known_name)))
         return _privately(await self.commands.run(text, reply.person, message.place))
 
-    def _speaks_to_somebody(self, message: MessageEvent) -> bool:
-        return mrkdwn.speaks_to_somebody(message.text, self.people.bot_user)
+    def _mentions_someone(self, message: MessageEvent) -> bool:
+        return mrkdwn.mentions_someone(message.text, self.people.bot_user)
 
     # Direct messages
 
@@ -175,7 +175,7 @@ class TypedMessages:
         if not reply.text.strip():
             waits = message.files and any(each.is_open for each in await self.threads.found(about))
             return _aloud(Tell(phrases.FILE_ONLY), message) if waits else TypedResponse()
-        if is_talk(reply.text) or (about and self._speaks_to_somebody(message)):
+        if is_talk(reply.text) or (about and self._mentions_someone(message)):
             return TypedResponse()
         text = mrkdwn.without(message.text, self.people.bot_user)
         try:
@@ -258,12 +258,12 @@ class TypedMessages:
             return TypedResponse()
         if message.channel.startswith("D"):
             return await self._direct(reply)
-        return TypedResponse() if self._speaks_to_somebody(message) else await self._in_thread(reply)
+        return TypedResponse() if self._mentions_someone(message) else await self._in_thread(reply)
 
     async def _reply(self, reply: TypedReply) -> TypedResponse:
         """Handle a reply in a thread that is no command."""
         message, bot_user = reply.message, self.people.bot_user
-        if self._speaks_to_somebody(message):
+        if self._mentions_someone(message):
             return TypedResponse()
         if mrkdwn.begins_with(message.text, bot_user) and not (
             await self.threads.is_session(*message.thread) or await self.threads.about_page(*message.thread)

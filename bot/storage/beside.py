@@ -216,7 +216,7 @@ def putting_back(copied: Path, to: Path, *, another: bool) -> Iterator[Tx]:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Opens a storage without creating a log. If there is none, nobody is writing; a normal open would leave one
+    """Opens a storage without creating a log. If there is none, no one is writing; a normal open would leave one
     behind.
     """
     path = path.resolve()

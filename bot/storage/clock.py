@@ -1,4 +1,4 @@
-"""The clock that all bots on one PostgreSQL share: the server's, whatever their own machines say."""
+"""The clock that all bots on one PostgreSQL share: the server's, not their machines'."""
 
 from __future__ import annotations
 

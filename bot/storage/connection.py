@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 5000,
     "application_name": "clarify-bot",
-    "client_encoding": "utf8",  # whatever the database, its user or our environment prefer
+    "client_encoding": "utf8",  # not the default of the database, its user or our environment
 }
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 

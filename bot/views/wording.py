@@ -80,7 +80,7 @@ _WARNING = (
     "Warning: if no one answers, the agent does this although it cannot be undone. "
     "The protocol requires silence to reject it; this agent breaks that rule."
 )
-_BY_SOMEBODY = frozenset({None, "by hand", "resolved elsewhere"})
+_BY_A_PERSON = frozenset({None, "by hand", "resolved elsewhere"})
 _SLACK_NAME = re.compile(r"user:slack/[^/]+/([UW][A-Z0-9]+)")
 
 
@@ -203,7 +203,7 @@ class Round:
     @property
     def closed_by(self) -> Entry | None:
         """The entry with which a person closed it by hand, here or through another implementation, if so."""
-        by_hand = self.is_current and self.asked.closed in _BY_SOMEBODY and self.stage == "closed"
+        by_hand = self.is_current and self.asked.closed in _BY_A_PERSON and self.stage == "closed"
         entry = _last(self.record, "resolution", self.record.round) if by_hand else None
         return entry if entry is not None and entry.from_ != US else None
 

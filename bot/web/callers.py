@@ -1,8 +1,8 @@
-"""Who calls: a producer, known by its bearer token, or by being a process of this machine.
+"""Identifies callers: a producer by its bearer token, or any process of this machine.
 
-A web page in somebody's browser is a process of this machine, too: without a token, what browsers alone
-send (`Origin`), names of other hosts (DNS rebinding) and bodies that a form could send are refused. The one page that
-may call is ours, `/docs`: it says so with a key that only it has.
+A web page in a browser on this machine is such a process, too. So requests without a token are rejected if they have
+headers that only browsers send (`Origin`), the name of another host (DNS rebinding) or a body that a form could send.
+Our own page `/docs` may call: it sends a key that only it has.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ BEARER = HTTPBearer(
 """For the OpenAPI document: `dependencies=[Security(BEARER)]`. The check itself is `Callers`."""
 PAGE_HEADER = "X-Clarify-Page"
 _LOCAL = "local"
-_PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # what their names begin with
+_PROXIED = ("forwarded", "x-forwarded", "x-real-ip", "via")  # prefixes of proxies' headers
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]*)?", re.ASCII)
-_NOBODYS = (
+_UNKNOWN_BEARER = (
     "This bearer token belongs to no producer in clarify.toml. Check the variable that `token_env` names."
 )
 _WITH_BODY = {"POST", "PUT", "PATCH"}
 
 
 class Callers:
-    """Knows the producers that may call us."""
+    """The producers that may call."""
 
     def __init__(
         self,
@@ -48,8 +48,8 @@ class Callers:
         *,
         origins: Collection[str] = (),
     ) -> None:
-        """`tokens`: producer → bearer token, None if it has none. `speakers`: of those that may not speak for all agents.
-        `origins`: web pages that may call from this machine without a token.
+        """`tokens`: producer → bearer token, None if it has none. `speakers`: the producers that may speak only for some
+        agents. `origins`: web pages that may call from this machine without a token.
         """
         self._tokens = {
             name: token.get_secret_value().encode() for name, token in tokens.items() if token is not None
@@ -61,12 +61,13 @@ class Callers:
         self._may_call = bool(tokens)
 
     def speaker(self, request: Request) -> Speaker:
-        """The producer that calls, with the agents that it may speak for; "local" for a process of this machine if no
-        producer may call.
+        """Returns the producer that calls, with the agents that it may speak for; "local" for a process of this machine if
+        no producer may call.
 
         Raises:
-            HTTPException: 400 it has to say which one it is; 401 no token, or a wrong one; 403 not from
-                there, or not as that producer; 415 a body that is no JSON. `detail` has `error` and `message`.
+            HTTPException: 400 several producers can call this way, and it names none; 401 no token, or a wrong one; 403 it
+                may not call from there, or not as that producer; 415 the body is not JSON. `detail` has `error` and
+                `message`.
         """
         if not self._may_call and "authorization" not in request.headers:
             self._check_local(request, _LOCAL)
@@ -76,14 +77,14 @@ class Callers:
         return self._speakers.get(name, Speaker(name))
 
     def pushing(self, request: Request) -> str:
-        """The name of the configured producer that calls.
+        """Returns the name of the configured producer that calls.
 
         Raises:
             HTTPException: see `speaker`.
         """
         if not self._may_call:
             if "authorization" in request.headers:
-                raise _unauthorized(_NOBODYS)
+                raise _unauthorized(_UNKNOWN_BEARER)
             raise problem(
                 403,
                 "NO_PRODUCER",
@@ -104,12 +105,12 @@ class Callers:
         return _choose(self._bare, asked)
 
     def onlooker(self, request: Request) -> None:
-        """Checks that the caller may look at the server itself: it calls by an IP address or as localhost, or has a token.
+        """Checks that the caller may see the server itself: it has a token, or calls an IP address or localhost.
 
-        Any other name may have been made by somebody else: a web page elsewhere could have one that leads here.
+        Any other host name could be one that a foreign web page pointed at this server (DNS rebinding).
 
         Raises:
-            HTTPException: 401 a wrong token; 403 called by another name.
+            HTTPException: 401 a wrong token; 403 another host name.
         """
         if (header := request.headers.get("authorization")) is not None:
             self._holders(header)
@@ -118,7 +119,7 @@ class Callers:
             raise problem(403, "HOST", why)
 
     def _check_local(self, request: Request, name: str) -> None:
-        """Only a process of this machine, and no web page but ours, may go without a token."""
+        """Checks a caller without a token: it must be a process of this machine, and no web page but ours or `origins`."""
         if request.client is None or _is_proxied(request) or not is_loopback_address(request.client.host):
             if self._tokens:
                 raise _unauthorized()
@@ -141,23 +142,23 @@ class Callers:
         return known and request.headers.get("origin", origin) == origin
 
     def _holders(self, header: str) -> tuple[str, ...]:
-        """Who has this token; all of them are compared, so that the time taken tells nothing."""
+        """Returns the producers with this token. Compares all of them, so that the time taken reveals nothing."""
         scheme, _, given = header.partition(" ")
-        token = given.strip(" \t").encode("latin-1")  # the very bytes that came
+        token = given.strip(" \t").encode("latin-1")  # the bytes as received
         found = [name for name, expected in self._tokens.items() if hmac.compare_digest(token, expected)]
         if scheme.lower() != "bearer" or not token or not found:
-            raise _unauthorized(_NOBODYS)
+            raise _unauthorized(_UNKNOWN_BEARER)
         return tuple(found)
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a `Host` header, with or without a port, names this machine and nothing else."""
+    """Returns whether a `Host` header, with or without a port, can name only this machine."""
     name = _name_in(host)
     return name == "localhost" or is_loopback_address(name)
 
 
 def is_address(host: str) -> bool:
-    """Whether a `Host` header has an IP address in place of a name."""
+    """Returns whether a `Host` header has an IP address instead of a name."""
     try:
         ipaddress.ip_address(_name_in(host))
     except ValueError:
@@ -171,7 +172,7 @@ def _name_in(host: str) -> str:
 
 
 def is_loopback_address(text: str) -> bool:
-    """Whether an IP address is one that only this machine has."""
+    """Returns whether a text is a loopback IP address."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -181,7 +182,7 @@ def is_loopback_address(text: str) -> bool:
 
 
 def _is_proxied(request: Request) -> bool:
-    """Whether somebody passed it on. nginx as it comes tells only by its HTTP/1.0, which no agent speaks."""
+    """Returns whether a proxy passed the request on. An nginx with defaults shows only by HTTP/1.0, which no agent uses."""
     named = any(name.startswith(_PROXIED) for name in request.headers)
     return named or request.scope.get("http_version") == "1.0"
 

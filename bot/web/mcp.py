@@ -1,7 +1,7 @@
 """`/mcp`: the tools with which agents ask people, over MCP's streamable HTTP.
 
-Nothing is kept between requests, so that each can be served by another replica; what a caller asked before is found by
-what it says (`Questions.ask`). The SDK is loaded at the first call: the bot starts without it.
+No state is kept between requests, so each can go to another replica; `Questions.ask` finds a question that was asked
+before by its content. The MCP SDK is loaded at the first call, so that the bot starts without it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bot.web.guard import answer_to, problem, stopping_of
 from bot.web.questions import Waiting
 
 CALL_HEADER = "Clarify-Call"
-"""By which `clarify mcp` names a call that it may have to repeat; as it does, never the same for two calls."""
+"""With it, `clarify mcp` names each call uniquely; if it must repeat the call, the question is not asked twice."""
 _HEADERS = [
     "authorization",
     "content-type",
@@ -38,7 +38,7 @@ _HEADERS = [
 def mcp_routes(
     *, questions: Questions, callers: Callers, waiting: Waiting, origins: Sequence[str], telemetry: Telemetry
 ) -> APIRouter:
-    """The route. `origins`: of web pages that may call it. `telemetry` counts what became of the calls."""
+    """Returns the route. `origins`: web pages that may call it. `telemetry` counts the outcomes of calls."""
     served: ASGIApp = _Served(questions, callers, waiting, telemetry)
     if origins:
         served = CORSMiddleware(served, allow_origins=origins, allow_methods=["POST"], allow_headers=_HEADERS)
@@ -49,7 +49,7 @@ def mcp_routes(
 
 @dataclass(eq=False)
 class _Served:
-    """The ASGI app: who calls, then the SDK's transport, a new one for each request."""
+    """The ASGI app: checks the caller, then serves the request with a new transport of the SDK."""
 
     questions: Questions
     callers: Callers
@@ -62,7 +62,7 @@ class _Served:
         try:
             speaker = self.callers.speaker(request)
             if request.method != "POST":
-                # A client that would listen for what the server says by itself: it says nothing.
+                # GET would open a stream for the server's own messages: it sends none.
                 raise problem(
                     405,
                     "METHOD_NOT_ALLOWED",
@@ -87,7 +87,7 @@ class _Served:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body again, for somebody who wants to read it, and then what comes after it."""
+    """Returns a `receive` that returns the body, which was already read, and then the messages after it."""
     parts: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def read() -> Message:
@@ -97,7 +97,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _load() -> ModuleType:
-    """Import the SDK, beside the event loop."""
+    """Imports the module that needs the SDK. Blocking."""
     from bot.web import tools  # noqa: PLC0415 - at the first call
 
     return tools

@@ -1,4 +1,4 @@
-"""Agents ask people over HTTP: `/questions`. Ask, wait, withdraw."""
+"""`/questions`: agents ask people over HTTP, wait for their answers, and withdraw questions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from core.workflow import Speaker
 
 LONGEST_WAIT = 55  # seconds: below what proxies and clients allow a request
 _RETRY = {"Retry-After": "5"}
-_LINK_PATIENCE = 0.2  # seconds that an answer waits for the address of its card
+_LINK_PATIENCE = 0.2  # seconds that a response waits for the link to its card
 _ID_PATTERN = r"^CLR-[0-9]{1,15}-[0-9]{3,15}$"
 _Id = Annotated[str, Path(examples=["CLR-100001-001"])]
 _Wait = Annotated[int, Query(ge=0, le=LONGEST_WAIT, description="Seconds to wait for the decision")]
@@ -108,10 +108,10 @@ _ASKED: dict[int | str, dict[str, Any]] = {
 
 
 class Waiting:
-    """Waits until questions are decided: so many callers at once, beyond that each is told at once how it stands."""
+    """Waits until questions are decided, for at most `most` callers at once; the others get the state at once."""
 
     def __init__(self, questions: Questions, links_of: LinksOf, most: int) -> None:
-        """`links_of`: the addresses of cards, as far as they are known in time."""
+        """`links_of` returns the links to cards that are known in time, by clarification."""
         self._questions = questions
         self._links_of = links_of
         self._places = asyncio.Semaphore(most)
@@ -119,16 +119,18 @@ class Waiting:
     async def settled(
         self, record: Clarification, producer: str, wait: float, *ends: Callable[[], Awaitable[Any]]
     ) -> tuple[Clarification, dict[str, Any], bool]:
-        """The question once it is decided, or as it is after `wait` seconds or at one of the `ends`; its state; and
-        whether there was a place to wait.
+        """Waits until the question is decided, at most `wait` seconds or until one of `ends` is done.
+
+        Returns the question, its state, and whether the caller could wait.
         """
         links = asyncio.ensure_future(self._links_of([record.id]))
         had_place = True
         try:
             if wait and record.is_open and (had_place := not self._places.locked()):
-                over = [end() for end in ends]
                 async with self._places:
-                    record = await self._questions.until_settled(record.id, producer, wait, *over)
+                    record = await self._questions.until_settled(
+                        record.id, producer, wait, *(end() for end in ends)
+                    )
             await asyncio.wait({links}, timeout=_LINK_PATIENCE)
             known = links.result() if links.done() else {}
         finally:
@@ -136,28 +138,29 @@ class Waiting:
         return record, state_of(record, known.get(record.id)), had_place
 
     async def states(self, records: Sequence[Clarification]) -> list[dict[str, Any]]:
-        """The states of questions as they stand."""
+        """Returns the states of questions, in their order."""
         links = await self._links_of([each.id for each in records])
         return [state_of(each, links.get(each.id)) for each in records]
 
 
 def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting) -> APIRouter:
-    """The routes."""
-    known = [Security(BEARER), Depends(_check_query)]
-    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=known)
+    checks = [Security(BEARER), Depends(_check_query)]
+    router = APIRouter(prefix="/questions", tags=["questions"], dependencies=checks)
     caller = Depends(callers.speaker)
 
     async def settled(
         record: Clarification, who: Speaker, wait: int, request: Request, status: int = 200
     ) -> Response:
-        """How it stands once it is decided, at the latest after `wait` seconds; sent, an answer counts as picked up."""
+        """Returns the state once the question is decided, at the latest after `wait` seconds. An answer counts as picked
+        up once it is sent.
+        """
         headers: dict[str, str] = {"Location": f"/questions/{record.id}"} if request.method == "POST" else {}
         ends = stopping_of(request).wait, functools.partial(hung_up, request.receive)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
         state["asked"] = asked_in(record)
-        return _Handed(state, status, headers, lambda: questions.picked_up(record))
+        return _FollowedResponse(state, status, headers, lambda: questions.picked_up(record))
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
     async def ask(
@@ -220,20 +223,20 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         state["asked"] = asked_in(record)
         if is_withdrawn:
             return JSONResponse(state)
-        return _Handed(state, 409, {}, lambda: questions.picked_up(record))
+        return _FollowedResponse(state, 409, {}, lambda: questions.picked_up(record))
 
     return router
 
 
 def _brief(state: dict[str, Any]) -> dict[str, Any]:
-    """A state as lists show it: without arguments, which may be large."""
+    """Returns a state as lists show it: without an approval's arguments, which may be large."""
     if state["kind"] != "approval" or state["answer"] is None:
         return state
     return state | {"answer": {"decision": state["answer"]["decision"]}}
 
 
 def _check_query(request: Request) -> None:
-    """Refuses what no route knows: a caller that writes `wiat` would not wait."""
+    """Rejects unknown query parameters: a caller that writes `wiat` would not wait."""
     known = {each.alias for each in request.scope["route"].dependant.query_params} | {"producer"}
     for name in request.query_params:
         if name not in known:
@@ -241,8 +244,8 @@ def _check_query(request: Request) -> None:
             raise BadField(field, f"`{field}` is not a query parameter here. Use {', '.join(sorted(known))}.")
 
 
-class _Handed(JSONResponse):
-    """A response after which something follows, if it was written to a caller who is still there."""
+class _FollowedResponse(JSONResponse):
+    """A response that calls `written` once it was sent to a caller who is still there."""
 
     def __init__(
         self,
@@ -260,9 +263,9 @@ class _Handed(JSONResponse):
             await send(
                 {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             )
-            # All but the last byte: a caller who has everything may hang up.
+            # Without the last byte: a caller that has everything may hang up.
             await send({"type": "http.response.body", "body": self.body[:-1], "more_body": True})
-            await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
+            await asyncio.sleep(0)  # a closed connection accepts any data, but `left` is done by now
             gone = left.done()
             await send({"type": "http.response.body", "body": self.body[-1:]})
         finally:

@@ -1,6 +1,6 @@
-"""The MCP tools in the bot: one request to `/mcp`, carried out.
+"""Runs the MCP tools in the bot, for one request to `/mcp` at a time.
 
-Imports the SDK, which takes as long as much of the bot: `bot.web.mcp` imports this at the first call.
+Imports the MCP SDK, which loads slowly, so `bot.web.mcp` imports this module at the first call.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bot.producers.questions import Questions
 from bot.telemetry import Telemetry
-from bot.tools import make_server, mistaken, told, wait_in
+from bot.tools import error_result, make_server, state_result, wait_in
 from bot.web.guard import BODY_LIMIT, answer_to
 from bot.web.questions import Waiting
 from core.clarification import AlreadyAnswered, Clarification, parse_id
 from core.questions import BadField, NewQuestion
 from core.workflow import Speaker
 
-_RESULT = b'"result"'  # in the part of a response that brings the result, as JSON or as an event
+_RESULT = b'"result"'  # in the part of a response that has the result, as JSON or as an event
 _log = structlog.get_logger("clarify.mcp")
-logging.getLogger("mcp").setLevel(logging.WARNING)  # it tells of each request
+logging.getLogger("mcp").setLevel(logging.WARNING)  # it logs each request
 
 
 @dataclass(eq=False)
 class Call:
-    """One request, and what follows once its response was written. `name`: the caller's own for this call, if it may repeat
-    it.
+    """Serves one request, and records that its answer was picked up once the response is written. `name`: the caller's
+    name for this call, if it may repeat it.
     """
 
     questions: Questions
@@ -58,27 +58,27 @@ class Call:
             max_request_body_size=BODY_LIMIT,
         )
 
-        async def heard() -> Message:
+        async def read() -> Message:
             message = await receive()
             self._gone = self._gone or message["type"] == "http.disconnect"
             return message
 
         try:
             async with manager.run():
-                await manager.handle_request(scope, heard, functools.partial(self._write, send))
+                await manager.handle_request(scope, read, functools.partial(self._write, send))
         finally:
             if self._written is not None:
                 await self.questions.picked_up(self._written)
 
     async def _write(self, send: Send, message: Message) -> None:
-        """Pass a part of the response on. An answer counts as picked up if the caller is there when it is complete."""
+        """Sends a part of the response. An answer counts as picked up if the caller is still there at its end."""
         body = message.get("body", b"")
         if self._handed is None or _RESULT not in body:
             await send(message)
             return
         record, self._handed = self._handed, None
         await send({**message, "body": body[:-1], "more_body": True})
-        await asyncio.sleep(0)  # a connection that is gone takes everything, but has told so by now
+        await asyncio.sleep(0)  # a closed connection accepts any data, but `_gone` is set by now
         if not self._gone:
             self._written = record
         await send({**message, "body": body[-1:]})
@@ -86,7 +86,7 @@ class Call:
     async def _carry(
         self, name: str, arguments: dict[str, Any], _: ServerRequestContext[Any, Any]
     ) -> CallToolResult:
-        outcome = "left"  # who called did not wait for the end of it
+        outcome = "left"  # the caller hung up first
         try:
             result, outcome = await self._result(name, arguments)
             return result
@@ -96,17 +96,17 @@ class Call:
     async def _result(self, name: str, arguments: dict[str, Any]) -> tuple[CallToolResult, str]:
         try:
             record, state = await self._settled(name, dict(arguments))
-        except Exception as error:  # noqa: BLE001 - told as on the routes; what is unexpected is logged
+        except Exception as error:  # noqa: BLE001 - reported as on the routes; unexpected errors are logged
             answer = _body_of(error)
             failed = answer["error"] == "INTERNAL_ERROR"
             if failed:
                 _log.exception("tool failed", tool=name)
-            return mistaken(answer), "failed" if failed else "refused"
+            return error_result(answer), "failed" if failed else "refused"
         self._handed = record
-        return told(state), "done"
+        return state_result(state), "done"
 
     async def _settled(self, name: str, arguments: dict[str, Any]) -> tuple[Clarification, dict[str, Any]]:
-        """The question that a tool is about, and its state."""
+        """Runs a tool. Returns the question that it is about, and its state."""
         producer = self.speaker.producer
         if name == "withdraw_question":
             try:
@@ -131,10 +131,11 @@ class Call:
 
 
 def _id_in(arguments: dict[str, Any]) -> str:
-    """The id that a call is about.
+    """Returns the id in a call's arguments.
 
     Raises:
-        BadField: there is none, or something else beside it.
+        BadField: it is missing, or there are other arguments.
+        BadInput: it is no clarification's id.
     """
     if others := sorted(set(arguments) - {"id"}):
         raise BadField(others[0][:64], f"`{others[0][:64]}` is not an argument of this tool. Remove it.")

@@ -44,19 +44,25 @@ class Board:
         self._changed(self._state.channels[message.channel])
 
     def delete(self, message: Message) -> None:
-        """Take a message away; a root with replies leaves a tombstone, as in Slack."""
+        """Take a message away. A root with replies leaves a tombstone, which goes with the last of them, as in Slack."""
         channel = self._state.channels[message.channel]
         previous = message_json(self._state, message)
         if channel.replies.get(message.ts):
-            channel.messages[message.ts] = Message(
+            tombstone = Message(
                 channel.id, message.ts, "USLACKBOT", "This message was deleted.", subtype="tombstone"
             )
-        else:
-            del channel.messages[message.ts]
-            if message.thread_ts:
-                channel.replies[message.thread_ts].remove(message.ts)
+            channel.messages[message.ts] = tombstone
+            self._events.changed(tombstone, previous)
+            self._changed(channel)
+            return
+        del channel.messages[message.ts]
+        if message.thread_ts:
+            channel.replies[message.thread_ts].remove(message.ts)
         self._events.deleted(message, previous)
         self._changed(channel)
+        root = channel.messages.get(message.thread_ts or "")
+        if root is not None and root.subtype == "tombstone" and not channel.replies.get(root.ts):
+            self.delete(root)
 
     def whisper(self, message: Ephemeral) -> Ephemeral:
         """Show a message to one person only; its `ts` is given here."""

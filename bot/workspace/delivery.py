@@ -361,6 +361,7 @@ class Events:
         self._about(message, "message_changed", {"message": now, "previous_message": previous})
 
     def deleted(self, message: Message, previous: Json) -> None:
+        """`message_deleted`; of a root that leaves a tombstone Slack tells with `message_changed`."""
         self._about(message, "message_deleted", {"deleted_ts": message.ts, "previous_message": previous})
 
     def joined(self, channel: Channel, user: str, *, left: bool = False) -> None:

@@ -358,6 +358,8 @@ class Interactions:
         text, blocks = str(body.get("text") or ""), body.get("blocks") or []
         whisper = self._state.ephemeral(url.user, url.message_ts or "")
         message = channel.messages.get(url.message_ts or "")
+        if message is not None and message.subtype == "tombstone":
+            message = None
         if body.get("delete_original"):
             if whisper is not None:
                 self._board.unwhisper(whisper)

@@ -246,7 +246,10 @@ class Scene:
         return sum(
             1
             for m in channel.messages.values()
-            if m.ts > read and m.user != self.where.user and (not m.thread_ts or m.broadcast)
+            if m.ts > read
+            and m.user != self.where.user
+            and m.subtype != "tombstone"
+            and (not m.thread_ts or m.broadcast)
         )
 
     def _rows(self, shown: list[Message | Ephemeral]) -> list[Row]:

@@ -12,6 +12,8 @@ def message_json(state: State, message: Message, *, metadata: bool = False) -> J
     body: Json = {"type": "message", "user": message.user, "ts": message.ts, "text": message.text}
     if message.subtype:
         body["subtype"] = message.subtype
+    if message.subtype == "tombstone":
+        body["hidden"] = True
     if message.client_msg_id:
         body["client_msg_id"] = message.client_msg_id
     body |= _author_fields(state, message)

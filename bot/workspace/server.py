@@ -153,6 +153,12 @@ class Workspace:
         control = controls.find(shown.blocks, action_id or label, kinds={"button"})
         return await self.interactions.press(user, shown, control)
 
+    async def click_as_seen(self, user: str, shown: Message, label: str) -> Outcome:
+        """Press a button of a message that may be gone by now: Slack delivers a click that was made before."""
+        return await self.interactions.press(
+            user, shown, controls.find(shown.blocks, label, kinds={"button"})
+        )
+
     async def select(self, user: str, channel: str, ts: str, label: str | None, option: Any) -> Outcome:
         """Choose in a select, menu, radio or checkbox group of a message (a list of options for several)."""
         shown = self.shown(user, channel, ts)

@@ -54,7 +54,7 @@ async def seed(folder: Path, workspace: Workspace, past: Seed) -> None:
     with sqlite3.connect(storage) as db:
         db.execute("insert into counters values ('issue', ?)", (_FIRST_ARCHIVED + past.archived,))
         for record in _open(past):
-            _write(ledgers, seals.asked(record))
+            _write(ledgers, seals.question_sealed(record))
             kept.files.numbers.give_out(record.issue_number)
             _remember(db, record, final=False)
             _show(workspace, record)  # what is archived is not looked for

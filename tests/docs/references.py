@@ -29,7 +29,7 @@ from bot.commands import grammar
 from bot.producers.inbox import Backlog
 from bot.producers.questions import QuestionRefused
 from bot.settings import model
-from bot.settings.model import Configuration, Table
+from bot.settings.model import Configuration, SettingsTable
 from bot.telemetry import Telemetry
 from bot.tools import tools
 from bot.web import callers, guard, health
@@ -95,7 +95,7 @@ def settings() -> str:
     return "\n".join(_tables(Configuration, ""))
 
 
-def _tables(above: type[Table], path: str) -> Iterator[str]:
+def _tables(above: type[SettingsTable], path: str) -> Iterator[str]:
     for name, hint in get_type_hints(above, include_extras=True).items():
         if name not in above.model_fields:
             continue
@@ -110,9 +110,9 @@ def _tables(above: type[Table], path: str) -> Iterator[str]:
             yield from _tables(inner, f"{title}.")
 
 
-def _inner(hint: Any) -> type[Table] | None:
+def _inner(hint: Any) -> type[SettingsTable] | None:
     """The table that a field holds, or holds several of."""
-    if isinstance(hint, type) and issubclass(hint, Table):
+    if isinstance(hint, type) and issubclass(hint, SettingsTable):
         return hint
     return next((found for each in get_args(hint) if (found := _inner(each)) is not None), None)
 
@@ -122,7 +122,7 @@ def _outer(hint: Any) -> Any:
     return _outer(get_args(hint)[0]) if origin is Annotated else origin
 
 
-def _keys(table: type[Table], title: str) -> str:
+def _keys(table: type[SettingsTable], title: str) -> str:
     about, given = _meanings(table), examples().get(title, {})
     rows = []
     for name, hint in get_type_hints(table, include_extras=True).items():
@@ -135,7 +135,7 @@ def _keys(table: type[Table], title: str) -> str:
 
 
 @cache
-def _meanings(table: type[Table]) -> Mapping[str, str]:
+def _meanings(table: type[SettingsTable]) -> Mapping[str, str]:
     """The string below each field."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(table))).body
     assert isinstance(tree, ast.ClassDef)
@@ -162,7 +162,7 @@ def _type(hint: Any) -> str:
         words = f"list of {_plural(_type(inner[0]))}"
     elif origin is dict:
         words = "table"
-    elif isinstance(hint, type) and issubclass(hint, Table):
+    elif isinstance(hint, type) and issubclass(hint, SettingsTable):
         words = "table, see below"
     else:
         words = " or ".join(_type(each) for each in inner if each is not type(None))
@@ -182,7 +182,7 @@ def _default(value: Any) -> str:
     if value is None or value == {}:
         return ""
     first = value[0] if isinstance(value, tuple) and value else value
-    return "see below" if isinstance(first, Table) else _code(_toml(value))
+    return "see below" if isinstance(first, SettingsTable) else _code(_toml(value))
 
 
 def _toml(value: Any) -> str:
@@ -260,7 +260,7 @@ def explained(text: str) -> str:
     return "\n".join(shown) + "\n"
 
 
-def _models(above: type[Table]) -> Iterator[tuple[str, type[Table]]]:
+def _models(above: type[SettingsTable]) -> Iterator[tuple[str, type[SettingsTable]]]:
     for name, hint in get_type_hints(above, include_extras=True).items():
         if name in above.model_fields and (inner := _inner(hint)) is not None:
             yield name, inner

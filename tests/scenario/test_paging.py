@@ -340,7 +340,8 @@ async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Nig
             asked = {number for page in pages for number in range(1, 7) if f"Number {number}?" in said(page)}
             return pages[0] if len(pages) == 1 and asked == {*numbers} else None
 
-        return await stage.until(find)
+        found: Message = await stage.until(find)
+        return found
 
     steps = step("0s", "thread", "dm", every="5m")
     async with stage.bot(stage.config(steps)) as bot:

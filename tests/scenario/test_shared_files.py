@@ -84,9 +84,14 @@ async def test_answer_of_another_implementation_that_does_not_fit_leaves_the_que
         assert (await stage.reply())["decided_by"].endswith(FOLAKE)
 
 
-async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_is_open(stage: World) -> None:
+@pytest.mark.parametrize("has_replies", [False, True])
+async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_is_open(
+    stage: World, has_replies: bool
+) -> None:
     async with stage.bot():
         card = await stage.ask()
+        if has_replies:
+            await stage.workspace.post(FOLAKE, AGENTS, "note: let me look", card.ts)
         stage.workspace.board.delete(card)
         again = await stage.until(
             lambda: next(

@@ -20,7 +20,7 @@ from core.errors import LedgerUnreadable
 from core.index import Index, scan
 from core.ledger import FileLedger
 from core.monitor import Monitor
-from core.records import Oddity
+from core.records import InvalidRecord
 from core.router import Router
 from tests.kit.builders import ADE, FOREIGN, SLA, ask
 from tests.kit.clocks import START, ManualClock
@@ -36,7 +36,7 @@ class Notices:
 
     def __init__(self) -> None:
         self.unreadable: list[str] = []
-        self.odd: list[Oddity] = []
+        self.odd: list[InvalidRecord] = []
         self.tampered: list[str] = []
         self.deleted: list[str] = []
         self.troubles: list[Exception] = []
@@ -51,7 +51,7 @@ class Notices:
         assert error.quarantined is not None
         self.unreadable.append(error.quarantined.name)
 
-    async def record_unreadable(self, odd: Oddity) -> None:
+    async def record_unreadable(self, odd: InvalidRecord) -> None:
         if self.troubles:
             raise self.troubles.pop()
         self.odd.append(odd)

@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from bot.intake.notices import Notices
-from core.records import Oddity, oddity
+from core.records import InvalidRecord, why_invalid
 from tests.unit.bot.oncall.stage import RENDERER, World, said
 
 ODD = {"id": "CLR-300-002", "from": "rival", "status": "pending", "topic": "s3cret", "thread": None}
@@ -34,8 +34,8 @@ def notices(world: World) -> Notices:
     )
 
 
-def odd(**more: Any) -> Oddity:
-    found = oddity(300, 2, ODD | more)
+def odd(**more: Any) -> InvalidRecord:
+    found = why_invalid(300, 2, ODD | more)
     assert found is not None
     return found
 

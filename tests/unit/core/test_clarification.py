@@ -21,9 +21,9 @@ from core.clarification import (
     claimed,
     escalated,
     handed,
-    let_go,
     nudged,
     parse_id,
+    released,
     resolved,
     taken,
     taken_over,
@@ -197,19 +197,19 @@ def test_first_claim_wins_and_who_has_it_lets_go() -> None:
     mine = claimed(record(), ade)
     assert mine.asked.taken_by == ade
     assert claimed(mine, bea) is mine
-    assert let_go(mine, "U2") is mine
-    free = let_go(mine, "U1")
+    assert released(mine, "U2") is mine
+    free = released(mine, "U1")
     assert (free.asked, free.status) == (record().asked, "pending")
-    assert let_go(free, "U1") is free
+    assert released(free, "U1") is free
     theirs = taken_over(mine, bea).asked
     assert (theirs.taken_by, theirs.taken_from) == (bea, "U1")
     assert taken_over(mine, ade).asked.taken_from is None
-    assert let_go(taken_over(mine, bea), "U2").asked == record().asked
+    assert released(taken_over(mine, bea), "U2").asked == record().asked
 
 
 def test_escalated_one_is_given_back_to_the_pager_alone() -> None:
     passed = taken(escalated(record(), "by hand", "words", NOW), Holder(user="U1", team="T1", at=NOW))
-    assert let_go(passed, "U1") is passed
+    assert released(passed, "U1") is passed
 
 
 @pytest.mark.parametrize("status", ["answered", "resolved", "abandoned", "pending", "stale", "escalated"])
@@ -217,7 +217,7 @@ def test_take_and_hand_are_of_open_ones_and_keep_the_status(status: Status) -> N
     found = record().model_copy(update={"status": status})
     ade, bea = Holder(user="U1", team="T1", at=NOW), Holder(user="U2", team="T1", at=NOW + MINUTE)
     if not found.is_open:
-        for change in (taken, handed, claimed, lambda found, ade: let_go(found, ade.user)):
+        for change in (taken, handed, claimed, lambda found, ade: released(found, ade.user)):
             with pytest.raises(Closed):
                 change(found, ade)
         return

@@ -16,6 +16,7 @@ from core.escalation import (
     LAST_RESORT,
     WORDS_LIMIT,
     Began,
+    EscalationStep,
     Failed,
     Handed,
     Happening,
@@ -25,7 +26,6 @@ from core.escalation import (
     Paged,
     Policy,
     Snoozed,
-    Step,
     Taken,
     Wanted,
     changes_at,
@@ -47,8 +47,8 @@ def at(minutes: float) -> datetime:
     return T + timedelta(minutes=minutes)
 
 
-def step(after: float, every: float | None = None, hours: str | None = None) -> Step:
-    return Step(
+def step(after: float, every: float | None = None, hours: str | None = None) -> EscalationStep:
+    return EscalationStep(
         timedelta(minutes=after),
         ("dm",),
         timedelta(minutes=every) if every is not None else None,
@@ -56,7 +56,7 @@ def step(after: float, every: float | None = None, hours: str | None = None) -> 
     )
 
 
-def policy(*steps: Step, take_timeout: float = 15) -> Policy:
+def policy(*steps: EscalationStep, take_timeout: float = 15) -> Policy:
     return Policy(steps, timedelta(minutes=take_timeout))
 
 

@@ -29,7 +29,7 @@ from core.clarification import (
 from core.matching import followed_up, reopened
 from core.monitor import DueCall, Finding, Monitor, due_call, next_call, repetitions
 from core.records import dump, parse
-from core.router import done
+from core.router import after_due_call
 from tests.kit.builders import ADE, MINUTE, NOW, SLA, ask, changed, record
 
 ORDER = ("architect", "engineer", "reviewer")
@@ -423,7 +423,7 @@ class Life:
             if call is None:
                 return count
             assert call.at <= now
-            after = parse(dump(done(self.record, call, now, self.sla)))
+            after = parse(dump(after_due_call(self.record, call, now, self.sla)))
             assert after is not None
             self.record = after
             {"nudge": self.nudged, "escalate": self.escalated, "expire": []}[call.kind].append(now)

@@ -33,8 +33,8 @@ from core.records import (
     is_of_session,
     is_over,
     is_unsettled,
-    oddity,
     parse,
+    why_invalid,
 )
 from tests.kit.builders import ADE, FOREIGN, MONTH, NOW, SLA, ask, changed, closed, record
 
@@ -185,15 +185,15 @@ def test_digest_tells_contents_apart_and_nothing_else() -> None:
 def test_oddity_names_fields_and_says_nothing_else(
     change: dict[str, Any], name: str, fields: tuple[str, ...], is_over: bool
 ) -> None:
-    assert oddity(7, 3, FOREIGN) is None
-    found = oddity(7, 3, FOREIGN | change)
+    assert why_invalid(7, 3, FOREIGN) is None
+    found = why_invalid(7, 3, FOREIGN | change)
     assert found is not None
     assert (found.name, found.fields, found.is_over) == (name, fields, is_over)
 
 
 @pytest.mark.parametrize("item", [None, {}])
 def test_oddity_of_what_is_no_record_at_all(item: object) -> None:
-    found = oddity(7, 3, item)
+    found = why_invalid(7, 3, item)
     assert found is not None
     assert (found.name, found.agent_id, found.is_over) == ("record 3", None, False)
 

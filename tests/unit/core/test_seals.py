@@ -248,9 +248,9 @@ async def test_decision_is_sealed_in_the_write_that_makes_it(tmp_path: Path) -> 
 
 def test_claim_is_ours_only_with_our_seal_on_that_person() -> None:
     asked = SEALS.sealed(record())
-    claimed = SEALS.held(taken(asked, Holder(user="U1", team="T1", at=LATER)), asked)
-    assert SEALS.is_held(claimed)
-    assert SEALS.is_held(SEALS.held(claimed, claimed)), "kept by the next write"
+    claimed = SEALS.holder_sealed(taken(asked, Holder(user="U1", team="T1", at=LATER)), asked)
+    assert SEALS.verify_holder(claimed)
+    assert SEALS.verify_holder(SEALS.holder_sealed(claimed, claimed)), "kept by the next write"
     for change in (
         lambda raw: raw["aaep"]["takenBy"].update(user="U2"),
         lambda raw: raw["aaep"]["takenBy"].pop("seal"),
@@ -258,9 +258,11 @@ def test_claim_is_ours_only_with_our_seal_on_that_person() -> None:
         lambda raw: raw.update(id="CLR-42-002"),
     ):
         theirs = changed(claimed, change)
-        assert not SEALS.is_held(theirs)
-        assert not SEALS.is_held(SEALS.held(theirs, theirs)), "our next write does not make it ours"
-    assert not SEALS.is_held(asked)
+        assert not SEALS.verify_holder(theirs)
+        assert not SEALS.verify_holder(SEALS.holder_sealed(theirs, theirs)), (
+            "our next write does not make it ours"
+        )
+    assert not SEALS.verify_holder(asked)
 
 
 async def test_own_writes_are_known_by_what_stands_in_the_file(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from bot.delivery.delivery import Delivery
 from bot.delivery.desired import Desired, DesiredState, Drawn
 from bot.delivery.lanes import Again, Done, NotYet
-from bot.delivery.messages import Fresh, Messages, Row
+from bot.delivery.messages import Fresh, MessageRow, Messages
 from bot.delivery.messenger import Messenger
 from bot.delivery.rollups import Rollups
 from bot.routing import Audience, Audiences
@@ -209,7 +209,7 @@ class Room:
             await self.clock.advance(last.seconds if last.seconds is not None else 1.0)
         raise AssertionError(f"never done: {results[-3:]}, {self.slack.calls[-5:]}")
 
-    async def row(self, key: str) -> Row:
+    async def row(self, key: str) -> MessageRow:
         row = await self.messages.get(key)
         assert row is not None
         return row
@@ -224,13 +224,13 @@ class Room:
         await self.messenger.lanes.close()
         self.ledger.close()
 
-    async def _drawn(self, row: Row) -> Drawn:
+    async def _drawn(self, row: MessageRow) -> Drawn:
         return Drawn(Message("It is escalated", []), final=False, needed=True)
 
     async def _raise(self, incident: NewIncident) -> None:
         self.raised.append(incident)
 
-    async def _on_outcome(self, row: Row, outcome: str, note: str | None) -> None:
+    async def _on_outcome(self, row: MessageRow, outcome: str, note: str | None) -> None:
         self.outcomes.append((row.key, outcome))
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from bot.delivery.desired import Desired
 from bot.delivery.lanes import Again, Done, NotYet
-from bot.delivery.messages import Row
+from bot.delivery.messages import MessageRow
 from bot.delivery.steps import NOT_NEEDED, Step, Tried, next_step
 from bot.slackapi import Later, Never, Sent, Unknown
 from bot.views.render import Message
 
-NEW = Row("card:CLR-1-001:1", "card", "C1", "CLR-1-001", 1, "planner", "ses")
+NEW = MessageRow("card:CLR-1-001:1", "card", "C1", "CLR-1-001", 1, "planner", "ses")
 BEGUN = replace(NEW, channel="C1", intent_at=100.0)
 THERE = replace(NEW, channel="C1", ts="1.1", shown="old")
 OPEN = Desired(Message("Deploy?", []), "new", final=False, channel="C1", metadata={}, matches={}, needed=True)
@@ -74,7 +74,7 @@ NO_BLOCKS, NO_MESSAGE = Never("invalid_blocks", "content"), Never("message_not_f
         (THERE, OVER, Tried("update", NO_PLACE), Step("give up", reason="is_archived")),
     ],
 )
-def test_next_step(row: Row, desired: Desired, tried: Tried | None, step: Step) -> None:
+def test_next_step(row: MessageRow, desired: Desired, tried: Tried | None, step: Step) -> None:
     assert next_step(row, desired, tried, paused=False, plain=False) == step
 
 
@@ -88,13 +88,13 @@ def test_next_step(row: Row, desired: Desired, tried: Tried | None, step: Step) 
     ],
 )
 def test_next_step_while_posting_is_paused(
-    row: Row, desired: Desired, tried: Tried | None, step: Step
+    row: MessageRow, desired: Desired, tried: Tried | None, step: Step
 ) -> None:
     assert next_step(row, desired, tried, paused=True, plain=False) == step
 
 
 @pytest.mark.parametrize("row", [NEW, THERE])
-def test_what_is_refused_also_as_plain_text_cannot_be_placed(row: Row) -> None:
+def test_what_is_refused_also_as_plain_text_cannot_be_placed(row: MessageRow) -> None:
     tried = Tried("update" if row.ts else "post", NO_BLOCKS)
     step = next_step(row, OPEN, tried, paused=False, plain=True)
     assert step == Step("unplaceable", reason="invalid_blocks")

@@ -95,7 +95,7 @@ async def test_whether_somebody_could_answer_and_what_is_wrong(
 ) -> None:
     made, directory = of_one_route(tmp_path, answerers, channel), Directory(members)
     (found,) = [each async for each in check_answerers(made, directory, Installation(TEAM))]
-    assert found.somebody is somebody
+    assert found.can_answer is somebody
     expected = [f"routes[0].answerers: {problem}"] if problem else []
     if somebody:
         await require_answerers(made, directory)
@@ -110,14 +110,14 @@ async def test_whether_somebody_could_answer_and_what_is_wrong(
 async def test_what_slack_does_not_tell_now_counts_as_somebody(tmp_path: Path, away: str) -> None:
     made = of_one_route(tmp_path, ["S1" if away == "group" else "members"])
     (found,) = [each async for each in check_answerers(made, Directory({"U1"}, [away]), Installation(TEAM))]
-    assert (found.somebody, found.refused) == (True, {})
+    assert (found.can_answer, found.refused) == (True, {})
 
 
 async def test_few_of_very_many_are_asked_about(tmp_path: Path) -> None:
     directory = Directory({*(f"U0{number:04}" for number in range(5000)), "U1"})
     made = of_one_route(tmp_path, ["members"])
     (found,) = [each async for each in check_answerers(made, directory, Installation(TEAM))]
-    assert (found.somebody, found.refused) == (True, {})
+    assert (found.can_answer, found.refused) == (True, {})
     assert directory.asked < 50
 
 

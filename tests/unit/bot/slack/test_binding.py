@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bot.delivery.messages import Row
+from bot.delivery.messages import MessageRow
 from bot.slack.control_origin import OriginCheck
 from bot.slack.payloads import ControlOrigin
 from bot.views.codec import ListPress, Press, seal
@@ -22,10 +22,10 @@ class InDoubt:
         self._row: Any = type("Begun", (), {"key": "word:1", "kind": "word", "intent_at": 0.0})()
         self._row.body = {"blocks": [{"type": "actions", "elements": elements}]}
 
-    async def at(self, channel: str, ts: str) -> Row | None:
+    async def at(self, channel: str, ts: str) -> MessageRow | None:
         return None
 
-    async def begun_in(self, channel: str) -> list[Row]:
+    async def begun_in(self, channel: str) -> list[MessageRow]:
         return [self._row]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bot.slack.mrkdwn import begins_with, plain, speaks_to_somebody, without
+from bot.slack.mrkdwn import begins_with, mentions_someone, plain, without
 
 NAMES = {"U1": "ade"}.get
 
@@ -59,8 +59,8 @@ def test_plain_leaves_the_bot_out(text: str, expected: str) -> None:
         ("<#C1|general>", False),
     ],
 )
-def test_speaks_to_somebody(text: str, talk: bool) -> None:
-    assert speaks_to_somebody(text, "UBOT") is talk
+def test_mentions_someone(text: str, talk: bool) -> None:
+    assert mentions_someone(text, "UBOT") is talk
 
 
 @pytest.mark.parametrize(

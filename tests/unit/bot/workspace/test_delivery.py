@@ -152,6 +152,27 @@ async def test_what_people_do_is_told(ws: Workspace, app: App) -> None:
     assert (await ask(app.client, "chat.postMessage", channel=AGENTS, text="x"))["error"] == "not_in_channel"
 
 
+async def test_deleted_root_is_told_as_a_change_and_gone_with_its_last_reply(ws: Workspace, app: App) -> None:
+    root = await app.card()
+    reply = await ws.post(ADE, AGENTS, "a reply", root)
+    await app.client.chat_delete(channel=AGENTS, ts=root)
+    await ws.delete_message(ADE, AGENTS, reply.ts)
+    await ws.wait_for(lambda: len(app.of("message")) == 4)  # of its own post Bolt tells no app
+    told = {(e.get("subtype"), e.get("deleted_ts")): e for e in (b["event"] for b in app.of("message"))}
+    assert set(told) == {
+        (None, None),
+        ("message_changed", None),
+        ("message_deleted", reply.ts),
+        ("message_deleted", root),
+    }
+    changed = told["message_changed", None]
+    assert changed["hidden"] is True
+    assert (changed["message"]["subtype"], changed["message"]["ts"]) == ("tombstone", root)
+    assert changed["message"]["user"] == "USLACKBOT"
+    assert changed["previous_message"]["text"] == "card"
+    assert told["message_deleted", root]["previous_message"]["subtype"] == "tombstone"
+
+
 async def test_home_opened_carries_the_view_once_there_is_one(ws: Workspace, app: App) -> None:
     await ws.open_home(ADE)
     await app.client.views_publish(user_id=ADE, view={"type": "home", "blocks": [actions(button())]})

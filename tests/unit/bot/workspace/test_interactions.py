@@ -69,6 +69,26 @@ async def test_click_carries_what_slack_sends(ws: Workspace, app: App) -> None:
     assert body["response_url"].startswith(ws.url)
 
 
+@pytest.mark.parametrize("has_replies", [False, True])
+async def test_click_that_was_made_before_its_message_was_deleted_arrives(
+    ws: Workspace, app: App, has_replies: bool
+) -> None:
+    ts = await app.card(actions(button()))
+    shown = ws.message(AGENTS, ts)
+    if has_replies:
+        await ws.post(ADE, AGENTS, "a reply", ts)
+    await app.client.chat_delete(channel=AGENTS, ts=ts)
+    with pytest.raises(ControlError):
+        await ws.click(ADE, AGENTS, ts, label="Yes")
+    assert (await ws.click_as_seen(ADE, shown, "Yes")).ok
+    (body,) = app.of("block_actions")
+    assert (body["message"]["ts"], body["message"]["text"]) == (ts, "card")
+    assert (body["container"]["message_ts"], body["actions"][0]["action_id"]) == (ts, "yes")
+    assert await responded(body, text="too late", replace_original=True) == 200
+    left = ["This message was deleted.", "a reply"] if has_replies else []
+    assert [m.text for m in ws.messages(AGENTS)] == left
+
+
 async def test_choice_carries_the_option_and_the_state_of_all(ws: Workspace, app: App) -> None:
     menu = select(option("Staging", "s"), option("Production", "p"))
     ts = await app.card(actions(menu, PEOPLE, button(), block_id="b"))

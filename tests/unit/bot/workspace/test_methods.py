@@ -188,11 +188,26 @@ async def test_delete_leaves_a_tombstone_where_there_are_replies(
     ws: Workspace, client: AsyncWebClient
 ) -> None:
     alone, root = await posted(client), await posted(client)
-    await ws.post(ADE, AGENTS, "reply", root)
+    first = await ws.post(ADE, AGENTS, "reply", root)
+    second = await posted(client, thread_ts=root)
     for ts in (alone, root):
         await client.chat_delete(channel=AGENTS, ts=ts)
-    assert [m.subtype for m in ws.messages(AGENTS)] == ["tombstone", None]
+    assert [m.subtype for m in ws.messages(AGENTS)] == ["tombstone", None, None]
     assert (await ask(client, "chat.delete", channel=AGENTS, ts=root))["error"] == "message_not_found"
+    assert (await ask(client, "chat.update", channel=AGENTS, ts=root, text="x"))[
+        "error"
+    ] == "message_not_found"
+    thread = (await client.conversations_replies(channel=AGENTS, ts=root))["messages"]
+    assert [each["text"] for each in thread] == ["This message was deleted.", "reply", "x"]
+    assert (thread[0]["hidden"], thread[0]["reply_count"]) == (True, 2)
+    await ws.post(ADE, AGENTS, "the thread goes on", root)
+
+    await client.chat_delete(channel=AGENTS, ts=second)
+    for message in [m for m in ws.messages(AGENTS) if m.user == ADE]:
+        assert root in {m.ts for m in ws.messages(AGENTS)}
+        await ws.delete_message(ADE, AGENTS, message.ts)
+    assert first.thread_ts == root
+    assert ws.messages(AGENTS) == []
 
 
 async def test_metadata_is_shown_where_asked_for(client: AsyncWebClient) -> None:

@@ -63,6 +63,11 @@ async def do(http: aiohttp.ClientSession, what: str, user: str = ADE, **fields: 
         return str(json.loads(answer.headers.get("X-Notice", '""')))
 
 
+def unread(html: str) -> list[str]:
+    """How many messages each conversation has that this person has not seen."""
+    return re.findall(r'class="count">(\d+)', html)
+
+
 # What it shows
 
 
@@ -113,6 +118,21 @@ async def test_recent_messages_are_shown_first_and_threads_beside(
     assert ("root" in recent, "message 149." in recent, "Show earlier" in recent) == (False, True, True)
     assert ("root" in whole, "only in the thread" in whole) == (True, False)
     assert "only in the thread" in await seen(http, "/part/thread", thread=root.ts)
+
+
+async def test_deleted_message_is_not_unread(
+    ws: Workspace, client: AsyncWebClient, http: aiohttp.ClientSession
+) -> None:
+    texts = ("stays", "goes", "leaves a tombstone")
+    stays, goes, leaves = [await client.chat_postMessage(channel=ADE, text=text) for text in texts]
+    direct = stays["channel"]
+    await client.chat_postMessage(channel=ADE, text="in its thread", thread_ts=leaves["ts"])
+    assert unread(await seen(http, "/part/sidebar")) == ["3"]
+    for gone in (goes, leaves):
+        await client.chat_delete(channel=direct, ts=gone["ts"])
+    assert unread(await seen(http, "/part/sidebar")) == ["1"]
+    await seen(http, channel=direct)
+    assert unread(await seen(http, "/part/sidebar")) == []
 
 
 # What is done on it
