@@ -55,11 +55,11 @@ class Commands:
     refresh: Callable[[str], None]
 
     def understands(self, text: str) -> bool:
-        """Whether a text is a command, or clearly meant as one, and so no answer."""
+        """Returns whether a text is a command, or clearly meant as one, and so no answer."""
         return not isinstance(grammar.parse(text), Hint) or grammar.is_addressed(text)
 
     def is_change(self, text: str) -> bool:
-        """Whether a text is a command that changes something, which must happen before the acknowledgement."""
+        """Returns whether a text is a command that changes something, which must happen before the acknowledgement."""
         return grammar.is_change(grammar.parse(text))
 
     async def run(self, text: str, person: Person, place: Place, page: int = 1) -> Told:

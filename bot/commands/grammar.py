@@ -221,15 +221,15 @@ def help_text(topic: str | None) -> str:
 
 
 def is_change(command: Command | Hint) -> bool:
-    """Whether it changes something, and so must be stored before the acknowledgement."""
+    """Returns whether it changes something, and so must be stored before the acknowledgement."""
     return isinstance(command, Change) or (
         isinstance(command, OnCall) and command.verb not in {"who", "swaps"}
     )
 
 
 def is_addressed(text: str) -> bool:
-    """Whether a text is meant as a command even if it does not parse: it begins with us, a clarification or an issue, or
-    with `show` or a change that stands alone or before such a name. Then it must not count as an answer.
+    """Returns whether a text is meant as a command even if it does not parse: it begins with us, a clarification or an
+    issue, or with `show` or a change that stands alone or before such a name. Then it must not count as an answer.
     """
     text = unquoted(text)
     first, rest = _split(unquoted(_ITSELF.sub("", text, count=1)))
@@ -249,7 +249,7 @@ def id_of(token: str) -> str | None:
 
 
 def is_name(token: str) -> bool:
-    """Whether this names a clarification or an issue: `CLR-42-001`, `#42`."""
+    """Returns whether this names a clarification or an issue: `CLR-42-001`, `#42`."""
     return id_of(token) is not None or _issue(token) is not None
 
 

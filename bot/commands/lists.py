@@ -113,7 +113,7 @@ class Access:
         return refused or Refusal("you are not on call here", named)
 
     def is_held_by(self, user: str, record: Clarification) -> bool:
-        """Whether `user` claimed it, was handed it, or was paged for it while it is escalated."""
+        """Returns whether `user` claimed it, was handed it, or was paged for it while it is escalated."""
         return is_held_by(user, record, self.paged(record.id))
 
     async def _refusal(self, person: Person, route: RouteSettings) -> Refusal | None:

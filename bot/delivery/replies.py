@@ -108,10 +108,7 @@ class Replies:
         self.outbox.put(record.id)
 
     async def restore(self, records: Iterable[Clarification]) -> None:
-        """Queues the replies that were on their way before the restart, and raises the pages of refused ones again.
-
-        A page that was sent before is not sent twice.
-        """
+        """Queues replies that were being sent before the restart; pages on-call about refused ones unless already paged."""
         self._since = self.clock.now()
         self.outbox.start()
         for record in records:

@@ -63,16 +63,15 @@ _SEPARATELY = 5  # records that get a message each
 
 
 def content(renderer: Renderer, draft: Draft, **more: object) -> dict[str, Any]:
-    """The stored body of a message made from `draft`."""
+    """Returns the stored body of a message made from `draft`."""
     message = renderer.message(draft)
     return {"text": message.text, "blocks": message.blocks, "more": message.more, **more}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)  # holds what was asked
 class Notices:
-    """Posts notices and pages on-call. Each method is idempotent, and durable when it returns.
-
-    Raises StorageUnavailable: nothing was stored.
+    """Posts notices and pages on-call. Each method is idempotent, durable when it returns, and raises StorageUnavailable if
+    nothing was stored.
     """
 
     settings: Settings

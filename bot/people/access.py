@@ -64,12 +64,12 @@ class Refusal:
 
 
 def lookup_deadline() -> float:
-    """The deadline for all look-ups of an interaction that begins now."""
+    """Returns the deadline for all look-ups of an interaction that begins now."""
     return time.monotonic() + LOOK_UPS
 
 
 async def in_time(deadline: float | None, look_up: Awaitable[_T]) -> _T:
-    """The result of a look-up, if it comes before the deadline or is cached.
+    """Returns the result of a look-up, if it comes before the deadline or is cached.
 
     Raises:
         SlackUnreachableError: it did not come in time. A look-up that others share (`People`) goes on.
@@ -89,7 +89,7 @@ def may_answer(
     groups: Mapping[str, AbstractSet[str]],
     home: Installation,
 ) -> Reason | None:
-    """The reason why a route's `answerers` exclude `person`; None if they may answer.
+    """Returns the reason why a route's `answerers` exclude `person`; None if they may answer.
 
     `channel_members`: the user ids in the question's channel, needed only for "members"; `groups`: those in each listed user
     group; `home`: where the app is installed.
@@ -127,7 +127,7 @@ class AccessControl:
     async def refusal(
         self, person: Person, channel: str, audience: Audience, clarification: str | None = None
     ) -> Refusal | None:
-        """Why `person` may not answer a question of this audience in `channel`; None if they may."""
+        """Returns why `person` may not answer a question of this audience in `channel`; None if they may."""
         route = self.settings.route_for(*audience)
         if clarification is not None and await self.may_as_paged(person, clarification, route):
             return None
@@ -135,8 +135,8 @@ class AccessControl:
         return await in_time(person.deadline, self._refusal(person, route, where))
 
     async def may_as_paged(self, person: Person, clarification: str, route: RouteSettings) -> bool:
-        """Whether `person` was paged about a clarification of this route, and may still be paged: listed in the policy, or a
-        full member of our workspace.
+        """Returns whether `person` was paged about a clarification of this route, and may still be paged: listed in the
+        policy, or a full member of our workspace.
         """
         if person.user not in self.paged(clarification):
             return False
@@ -153,11 +153,11 @@ class AccessControl:
         )
 
     async def refusal_on(self, person: Person, route: RouteSettings) -> Refusal | None:
-        """Why `person` may not answer on `route`; None if they may."""
+        """Returns why `person` may not answer on `route`; None if they may."""
         return await in_time(person.deadline, self._refusal(person, route, route.channel))
 
     async def sees(self, person: Person, audience: Audience) -> bool:
-        """Whether `person` is in the channel where questions of this audience are shown."""
+        """Returns whether `person` is in the channel where questions of this audience are shown."""
         try:
             channel = self.settings.route_for(*audience).channel
             members = await in_time(person.deadline, self.people.members(channel))
@@ -166,7 +166,7 @@ class AccessControl:
         return person.user in members
 
     async def full_member(self, user: str, deadline: float | None) -> bool:
-        """Whether this is an active, full member of our workspace."""
+        """Returns whether this is an active, full member of our workspace."""
         try:
             profile, home = await in_time(
                 deadline, asyncio.gather(self.people.profile(user, fresh=True), self.people.installation())
@@ -176,8 +176,8 @@ class AccessControl:
         return outsider(profile, home) is None
 
     async def seen_from(self, channel: str, others: Iterable[str]) -> frozenset[str]:
-        """The channels that everyone in `channel` may read: itself, and the public ones of `others` if it has at most
-        `_MOST_SEEING` members, all of them full members of our workspace.
+        """Returns the channels that everyone in `channel` may read: itself, and the public ones of `others` if it has at
+        most `_MOST_SEEING` members, all of them full members of our workspace.
         """
         open_ = [
             each for each in others if each != channel and each[0] in "CG" and await self._is_public(each)
@@ -193,7 +193,7 @@ class AccessControl:
             return False  # it is gone, or private and the bot is not in it
 
     async def _has_outsiders(self, channel: str) -> bool:
-        """Whether a channel may have guests or external people; True if Slack does not describe all of its members."""
+        """Returns whether a channel may have guests or external people; True if Slack does not describe all members."""
         try:
             members, home = await self.people.members(channel, fresh=True), await self.people.installation()
             if len(members) > _MOST_SEEING:
@@ -206,7 +206,7 @@ class AccessControl:
         return False
 
     async def decider(self, person: Person, *, several: bool = False) -> Decider:
-        """The decider of an answer given in Slack. If `several` people must approve, Slack has to identify each of them."""
+        """Returns the decider of an answer given in Slack. If `several` people must approve, Slack must identify each."""
         profile = await self._profile(person) if several else None
         return Decider(
             await self.decided_by(person),
@@ -218,7 +218,7 @@ class AccessControl:
         )
 
     async def decided_by(self, person: Person) -> str:
-        """The name that an agent gets: stable, and not one that its owner can change at will.
+        """Returns the name that an agent gets: stable, and not one that its owner can change at will.
 
         The configured table comes first; then, by mode, `user:{e-mail}` or `user:slack/{team}/{user}`. The latter also
         replaces an e-mail address that is missing or too long.
@@ -241,7 +241,7 @@ class AccessControl:
         return await in_time(person.deadline, self.people.profile(person.user))
 
     async def trouble_with(self, named: str) -> str | None:
-        """Why a person whom a question names cannot answer it; None if they can, or if Slack does not answer now."""
+        """Returns why the only person asked cannot answer; None if they can, or if Slack does not answer now."""
         if "@" in named:
             return None  # checked when they answer
         try:
@@ -256,7 +256,7 @@ class AccessControl:
         return deactivated if person.is_deleted else None
 
     async def _is(self, person: Person, named: str) -> bool:
-        """Whether this Slack user id or e-mail address is the person's."""
+        """Returns whether this Slack user id or e-mail address is the person's."""
         if "@" not in named:
             return person.user == named
         email = await self._email(person)
@@ -331,7 +331,7 @@ class AccessControl:
             facts.profile = await self._described(facts.profile, fresh=fresh)
 
     async def _described(self, person: Profile, *, fresh: bool) -> Profile:
-        """The profile from Slack; a person whom it hides is a stranger."""
+        """Returns the profile from Slack; a person whom it hides is a stranger."""
         try:
             return await self.people.profile(person.id, fresh=fresh)
         except SlackRefusedError as error:

@@ -91,7 +91,7 @@ async def require_answerers(settings: Settings, people: People) -> None:
 
 
 def troubles(settings: Settings, people: People) -> str | None:
-    """What is wrong with the listed users and user groups, by Slack's last answers; None if nothing is."""
+    """Returns what is wrong with the listed users and user groups, by Slack's last answers; None if nothing is."""
     found = (
         f"{dotted(place)}: {entry} ({trouble})"
         for place, answerers, _ in _lists(settings)
@@ -104,8 +104,8 @@ def troubles(settings: Settings, people: People) -> str | None:
 async def count_answerers(
     route: RouteSettings, settings: Settings, people: People, home: Installation, most: int
 ) -> int:
-    """How many different people may answer on `route`, counted up to `most`. All accounts of one person count once; an
-    entry that Slack refuses to return does not count.
+    """Returns how many different people may answer on `route`, counted up to `most`. All accounts of one person count once;
+    an entry that Slack refuses to return does not count.
 
     Raises:
         SlackUnreachableError: Slack does not answer.
@@ -137,7 +137,7 @@ async def count_answerers(
 
 
 def _lists(settings: Settings) -> Iterator[tuple[Place, tuple[str, ...], str]]:
-    """Every list of answerers: its place, its entries, its channel. A list without a channel has only users and groups."""
+    """Yields every list of answerers: its place, entries and channel. Without a channel, it has only users and groups."""
     for index, route in enumerate(settings.routes):
         yield ("routes", index, "answerers"), route.answerers, route.channel
     for role, responder in settings.responders.items():

@@ -88,8 +88,8 @@ async def check_slack(settings: Settings) -> AsyncIterator[CheckResult]:
 async def check_bot_token(
     bot: AsyncWebClient, *, email: bool
 ) -> tuple[Sequence[CheckResult], Installation | None]:
-    """The results for the bot token, its scopes and Slack's clock; and where the app is installed, None if the token does
-    not work. `email`: whether the bot finds people by e-mail address, which needs another scope.
+    """Checks the bot token, its scopes and Slack's clock. Returns the results, and where the app is installed; None if the
+    token does not work. `email`: whether the bot finds people by e-mail address, which needs another scope.
     """
     try:
         me = await _call(bot, "auth.test")
@@ -217,7 +217,7 @@ async def _history(settings: Settings, bot: AsyncWebClient) -> CheckResult | Non
 
 
 def _names(settings: Settings) -> list[tuple[Place, str]]:
-    """Every Slack id in the file, with its key."""
+    """Returns every Slack id in the file, with its key."""
     named: list[tuple[Place, str]] = []
     if settings.slack.fallback_channel is not None:
         named.append((("slack", "fallback_channel"), settings.slack.fallback_channel))
@@ -271,7 +271,7 @@ def _body(answer: object) -> Mapping[str, Any]:
 
 
 def _headers(answer: object) -> Mapping[str, str]:
-    """The headers of Slack's response, with names in lower case."""
+    """Returns the headers of Slack's response, with names in lower case."""
     return {name.lower(): value for name, value in dict(getattr(answer, "headers", None) or {}).items()}
 
 

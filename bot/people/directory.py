@@ -55,7 +55,7 @@ class Profile:
     is_stranger: bool = False
 
     def goes_by(self, named: str) -> bool:
-        """Whether this Slack user id or e-mail address is this person's."""
+        """Returns whether this Slack user id or e-mail address is this person's."""
         return self.id == named or (self.email is not None and self.email.casefold() == named.casefold())
 
 
@@ -80,7 +80,7 @@ class Installation:
 
 
 def outsider(person: Profile, home: Installation) -> OutsiderReason | None:
-    """Why a person may neither answer nor be paged unless they are listed; None for an active, full member."""
+    """Returns why a person may neither answer nor be paged unless they are listed; None for an active, full member."""
     if person.is_deleted:
         return "deactivated"
     if person.is_bot:
@@ -159,19 +159,19 @@ class People:
         return await self._look_up(("group", group), lambda: self._group(group), fresh=fresh)
 
     async def by_email(self, email: str) -> Profile:
-        """The active person with this e-mail address; needs the scope users:read.email."""
+        """Returns the active person with this e-mail address; needs the scope users:read.email."""
         return await self._look_up(("email", email), lambda: self._by_email(email), fresh=False)
 
     async def everybody(self) -> tuple[Profile, ...]:
-        """All people, bots and deactivated accounts of the workspace, at most an hour old."""
+        """Returns all people, bots and deactivated accounts of the workspace, at most an hour old."""
         return await self._look_up(("everybody", ""), self._everybody, fresh=False, keep=_KEEP_EVERYBODY)
 
     async def is_public(self, channel: str) -> bool:
-        """Whether every full member of our workspace may read this channel, and no other workspace shares it."""
+        """Returns whether every full member of our workspace, and no other workspace, may read this channel."""
         return await self._look_up(("openness", channel), lambda: self._public(channel), fresh=True)
 
     async def present(self, user: str) -> bool:
-        """Whether a person is active in Slack now."""
+        """Returns whether a person is active in Slack now."""
         return await self._look_up(("presence", user), lambda: self._present(user), fresh=True)
 
     def known_name(self, user: str) -> str | None:
@@ -179,7 +179,7 @@ class People:
         return self._names.get(user) or None
 
     def trouble_with(self, entry: str) -> str | None:
-        """What is wrong with a user (U…) or user group (S…), by Slack's last answer; None if nothing is, or it was not asked."""
+        """Returns what is wrong with a user (U…) or user group (S…) by Slack's last answer; None if nothing or unknown."""
         key = ("group" if entry.startswith("S") else "user", entry)
         if (code := self._refused.get(key)) is not None:
             return f"Slack says {code}"
@@ -323,7 +323,7 @@ class People:
         raise SlackRefusedError(f"{method}: no_such_subteam", code="no_such_subteam")
 
     async def _teams(self) -> tuple[str, ...]:
-        """The organization's workspaces in which the app is approved."""
+        """Returns the organization's workspaces in which the app is approved."""
         response = await ask("auth.teams.list", lambda: self._web.auth_teams_list(limit=_PAGE))
         return tuple(str(team["id"]) for team in response["teams"])
 
@@ -331,7 +331,7 @@ class People:
 async def _pages(
     method: str, call: Callable[..., Awaitable[AsyncSlackResponse]], longest_wait: float = 0, **arguments: str
 ) -> AsyncIterator[AsyncSlackResponse]:
-    """The pages of a list. If Slack is busy, waits as long as it asks, up to `longest_wait` seconds."""
+    """Yields the pages of a list. If Slack is busy, waits as long as it asks, up to `longest_wait` seconds."""
     page: dict[str, Any] = {"limit": _PAGE, **arguments}
     while True:
         try:
@@ -348,7 +348,7 @@ async def _pages(
 
 
 def profile_of(user: dict[str, Any]) -> Profile:
-    """A person from users.info's `user` (pure)."""
+    """Returns a person from users.info's `user` (pure)."""
     shown, grid = user.get("profile") or {}, user.get("enterprise_user") or {}
     names = (shown.get("display_name"), shown.get("real_name"), user.get("real_name"))
     return Profile(

@@ -146,7 +146,7 @@ class _Place:
 
 @dataclass(eq=False, slots=True, repr=False)
 class _Waiter:
-    """Waits for a clarification to change. `record`: as last written since it waits; None: it did not change."""
+    """Waits for a clarification to change. `record`: as last written in the meantime; None: it did not change."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     record: Clarification | None = None
@@ -448,15 +448,9 @@ class Questions:
         *,
         may_be_repeated: bool,
     ) -> _Place:
-        """Stores a question unless it was stored before.
-
-        Args:
-            asked: the question.
-            producer: asks it.
-            token: identifies it if it is new.
-            not_joined: tokens of the same questions that are not returned again; None: the same question is not looked for.
-            trouble: why the person asked cannot answer; rejects a new question.
-            may_be_repeated: whether it may have been stored with its token.
+        """Stores a question, or finds it if it was asked before. `not_joined`: tokens of same questions that are not to be
+        returned; None: do not look for the same question. `trouble`: why the person asked cannot answer, which rejects a
+        new question. `may_be_repeated`: whether the same call may have stored it under its `token`.
         """
         now = self.clock.now()
         expires_at = now + timedelta(seconds=asked.timeout)

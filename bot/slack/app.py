@@ -192,7 +192,7 @@ class SlackApp:
         return UrlAnswer(response.status, response.body, content_type)
 
     def _is_no_news(self, payload: Json) -> bool:
-        """Whether no listener needs this message. Slack sends us our own posts and edits, too."""
+        """Returns whether no listener needs this message. Slack sends us our own posts and edits, too."""
         event = payload.get("event")
         if self._bolt is None or not isinstance(event, dict) or event.get("type") != "message":
             return False

@@ -104,12 +104,12 @@ class OriginCheck:
         return meant[0] if meant else await self.messages.at(control.channel, control.ts)
 
     async def _shows(self, row: MessageRow, press: AnyPress) -> bool:
-        """Whether our message may carry this control. Lists in direct messages change their pages in place."""
+        """Returns whether our message may carry this control. Lists in direct messages change their pages in place."""
         turned = row.kind == "word" and (isinstance(press, ListPress) or press.verb in {"answer", "view"})
         return turned or await self._posts(row, press)
 
     async def _posts(self, row: MessageRow, press: AnyPress) -> bool:
-        """Whether the message carried this control when it was posted."""
+        """Returns whether the message carried this control when it was posted."""
         if row.kind == "word":
             return press.pack() in carried((row.body or {}).get("blocks") or ())
         if isinstance(press, PagePress):
@@ -121,7 +121,7 @@ class OriginCheck:
         return isinstance(press, Press) and await self._asks(row, press)
 
     async def _asks(self, row: MessageRow, press: Press) -> bool:
-        """Whether a message shows the question of the click."""
+        """Returns whether a message shows the question of the click."""
         if row.kind == "card":
             return (press.clarification, press.round) == (row.clarification, row.round)
         if row.kind == "rollup":

@@ -204,5 +204,5 @@ def _given_up_key(message: MessageEvent) -> str:
 
 
 def _is_ours(key: str, body: dict[str, object]) -> bool:
-    """Whether it is a message: other parts store events in the same table."""
+    """Returns whether it is a message: other parts store events in the same table."""
     return body.get("kind") in KINDS and bool(key)

@@ -105,7 +105,7 @@ def _buttons(
     unpack: Callable[[str], _Press],
     press: Callable[[_Press, Click], Awaitable[Reaction]],
 ) -> None:
-    """The controls of cards, modals, lists and pages. Rejects controls that are unreadable or not ours."""
+    """Adds the controls of cards, modals, lists and pages. Rejects controls that are unreadable or not ours."""
 
     async def pressed(ack: AsyncAck, body: dict[str, Any]) -> None:
         click = click_of(body, lookup_deadline())
@@ -125,7 +125,7 @@ def _buttons(
 
 
 def _home(app: AsyncApp, to: Handlers) -> None:
-    """The Home tab: a person opens it, or clicks a control on it."""
+    """Adds the Home tab: a person opens it, or clicks a control on it."""
 
     async def opened(ack: AsyncAck, body: dict[str, Any], event: dict[str, Any]) -> None:
         if event.get("tab", "home") == "home":
@@ -165,7 +165,7 @@ def _modal(
     unpack: Callable[[str], _Press],
     submit: Callable[[_Press, Submission], Awaitable[Reaction]],
 ) -> None:
-    """A submitted modal. Errors are shown in the form, so that the person can send it again or copy the text."""
+    """Adds a modal's submission. Errors are shown in the form, so that the person can send it again or copy the text."""
 
     async def submitted(ack: AsyncAck, body: dict[str, Any]) -> None:
         sent = submission_of(body, lookup_deadline())
@@ -192,7 +192,7 @@ def _modal(
 
 
 def _command(app: AsyncApp, to: Handlers) -> None:
-    """`/clarify`."""
+    """Adds `/clarify`."""
 
     async def command(ack: AsyncAck, body: dict[str, Any]) -> None:
         reaction = await to.interactions.run_command(command_of(body, lookup_deadline()))
@@ -205,7 +205,7 @@ def _command(app: AsyncApp, to: Handlers) -> None:
 
 
 def _shortcut(app: AsyncApp, to: Handlers) -> None:
-    """The message shortcut “Use as answer”."""
+    """Adds the message shortcut “Use as answer”."""
 
     async def use(ack: AsyncAck, body: dict[str, Any]) -> None:
         chosen = shortcut_of(body, lookup_deadline())
@@ -222,7 +222,7 @@ def _shortcut(app: AsyncApp, to: Handlers) -> None:
 
 
 def _messages(app: AsyncApp, to: Handlers) -> None:
-    """Messages in threads and to the bot, and renamed channels."""
+    """Adds messages in threads and to the bot, and renamed channels."""
 
     async def message(ack: AsyncAck, body: dict[str, Any]) -> None:
         event = body.get("event") or {}
@@ -245,7 +245,7 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
 
 
 def _people(app: AsyncApp, to: Handlers) -> None:
-    """Events after which cached facts about people are out of date."""
+    """Adds the events that make cached facts about people outdated."""
 
     async def out_of_date(ack: AsyncAck, fact: Fact, name: str) -> None:
         to.people.forget(fact, name)

@@ -21,12 +21,12 @@ def people_in(text: str) -> list[str]:
 
 
 def mentions_someone(text: str, bot_user: str) -> bool:
-    """Whether a message mentions a person or a user group, which makes it talk; a mention of the bot does not."""
+    """Returns whether a message mentions a person or a user group, which makes it talk. The bot does not count."""
     return bool(_GROUP.search(text)) or any(user != bot_user for user in people_in(text))
 
 
 def begins_with(text: str, user: str) -> bool:
-    """Whether a message begins with a mention of `user`."""
+    """Returns whether a message begins with a mention of `user`."""
     return re.match(rf"\s*<@{re.escape(user)}(?:\|[^<>\n]*)?>", text) is not None
 
 

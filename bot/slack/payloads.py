@@ -282,7 +282,7 @@ class MessageEvent:
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> MessageEvent:
-        """The inverse of `body`."""
+        """Returns the event from its `body`."""
         return cls(**body)
 
 

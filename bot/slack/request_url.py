@@ -84,7 +84,7 @@ class MissedEvents:
         self._last = now
 
     def arrived(self, now: datetime, *, retried: bool = False, dropped: bool = False) -> bool:
-        """Whether to read the history now.
+        """Returns whether to read the history now.
 
         retried: an earlier attempt failed. dropped: Slack says that it drops events for a minute.
         """

@@ -132,7 +132,7 @@ class Threads:
         return await self.rollups.held_at(channel, ts) is not None
 
     async def is_ours(self, channel: str, ts: str) -> bool:
-        """Whether we posted the thread's root."""
+        """Returns whether we posted the thread's root."""
         return await self.messages.landed_at(channel, ts) is not None
 
     async def about_page(self, channel: str, ts: str) -> tuple[str, ...]:

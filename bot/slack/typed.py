@@ -106,11 +106,11 @@ class TypedMessages:
         return await self._mention(reply) or await self._reply(reply)
 
     def is_own(self, message: MessageEvent) -> bool:
-        """Whether the bot wrote it."""
+        """Returns whether the bot wrote it."""
         return message.user == self.people.bot_user
 
     async def may_answer(self, message: MessageEvent) -> bool:
-        """Whether a reply in a thread may answer an open question.
+        """Returns whether a reply in a thread may answer an open question.
 
         Raises:
             StorageUnavailable, ClarifyError: that cannot be told now.
@@ -355,7 +355,7 @@ class TypedMessages:
         return None
 
     async def _is_older(self, reply: TypedReply, record: Clarification) -> bool:
-        """Whether the reply was written before the question was shown, by Slack's clock if possible."""
+        """Returns whether the reply was written before the question was shown, by Slack's clock if possible."""
         ts = reply.message.ts
         shown = await self.messages.shown_at(record.id, record.round, reply.message.channel)
         return float(ts) < float(shown) if shown else moment(ts) < record.asked_last
@@ -413,7 +413,7 @@ class TypedMessages:
 
 
 def is_talk(text: str) -> bool:
-    """Whether a text is a comment, not an answer: `note: …` in any case, all in parentheses, or `// …`.
+    """Returns whether a text is a comment, not an answer: `note: …` in any case, all in parentheses, or `// …`.
 
     Slack takes a leading slash for a command, but may let `//` through.
     """
@@ -430,7 +430,7 @@ def _without_mark(text: str) -> str:
 
 
 def _is_in_parentheses(text: str) -> bool:
-    """Whether one pair of parentheses encloses the whole text; false for `(a) or (b)`."""
+    """Returns whether one pair of parentheses encloses the whole text; false for `(a) or (b)`."""
     if not (text.startswith("(") and text.endswith(")")):
         return False
     depth = 0
@@ -442,8 +442,8 @@ def _is_in_parentheses(text: str) -> bool:
 
 
 def is_by(record: Clarification, user: str, said_at: datetime) -> bool:
-    """Whether the message of `user` at `said_at` was recorded as the answer, or as one of several approvals (the ledger
-    keeps milliseconds).
+    """Returns whether the message of `user` at `said_at` was recorded as the answer or as one of several approvals. The
+    ledger keeps milliseconds.
     """
     by, at = record.asked.answered_by, record.asked.answered_at
     given = [(each.user, each.at) for each in record.asked.approvals or ()]

@@ -194,7 +194,7 @@ def _trouble(error: Mapping[str, Any], name: str) -> str:
 
 
 def _is_name(part: str) -> bool:
-    """Whether it looks like a field's name or a list index: the request may hold anything there."""
+    """Returns whether it looks like a field's name or a list index: the request may hold anything there."""
     return _NAME.fullmatch(part) is not None
 
 

@@ -191,7 +191,7 @@ class _Collected(Collector):
 
 
 async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]:
-    """The inbox's backlog (None: the storage cannot be read), and the queued events by webhook host."""
+    """Returns the inbox's backlog (None: the storage cannot be read), and the queued events by webhook host."""
     try:
         waiting = await sources.backlog()
         queued = await sources.webhooks() if sources.webhooks is not None else {}
@@ -202,7 +202,7 @@ async def _waiting(sources: Sources) -> tuple[Backlog | None, Mapping[str, int]]
 
 
 async def _lag() -> float:
-    """The current duration of one turn of the event loop, in seconds."""
+    """Returns the current duration of one turn of the event loop, in seconds."""
     began = time.monotonic()
     await asyncio.sleep(0)
     return time.monotonic() - began

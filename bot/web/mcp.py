@@ -1,7 +1,7 @@
 """`/mcp`: the tools with which agents ask people, over MCP's streamable HTTP.
 
-No state is kept between requests, so each can go to another replica; `Questions.ask` finds a question that was asked
-before by its content. The MCP SDK is loaded at the first call, so that the bot starts without it.
+No state is kept between requests, so each can go to another replica: `Questions.ask` recognizes a repeated question by
+its call's name or its content. The MCP SDK is loaded at the first call, so that the bot starts without it.
 """
 
 from __future__ import annotations

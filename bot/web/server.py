@@ -457,7 +457,7 @@ class HttpConnection(H11Protocol):
         return None if self._runs() else "end"
 
     def _runs(self) -> bool:
-        """Whether a request is running. `cycle` is None before the first one, despite its type."""
+        """Returns whether a request is running. `cycle` is None before the first one, despite its type."""
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _overdue(self) -> None:

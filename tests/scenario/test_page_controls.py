@@ -102,7 +102,7 @@ async def test_answer_by_button_from_the_direct_message_closes_every_page(stage:
         reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
         for message in (page, thread):
-            await stage.becomes(message, f"Answered by <@{ONCALL}>", "Answer: Yes", without=["Yes", *ALL])
+            await stage.becomes(message, f"by <@{ONCALL}>", "Answered: “Yes”", without=["Yes", *ALL])
         await stage.becomes(card, f"<@{ONCALL}>", without=["Yes", "No"])
 
 
@@ -111,8 +111,8 @@ async def test_page_closes_when_the_question_is_answered_in_its_channel(stage: N
         card, page = await asked_and_paged(stage)
         thread = await stage.live("is waiting", AGENTS)
         await stage.press(card, "No", FOLAKE)
-        closed = await stage.becomes(thread, f"Answered by <@{FOLAKE}>", "closed", without=["No", *ALL])
-        assert "Answer: No" in closed.text
+        closed = await stage.becomes(thread, f"by <@{FOLAKE}>", "· answered", without=["No", *ALL])
+        assert "Answered: “No”" in closed.text
         await stage.gone(page)
 
 
@@ -132,7 +132,7 @@ async def test_p12_page_that_the_person_acted_on_stays_and_says_how_it_ended(sta
         await stage.press(page, "Take")
         await stage.becomes(page, "Claimed by")
         await stage.press(card, "No", FOLAKE)
-        await stage.becomes(page, f"Answered by <@{FOLAKE}>", "Answer: No", without=["No", *ALL])
+        await stage.becomes(page, f"by <@{FOLAKE}>", "Answered: “No”", without=["No", *ALL])
 
 
 async def test_p12_page_with_replies_in_its_thread_stays_without_controls(stage: Night) -> None:
@@ -144,7 +144,7 @@ async def test_p12_page_with_replies_in_its_thread_stays_without_controls(stage:
         await stage.becomes(page, "Paged again below", without=["Yes", *ALL])
         await stage.workspace.post(ONCALL, page.channel, "yes", page.ts)
         assert (await stage.reply())["response"] is True
-        await stage.becomes(again, f"Answered by <@{ONCALL}>", without=["Yes", *ALL])
+        await stage.becomes(again, f"by <@{ONCALL}>", "Answered: “Yes”", without=["Yes", *ALL])
 
 
 async def test_p12_click_on_a_page_that_was_just_deleted_counts(stage: Night) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -38,8 +39,12 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         assert nudge.text.startswith(
             f"{called}Planner is still waiting for an answer ({FIRST}): Shall I go on?"
         )
-        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         assert "the agent uses its default: “no”" in nudge.text
+        reminded = await stage.now_says(card, "Reminder sent")
+        assert reminded.text.count("Reminder sent") == json.dumps(reminded.blocks).count("Reminder sent") == 1
+        in_channel = [m.ts for m in stage.workspace.messages(AGENTS) if m.thread_ts is None or m.broadcast]
+        assert in_channel == [card.ts], "a question is one message in its channel"
         assert not stage.pages()
 
         await stage.later(bot, minutes=15)
@@ -49,7 +54,8 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")
         assert (await stage.reply())["response"] is True
-        settled = await stage.now_says(nudge, f"Answered by <@{ONCALL}>")
+        settled = await stage.now_says(nudge, f"Answered: “Yes” by <@{ONCALL}>")
+        assert "Reminder sent" not in said(await stage.now_says(card, "Answered"))
         assert "still waiting" not in said(settled)
         assert "Answer on its card" not in said(settled)
     assert stage.record()["aaep"]["nudges"] == 1
@@ -78,7 +84,7 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
     )
     stage.write_ledger(100001, ledger)
     async with stage.bot(stage.config()):
-        settled = await stage.now_says(nudge, "Answered by agent:architect")
+        settled = await stage.now_says(nudge, "by agent:architect")
         assert "Go on" in said(settled)
 
 
