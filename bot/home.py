@@ -190,7 +190,7 @@ def _answered(record: Clarification) -> Answered | None:
     shown = round_of(record)
     if shown.stage != "answered" and record.round > 1:
         shown = round_of(record, record.round - 1)
-    if shown.stage != "answered" or shown.answered_at is None:
+    if shown.decided is None or shown.answered_at is None:
         return None
     agent, to, _ = audience_of(record)
     return Answered(
@@ -199,10 +199,8 @@ def _answered(record: Clarification) -> Answered | None:
         agent=agent,
         to=to,
         question=shown.question[:_KEPT_WORDS],
-        answer=shown.answer_label[:_KEPT_WORDS],
+        decided=replace(shown.decided, answer=shown.decided.answer[:_KEPT_WORDS]),
         at=shown.answered_at,
-        by=shown.answered_by,
-        user=shown.slack_user,
     )
 
 
@@ -276,7 +274,12 @@ def chosen(snapshot: Snapshot, user: str, admitted: Admitted, pages: Mapping[str
         ready=page("ready", known(snapshot.ready)),
         duty=page("duty", snapshot.duties),
         answers=page(
-            "answers", [each for each in snapshot.answers if each.audience in allowed or each.user == user]
+            "answers",
+            [
+                each
+                for each in snapshot.answers
+                if each.audience in allowed or any(one.user == user for one in each.decided.by)
+            ],
         ),
         unsure=admitted.unsure,
         stranger=stranger and bool(snapshot.agents or snapshot.questions),

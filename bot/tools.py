@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
@@ -352,7 +352,7 @@ def line(state: Mapping[str, Any]) -> str:
         case "waiting":
             words = "asked in Slack, no answer yet. Call wait_for_answer with this id to keep waiting. Do not ask again."
         case "answered" if is_approval:
-            words = _decision(state["answer"] or {}, who)
+            words = _decision(state["answer"] or {}, who, state.get("approved_by") or [who])
         case "answered":
             answer = "" if state["answer"] is None else f": {_quoted(state['answer'])}"
             other = f", in their own words: {_quoted(state['other'])}" if state.get("other") else ""
@@ -371,12 +371,13 @@ def line(state: Mapping[str, Any]) -> str:
     return f"{state['id']}: {words}{comment}"
 
 
-def _decision(answer: Mapping[str, Any], who: str) -> str:
+def _decision(answer: Mapping[str, Any], who: str, approvers: Sequence[str]) -> str:
     if answer.get("decision") != "accept":
         return f"rejected by {who}. Do not do it."
+    by = " and ".join(approvers)
     if not answer.get("arguments"):
-        return f"approved by {who}. Go ahead."
-    return f"approved by {who}. Go ahead with exactly these arguments: {_quoted(answer['arguments'])}."
+        return f"approved by {by}. Go ahead."
+    return f"approved by {by}. Go ahead with exactly these arguments: {_quoted(answer['arguments'])}."
 
 
 def _quoted(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The lists that every front end shows: what is overdue, their order, who holds what, and pages. Pure.
+"""The lists that every front end shows: what is overdue, their order, who holds what, how it was decided, and pages. Pure.
 
 Agents' statuses and the queue of ready sessions are in `core.agents`.
 """
@@ -9,11 +9,31 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from math import inf
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from core.clarification import Clarification
+from core.clarification import Aaep, Clarification
 
 _T = TypeVar("_T")
+Outcome = Literal["approved", "rejected", "answered"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedBy:
+    """Someone who decided a question: their name, and their Slack user id if they did it in Slack."""
+
+    name: str
+    user: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """How a question was decided, and by whom: all who approved it, or the one who rejected or answered it. `answer`: as
+    people read it.
+    """
+
+    outcome: Outcome
+    by: tuple[DecidedBy, ...]
+    answer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +83,17 @@ def order(record: Clarification) -> tuple[bool, float, float, str]:
     if record.is_open:
         return False, *urgency(record), record.id
     return True, -record.asked_last.timestamp(), 0.0, record.id
+
+
+def decided_of(asked: Aaep, last: DecidedBy, answer: str) -> Decided:
+    """How an answered question was decided. `last`: who gave the answer; earlier approvals count only for an approval."""
+    if not asked.is_confirmation or asked.response not in {"accept", "reject"}:
+        return Decided("answered", (last,), answer)
+    if not asked.is_consent:
+        return Decided("rejected", (last,), answer)
+    return Decided(
+        "approved", (*(DecidedBy(each.decided_by, each.user) for each in asked.approvals or ()), last), answer
+    )
 
 
 def is_held_by(user: str, record: Clarification, paged: Collection[str]) -> bool:

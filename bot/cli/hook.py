@@ -237,7 +237,8 @@ def _asked(client: clarify.Client, event: Json, options: Options) -> Decision:
         return "allow", None, given
     arguments = clarify.Approval(state, given).arguments
     is_edited = not clarify.is_same(arguments, given)
-    return "allow", f"Approved in Slack by {state['decided_by']}.", arguments if is_edited else None
+    by = " and ".join(state.get("approved_by") or [state["decided_by"]])
+    return "allow", f"Approved in Slack by {by}.", arguments if is_edited else None
 
 
 def _question(tool: str, given: Json, event: Json, agent: Agent) -> Json:

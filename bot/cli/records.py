@@ -14,6 +14,7 @@ from bot.views.wording import (
     TAMPERED,
     Round,
     closed_words,
+    decided_plainly,
     extra_words,
     missing_words,
     risk_words,
@@ -38,7 +39,7 @@ _STYLES: dict[Status, str] = {
 }
 _COLUMNS = (
     Column("Id", whole=True),
-    Column("Status", whole=True),
+    Column("Status"),
     Column("Who asks whom"),
     Column("Asked", whole=True),
     Column("Question"),
@@ -51,7 +52,7 @@ _THROUGH = {
     "http": "HTTP",
     "responder": "a responder",
 }
-_QUESTION = 200
+_QUESTION, _ANSWER = 200, 60
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 _A_WHILE = timedelta(days=14)
 
@@ -69,7 +70,11 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
     """Yields one clarification's state, how to answer it, and its thread. `is_tampered`: another program changed it after
     it was decided.
     """
-    yield Cell(f"{record.id} · {record.status} · round {record.round} of {record.max_rounds}", style="bold")
+    decided = round_of(record).decided
+    how = f"{decided_plainly(decided)} · " if decided is not None else ""
+    yield Cell(
+        f"{record.id} · {how}{record.status} · round {record.round} of {record.max_rounds}", style="bold"
+    )
     if is_tampered:
         yield Cell(TAMPERED, style="bold red")
     waits = "is waiting for the answer" if record.blocking else "continues meanwhile"
@@ -139,11 +144,17 @@ def _row(record: Clarification, now: datetime, *, is_tampered: bool) -> list[str
         record.id,
         Cell("tampered", style="bold red")
         if is_tampered
-        else Cell(record.status, style=_STYLES[record.status]),
+        else Cell(_state(record), style=_STYLES[record.status]),
         f"{inert.named(record.from_)} → {inert.named(record.to)}",
         when(record.asked_last, now),
         Cell(inert.clip(question, _QUESTION), question),
     ]
+
+
+def _state(record: Clarification) -> str:
+    """Returns how it was decided and by whom; otherwise the status."""
+    decided = round_of(record).decided
+    return decided_plainly(decided, _ANSWER) if decided is not None else record.status
 
 
 def _times(record: Clarification, now: datetime) -> Iterator[Part]:
@@ -224,6 +235,6 @@ def _over(shown: Round, now: datetime) -> str:
     record = shown.record
     if shown.stage == "answered":
         since = f" ({relative(shown.answered_at, now)})" if shown.answered_at else ""
-        said = inert.line(shown.answer_label, _QUESTION)
-        return f"{record.id} was already answered by {shown.answered_by}: “{said}”{since}."
+        how = decided_plainly(shown.decided, _QUESTION) if shown.decided is not None else "closed"
+        return f"{record.id} was already {how}{since}."
     return sentence(f"{record.id} is closed. {closed_words(shown, _QUESTION)}")

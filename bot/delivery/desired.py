@@ -184,7 +184,8 @@ class DesiredState:
             return Skip("nothing to roll up")
         records = [await whole(each, self.ledger) for each in held[:5]]
         oldest = min((s.expires_at for s in held if s.expires_at), default=None)
-        message = self.renderer.message(rollup(records, len(held), oldest, group.agent))
+        reminded = max((s.asked.nudged_at for s in held if s.nudges and s.asked.nudged_at), default=None)
+        message = self.renderer.message(rollup(records, len(held), oldest, group.agent, reminded))
         return _own(row, message, _hash(message), final=not held, channel=row.target, needed=bool(held))
 
     async def _page(self, row: MessageRow) -> Desired | Skip:
@@ -232,7 +233,9 @@ class DesiredState:
         )
 
     async def _nudge(self, row: MessageRow) -> Desired | Skip:
-        """A reminder or, once its subject is over, the outcome. A reminder that was not posted by then is dropped."""
+        """A reminder in its card's thread or, once its subject is over, the outcome. A reminder that was not posted by then
+        is dropped; one whose card is still to come waits for it.
+        """
         over, too_late = None, False
         if row.clarification is not None:
             record = await self._record(row)
@@ -250,8 +253,36 @@ class DesiredState:
             desired = await self._stored(row, final=False)
         else:
             desired = await self._in_thread(row, over, "over", final=True, needed=False)
-        unwanted = over is not None or too_late
-        return replace(desired, unwanted=True) if isinstance(desired, Desired) and unwanted else desired
+        if isinstance(desired, Skip):
+            return desired
+        if over is None and row.ts is None:
+            desired = await self._below_its_card(row, desired)
+        return replace(desired, broadcast=False, unwanted=over is not None or too_late)
+
+    async def _below_its_card(self, row: MessageRow, desired: Desired) -> Desired:
+        """Returns a reminder in the thread of its card or roll-up card, if it has one."""
+        card = await self._reminded_card(row)
+        if card is None or card.failed is not None:
+            return desired
+        if card.ts is None:
+            return replace(desired, waits=True)
+        if card.kind == "card":
+            return desired
+        return replace(
+            desired, channel=card.channel or desired.channel, thread_ts=card.ts, opens_thread=False
+        )
+
+    async def _reminded_card(self, row: MessageRow) -> MessageRow | None:
+        """Returns the card that shows what a reminder is about: its own or, without a place for one, its group's."""
+        if row.clarification is None:
+            key = self.rollups.key_of(rolled_up(row))
+        else:
+            cards = await self.messages.cards_of([row.clarification])
+            own = next((card for card in cards if card.round == row.round), None)
+            if own is None or own.ts is not None or self.rollups.has_place(row.clarification):
+                return own
+            key = self.rollups.key_of(self.rollups.group(await self._record(row)))
+        return await self.messages.get(key) if key is not None else None
 
     async def _notice(self, row: MessageRow) -> Desired | Skip:
         """A notice, whose text does not change."""

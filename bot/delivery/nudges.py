@@ -1,7 +1,8 @@
 """Posts nudges in Slack, once per nudge in the ledger, even if the bot is killed in between. Also tells the former
 holder of a question that another person took it over.
 
-The router decides on nudges (`nudges` of the record). Questions that share a roll-up card share a nudge too.
+The router decides on nudges (`nudges` of the record). A nudge is a reply in the thread of its card, which says that it was
+sent; the channel shows neither twice. Questions that share a roll-up card share a nudge too.
 """
 
 from __future__ import annotations
@@ -115,8 +116,7 @@ class Nudges:
         else:
             key, owner = f"nudge:{record.id}:{record.round}:{record.nudges}", await self._owner(record)
             draft = nudge(record, self.audiences.route(record).mentioned, owner)
-            # With an owner, don't call the rest of the channel.
-            fresh = self._own(record, key, self.renderer.message(draft), "nudge", broadcast=not owner)
+            fresh = self._own(record, key, self.renderer.message(draft), "nudge")
         await self._once(fresh)
 
     async def _report_takeover(self, takeover: _Takeover) -> None:
@@ -157,12 +157,10 @@ class Nudges:
         cards = await self.messages.cards_of([record.id])
         return not any(card.ts or card.intent_at for card in cards)
 
-    def _own(
-        self, record: Clarification, key: str, message: Message, kind: str, *, broadcast: bool = False
-    ) -> Fresh:
+    def _own(self, record: Clarification, key: str, message: Message, kind: str) -> Fresh:
         route, (producer, session_id) = self.audiences.route(record), self.audiences.thread(record)
-        # If the card also waits for Slack to recover, the nudge may be the first to open the thread.
-        body = _body(message) | {"opens_thread": True, "broadcast": broadcast}
+        # Without a card, the nudge opens the thread.
+        body = _body(message) | {"opens_thread": True}
         return Fresh(
             key=key,
             kind=kind,
@@ -220,4 +218,4 @@ def _takeover_of(seen: Clarification) -> _Takeover | None:
 
 
 def _body(message: Message) -> dict[str, object]:
-    return {"text": message.text, "blocks": message.blocks, "broadcast": True, "needed": True}
+    return {"text": message.text, "blocks": message.blocks, "needed": True}

@@ -60,11 +60,14 @@ from bot.views.wording import (
     Verbosity,
     accepted_before,
     action_words,
-    answered_words,
+    aloud,
+    capital,
     change_heading,
     closed_by,
     closed_words,
     consequence_words,
+    decided_aloud,
+    decided_words,
     default_words,
     escalation_reason,
     extra_words,
@@ -72,6 +75,7 @@ from bot.views.wording import (
     instead_words,
     people_words,
     reason_hides,
+    reminder_words,
     reply_words,
     risk_words,
     round_of,
@@ -120,12 +124,13 @@ class Card:
     """The parts of a card, or of a page with a question, in the order in which they are shown."""
 
     heading: str
+    decided: tuple[Section, ...] = ()  # how, and by whom
     alert: tuple[Words, ...] = ()
     question: tuple[Section | Code | Context, ...] = ()
     topic: tuple[Words, ...] = ()
     choices: tuple[Section, ...] = ()
     context: tuple[Words, ...] = ()
-    below: tuple[Section, ...] = ()  # the answer; on a page: why on-call is paged
+    below: tuple[Section, ...] = ()  # the answer and its reason; on a page: why on-call is paged
     facts: tuple[Words, ...] = ()
     buttons: tuple[Button, ...] = ()
     selects: tuple[Select, ...] = ()
@@ -137,6 +142,7 @@ class Card:
     def parts(self) -> tuple[Part, ...]:
         return (
             Header(self.heading),
+            *self.decided,
             Context(self.alert),
             *self.question,
             Context(self.topic),
@@ -178,10 +184,10 @@ def card(
         if spoken.is_whole and not made.is_whole:
             spoken = open_text(shown, is_whole=False)
     else:
-        spoken = Spoken(_closed_text(shown))
+        spoken = Spoken(closed_text(shown))
         if shrinks and (line := _line(shown)) is not None:
             return Draft(f"{record.id}.{record.revision}", spoken.text, (line,))
-        made = _closed_card(shown, spoken.text)
+        made = closed_card(shown, spoken.text)
     return Draft(f"{record.id}.{record.revision}", spoken.text, made.parts, spoken.more)
 
 
@@ -221,7 +227,7 @@ def open_card(shown: Round, verbosity: Verbosity, spoken: Spoken, instead_of: st
     terse, wanted = verbosity == "terse", shown.asked.confirmation
     default = "" if terse and wanted is None else default_words(shown.asked, _SMALL)
     people = live_words(people_words(shown.asked))
-    facts = (*people, until_words(shown.asked.expires_at), *plain_words(default))
+    facts = (*people, until_words(shown.asked.expires_at), *_reminded(shown), *plain_words(default))
     hint = () if terse else (Words(_hint(shown, is_whole=True)),)
     alert = tuple(_alerts(shown, instead_of))
     topic = () if terse or not shown.topic else (Words(f"Topic: {inert.clip(shown.topic, _SMALL)}"),)
@@ -313,13 +319,9 @@ def _detail(shown: Round, verbosity: Verbosity) -> str:
 
 
 def _closing_facts(shown: Round) -> tuple[Words, ...]:
-    """Returns who answered, when, the outcome, and why it is closed."""
+    """Returns when it was decided, who changed it and said what before, the reply's state, and why it is closed."""
     answered = shown.stage == "answered"
     facts: list[Words] = []
-    if answered and shown.slack_user:
-        facts.append(answered_words(shown))
-    elif answered:
-        facts += [Words("Answered by", live=True), Words(shown.answered_by)]
     if answered and shown.answered_at:
         facts.append(Words(inert.date(shown.answered_at), live=True))
     facts += live_words(accepted_before(shown.asked), change_heading(shown.asked).rstrip(":"))
@@ -332,29 +334,30 @@ def _closing_facts(shown: Round) -> tuple[Words, ...]:
 
 
 def _line(shown: Round) -> Section | None:
-    """Returns how a question ended, in one line, with View full if something is left out; None if it does not fit a
-    line.
+    """Returns how a question ended, in one line: what a closed card says, with View full if it was decided or something is
+    left out. None if it does not fit a line.
     """
-    wanted = shown.asked.confirmation
+    wanted, decided = shown.asked.confirmation, shown.decided is not None
     arguments = wanted.arguments if wanted is not None else {}
-    answer = f"Answer: {shown.answer_label}" if shown.stage == "answered" else ""
-    whole = (_was_asked(shown), main_argument(arguments, inert.NO_LIMIT), answer)
+    action = inert.visible(wanted.action, prose=True) if decided and wanted is not None else _was_asked(shown)
+    whole = (action, main_argument(arguments, inert.NO_LIMIT))
     said = [inert.line(each, _LINE) for each in whole]
     again = f"round {shown.number}" if shown.number > 1 or not shown.is_current else ""
-    told = (inert.clip(shown.agent, _NAMED), shown.id, again, *said)
+    told = (
+        inert.clip(shown.agent, _NAMED),
+        shown.id,
+        again,
+        *said,
+        _risk(shown),
+        inert.line(_reason(shown), _LINE),
+    )
     facts = (each.mrkdwn for each in _closing_facts(shown))
-    line = " · ".join(filter(None, (*map(inert.escape, told), *facts)))
+    line = " · ".join(filter(None, (_title(shown), *map(inert.escape, told), *facts)))
     hides = (
-        said != [*whole]
-        or any(
-            (
-                len(arguments) > 1,
-                shown.context,
-                wanted and extra_words(wanted),
-                shown.reason,
-                shown.asked.edits,
-            )
-        )
+        decided
+        or said != [*whole]
+        or len(arguments) > 1
+        or any((shown.context, wanted and extra_words(wanted), shown.asked.edits))
         or _cuts_default(shown, _SMALL)
     )
     if inert.size(line) > SECTION:
@@ -362,26 +365,57 @@ def _line(shown: Round) -> Section | None:
     return Section(Words(line, live=True), view_full(shown.record, shown.number) if hides else None)
 
 
-def _closed_card(shown: Round, text: str) -> Card:
-    """A card that takes no answer any more, with View full as its only control if something is cut."""
-    answered, facts = shown.stage == "answered", _closing_facts(shown)
+def closed_card(shown: Round, text: str) -> Card:
+    """Returns a card that takes no answer any more: how it was decided and by whom, what was asked, what was at stake, why.
+    Its only control is View full, if it was decided or something is cut. `text`: the message's, which shares its budget.
+    """
+    decided, facts, title = shown.decided, _closing_facts(shown), _title(shown)
+    wanted = shown.asked.confirmation
     budget = Budget.beside(text)
-    budget.spend(shown.agent, shown.target, *(part.text for part in facts))
-    form = shown.asked.form
-    answer = f"Answer: {shown.answer_label}" if answered else ""
-    # A form's answer has a line per field: cut it only for its length.
-    brief = budget.brief(answer) if form is None else answer.replace(" ", "\n", 1)
-    reason = budget.brief(shown.reason if answered else "")
-    changes = budget.brief(changed_in_all(shown.asked) if answered else "")
-    question, answer, changes, reason = budget.fit([budget.brief(_was_asked(shown)), brief, changes, reason])
-    cut = budget.cut or (not answered and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
+    budget.spend(shown.agent, shown.target, title, _risk(shown), *(part.text for part in facts))
+    # Its title shows a short answer. A form's answer has a line per field: cut it only for its length.
+    answer = _answer(shown, title)
+    brief = budget.brief(answer) if shown.asked.form is None else answer.replace(" ", "\n", 1)
+    reason = budget.brief(_reason(shown))
+    changes = budget.brief(changed_in_all(shown.asked) if decided is not None else "")
+    with_what = main_argument(wanted.arguments, _LINE) if wanted is not None and decided is not None else ""
+    question, with_what, answer, changes, reason = budget.fit(
+        [budget.brief(_was_asked(shown)), with_what, brief, changes, reason]
+    )
+    cut = budget.cut or (decided is None and shown.asked.closed == "expired" and _cuts_default(shown, _SMALL))
+    full = view_full(shown.record, shown.number)
     return Card(
         heading=_heading(shown),
-        question=sections(question),
+        decided=(Section(Words(title, live=True), full),) if title else (),
+        question=sections(question, with_what, _risk(shown)),
         below=sections(answer, changes, reason),
         facts=facts,
-        buttons=(view_full(shown.record, shown.number),) if cut else (),
+        buttons=(full,) if cut and not title else (),
     )
+
+
+def _title(shown: Round) -> str:
+    """Returns how it was decided and by whom, in bold; empty if it was not."""
+    return f"*{capital(decided_words(shown.decided))}*" if shown.decided is not None else ""
+
+
+def _risk(shown: Round) -> str:
+    """Returns how grave what was decided is, and whether it can be undone; empty for a question, or without a decision."""
+    wanted = shown.asked.confirmation if shown.decided is not None else None
+    return risk_words(wanted) if wanted is not None else ""
+
+
+def _reason(shown: Round) -> str:
+    return shown.reason if shown.decided is not None else ""
+
+
+def _answer(shown: Round, title: str) -> str:
+    """Returns a question's answer, unless `title` has all of it, as it was given."""
+    decided = shown.decided
+    if decided is None or decided.outcome != "answered":
+        return ""
+    whole = inert.fallback(decided.answer, inert.NO_LIMIT)
+    return "" if f"“{whole}”" in title else f"Answer: {decided.answer}"
 
 
 def uses_buttons(shown: Round) -> bool:
@@ -509,7 +543,7 @@ def _clipped_choices(shown: Round, room: int) -> str:
 def _heading(shown: Round) -> str:
     notes = [f"round {shown.number}"] if shown.number > 1 or not shown.is_current else []
     if shown.stage != "open":
-        notes.append(shown.stage)
+        notes.append(shown.decided.outcome if shown.decided is not None else shown.stage)
     elif shown.record.status in _STANDING:
         notes.append(_STANDING[shown.record.status])
     agent, target = inert.clip(shown.agent, _NAMED), inert.clip(shown.target, _NAMED)
@@ -525,6 +559,10 @@ def _alerts(shown: Round, instead_of: str | None) -> Iterable[Words]:
         yield Words(f"Posted here because {inert.channel(instead_of)} could not be used.", live=True)
     elif instead_of:
         yield Words(inert.clip(f"Posted here instead of {inert.line(instead_of)}.", _SMALL))
+
+
+def _reminded(shown: Round) -> tuple[Words, ...]:
+    return (reminder_words(shown.reminded_at),) if shown.reminded_at is not None else ()
 
 
 def _cuts_default(shown: Round, limit: int) -> bool:
@@ -570,7 +608,7 @@ def open_text(
     head = " ".join(filter(None, (asks, inert.fallback(_stakes(shown), 1200), *people)))
     parts = _parts(shown)
     body = inert.fallback("\n".join(parts), inert.NO_LIMIT)
-    until = until_aloud(shown.asked, _DEFAULT_ALOUD)
+    until = " ".join((until_aloud(shown.asked, _DEFAULT_ALOUD), *aloud(_reminded(shown))))
 
     def tail_if(*, is_whole: bool) -> str:
         how = (_accept_shows_all(shown, is_whole=is_whole), _how(shown, is_whole=is_whole), HOW_TO_COMMENT)
@@ -592,15 +630,15 @@ def open_text(
     return Spoken(text, () if wanted else whole_pieces(shown), is_whole=False)
 
 
-def _closed_text(shown: Round) -> str:
-    """Returns the text of a closed question. Only the name of the person who answered is live."""
+def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
+    """Returns the text of a closed question, at most `limit`. Only the names of people are live."""
     asked = inert.fallback(f"{_says(shown)} ({shown.record.id}): {_was_asked(shown)}", 1500)
-    if shown.stage == "closed":
+    if (decided := shown.decided) is None:
         who = closed_by(shown, 300)
         by = f"\nBy {who.escaped()}." if who else ""
         return f"{asked}\n{inert.fallback(sentence(closed_words(shown, 1500)), 1800)}{by}"
-    by = answered_words(shown).escaped(312)
     when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
+    how = f"{capital(decided_aloud(decided))}{when}."
     before = "\n".join(
         sentence(each.rstrip(":"))
         for each in (accepted_before(shown.asked), change_heading(shown.asked))
@@ -610,10 +648,12 @@ def _closed_text(shown: Round) -> str:
     if shown.is_current and shown.record.status == "abandoned":
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
-    room = inert.TEXT_LIMIT - sum(map(inert.size, (asked, by, when, before, stands))) - 10
-    said = (shown.answer_label, changed_in_all(shown.asked), shown.reason)
-    answer = inert.fallback("\n".join(filter(None, said)), room)
-    return "\n".join(filter(None, (asked, f"{by}{when}: {answer}", before, stands)))
+    risk = inert.fallback(_risk(shown), 500)
+    room = limit - sum(map(inert.size, (asked, how, risk, before, stands))) - 10
+    said = inert.fallback(
+        "\n".join(filter(None, (_answer(shown, how), changed_in_all(shown.asked), shown.reason))), room
+    )
+    return "\n".join(filter(None, (how, asked, risk, said, before, stands)))
 
 
 def whole_pieces(shown: Round) -> tuple[str, ...]:

@@ -62,8 +62,10 @@ from bot.views.wording import (
     ASK_AGAIN,
     LABELS,
     Round,
+    capital,
     change_heading,
     closed_words,
+    decided_words,
     default_words,
     escalation_words,
     extra_words,
@@ -78,7 +80,7 @@ from bot.views.wording import (
 from core import answers
 from core.aaep import DECISIONS, Confirmation, Decision
 from core.approvals import check_seen, version_of
-from core.clarification import Aaep, Answer, Clarification
+from core.clarification import Aaep, Answer, Approval, Clarification, Edit
 from core.errors import AnswerRejected
 from core.lists import Page, page_of
 from core.questions import REDACTED
@@ -182,7 +184,7 @@ def full_view(
 ) -> View:
     """Returns the modal behind View full: page `page` (from 1; clamped) of everything."""
     shown = round_of(directed(record), round)
-    on = page_of(_laid_out((*_asked(shown), *_standing(shown))), page, 1)
+    on = page_of(_laid_out((*_decision(shown), *_asked(shown), *_standing(shown))), page, 1)
 
     def press(to: int) -> Press:
         return Press("view", record.id, shown.number, str(to))
@@ -355,32 +357,40 @@ def _hides(asked: Aaep, arguments: Mapping[str, Any]) -> bool:
     return any(REDACTED in text and text == json.dumps(sent.get(name)) for name, text in texts.items())
 
 
-def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | Code]:
-    """Yields everything: the arguments as the agent sent them, and each change."""
+def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]:
+    """Yields everything: the arguments as they are, each change, and as the agent sent them."""
+    asked, decided = shown.asked, shown.decided
     yield from plain_stakes(wanted)
-    for part in argument_parts(argument_pieces(wanted.arguments)):
-        yield part if isinstance(part, Code) else part.words.text
+    if asked.edits:
+        approved = decided is not None and decided.outcome == "approved"
+        yield "The arguments as approved:" if approved else "The arguments as edited:"
+    yield from argument_parts(argument_pieces(wanted.arguments))
     yield extra_words(wanted)
-    asked = shown.asked
     for number, edit in enumerate(asked.edits or (), 1):
         until = asked.model_copy(update={"edits": (asked.edits or ())[:number]})
-        yield f"Edited by {inert.line(edit.decided_by, 256)} on {inert.utc(edit.at)}:"
+        yield _by("Edited by", edit, ":")
         yield "\n".join(change_words(until))
     if asked.edits and asked.direct is not None and asked.direct.arguments:
-        yield "As the agent sent them:"
+        yield "The original arguments, as the agent sent them:"
         yield argument_words(asked.direct.arguments)
     for each in asked.approvals or ():
-        said = f": {words(each.rationale)}" if each.rationale else ""
-        yield f"Approved by {inert.line(each.decided_by, 256)} on {inert.utc(each.at)}{said}"
+        yield _by("Approved by", each, ":" if each.rationale else "")
+        yield words(each.rationale) if each.rationale else ""
 
 
-def _laid_out(every: Iterable[str | Code]) -> list[tuple[_Shown, ...]]:
+def _by(did: str, what: Approval | Edit, end: str) -> Section:
+    """Returns who did something, and when."""
+    who = inert.mention(what.user) if inert.is_user(what.user) else inert.escaped_line(what.decided_by, 256)
+    return Section(Words(f"{did} {who} on {inert.date(what.at)}{end}", live=True))
+
+
+def _laid_out(every: Iterable[str | _Shown]) -> list[tuple[_Shown, ...]]:
     """Splits texts into pages; nothing is left out."""
     parts = (sections(each) if isinstance(each, str) else (each,) for each in every)
     return list(_pages(tuple(part for each in parts for part in each)))
 
 
-def _asked(shown: Round) -> Iterator[str | Code]:
+def _asked(shown: Round) -> Iterator[str | _Shown]:
     """Yields the whole question, and what happens without an answer."""
     asked, form = shown.asked, shown.asked.form
     again = f" · round {shown.number}" if shown.number > 1 or not shown.is_current else ""
@@ -405,14 +415,20 @@ def _asked(shown: Round) -> Iterator[str | Code]:
     yield escalation_words(shown, SECTION)
 
 
+def _decision(shown: Round) -> Iterator[str | _Shown]:
+    """Yields how it was decided, by whom and why; nothing if it was not."""
+    if (decided := shown.decided) is None:
+        return
+    when = f" on {inert.date(shown.answered_at)}" if shown.answered_at else ""
+    yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
+    yield f"Answer:\n{decided.answer}" if decided.outcome == "answered" else ""
+    yield shown.reason
+
+
 def _standing(shown: Round) -> Iterator[str]:
-    """Yields its outcome and what was said before."""
-    asked = shown.asked
+    """Yields the reply's state or why it was closed, and what was said before."""
     if shown.stage == "answered":
-        when = f" on {inert.utc(shown.answered_at)}" if shown.answered_at else ""
-        yield f"Answered by {shown.answered_by}{when}:\n{shown.answer_label}"
-        yield shown.reason
-        yield reply_words(asked)
+        yield reply_words(shown.asked)
     if shown.stage == "closed":
         yield closed_words(shown, inert.NO_LIMIT)
     yield from _history(shown)

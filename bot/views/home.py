@@ -27,10 +27,10 @@ from bot.views.blockkit import (
     turning,
 )
 from bot.views.codec import HOME_CALLBACK, HomePress, HomeSection, HomeVerb
-from bot.views.wording import ID_LIMIT, NAME_LIMIT, name_of, until_words
+from bot.views.wording import ID_LIMIT, capital, decided_words, name_of, until_words
 from core.agents import AgentNode, ReadyItem
 from core.clarification import HUMAN, Clarification
-from core.lists import Page, several
+from core.lists import Decided, Page, several
 
 _T = TypeVar("_T")
 SECTIONS: tuple[HomeSection, ...] = get_args(HomeSection)
@@ -79,16 +79,14 @@ class DutyLine:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer. `user`: the Slack user who gave it, if in Slack; `by`: the name in any case. `to`: see `Audience`."""
+    """A decided question, and how it was decided. `to`: see `Audience`."""
 
     clarification: str
     round: int
     agent: str
     question: str
-    answer: str
+    decided: Decided
     at: datetime
-    by: str
-    user: str | None = None
     to: str = HUMAN
 
     @property
@@ -211,15 +209,9 @@ def _duty(line: DutyLine) -> Iterator[Words]:
 
 
 def _answered(line: Answered) -> tuple[Words, Words]:
-    question, answer = inert.named(line.question, _SAID), inert.named(line.answer, _SAID)
-    who = (
-        inert.mention(line.user)
-        if inert.is_user(line.user)
-        else inert.escape(inert.line(line.by, NAME_LIMIT))
-    )
     return (
-        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {question} → {answer}"),
-        Words(f"{who or 'someone'}, {inert.date(line.at)}", live=True),
+        Words(f"{_id(line.clarification)} · {name_of(line.agent)}: {inert.named(line.question, _SAID)}"),
+        Words(f"{capital(decided_words(line.decided, _SAID))}, {inert.date(line.at)}", live=True),
     )
 
 

@@ -41,10 +41,14 @@ from bot.views.wording import (
     TAMPERED,
     Round,
     closed_words,
+    decided_aloud,
+    decided_words,
     holder_words,
     name_of,
+    reminder_words,
     risk_words,
     round_of,
+    sentence,
     until_words,
 )
 from core.agents import AgentNode, ReadyItem
@@ -57,7 +61,7 @@ LINES = 10
 ROLLUP_PAGE = 20
 WHICH = "Which question is this an answer to?"
 _HEADING, _READ_ALOUD, _PIECE = 150, 4000, 2900
-_QUESTION, _LABEL, _NAME = 200, 120, 100
+_QUESTION, _LABEL = 200, 120
 _SHORT, _NAMED, _DEEPEST = 40, 3, 8  # so that a page of lines fits into a message and its text
 _INDENT = "\u2003"  # an em space: Slack trims ordinary ones
 _LINK = re.compile(r"https?://[^\s<>|]{1,300}")
@@ -157,7 +161,10 @@ def row(record: Clarification, offer: Offer, n: int, *, is_tampered: bool = Fals
     if offer.link and _LINK.fullmatch(offer.link):
         linked = f"<{offer.link}|{linked}>"
     facts = (Words(linked, live=True), Words(shown.agent), Words(state, live=True))
-    aloud = f"{inert.fallback(f'{name}, {shown.agent}')}, {inert.utc_dates(state)}: {inert.fallback(words)}"
+    spoken = inert.utc_dates(state)
+    if shown.decided is not None and not is_tampered:
+        spoken = decided_aloud(shown.decided, _LABEL)
+    aloud = f"{inert.fallback(f'{name}, {shown.agent}')}, {spoken}: {inert.fallback(words)}"
     view = Press("view", record.id, shown.number, "1")
     buttons = [button(view, VIEW_FULL, f"View {record.id} in full", n=n)]
     if shown.stage == "open" and offer.answer:
@@ -175,7 +182,13 @@ def unread(clarification_id: str, topic: str) -> ListRow:
     return ListRow((Section(Words(words)), Context(plain_words(clarification_id, note))), aloud)
 
 
-def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None, agent: str) -> Draft:
+def rollup(
+    records: Sequence[Clarification],
+    count: int,
+    oldest: datetime | None,
+    agent: str,
+    reminded: datetime | None = None,
+) -> Draft:
     """Returns one card for many questions.
 
     Args:
@@ -183,6 +196,7 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
         count: how many are open in all.
         oldest: the earliest deadline, if there is one.
         agent: the agent's name.
+        reminded: the time of the latest reminder, if there was one.
     """
     named = name_of(agent)
     if not records:
@@ -193,6 +207,7 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
     first = (until_words(oldest, "First deadline:"),) if oldest else ()
     how = Words("Answer them here or under Show all; they get no cards of their own for now")
     deadline = f" First deadline: {inert.utc(oldest)}." if oldest else ""
+    deadline += f" {sentence(reminder_words(reminded).escaped())}" if reminded else ""
     listed = "\n".join(f"{inert.line(each.record.id)}: {_asked(each, _ROW)}" for each in shown)
     more = f"\nand {count - len(shown)} more." if count > len(shown) else ""
     text = f"{heading}.{deadline} Click Show all to see and answer them.\n{listed}{more}"
@@ -202,7 +217,7 @@ def rollup(records: Sequence[Clarification], count: int, oldest: datetime | None
         inert.fallback(text),
         (
             Header(inert.clip(heading, _HEADING)),
-            Context((*first, how)),
+            Context((*first, *((reminder_words(reminded),) if reminded else ()), how)),
             *_answerable(shown),
             Actions((button(show_all, SHOW_ALL, f"Show all of {named}"),)),
         ),
@@ -284,13 +299,8 @@ def _short(text: str) -> str:
 def _state(shown: Round) -> str:
     """Returns its state, as our own mrkdwn."""
     record, asked = shown.record, shown.asked
-    if shown.stage == "answered":
-        by = (
-            inert.mention(shown.slack_user)
-            if shown.slack_user
-            else inert.escaped_line(shown.answered_by, _NAME)
-        )
-        return f"answered by {by}: “{inert.escaped_line(shown.answer_label, _LABEL)}”"
+    if shown.decided is not None:
+        return decided_words(shown.decided, _LABEL)
     if shown.stage == "closed":
         return inert.escaped_line(closed_words(shown, _LABEL), 2 * _LABEL)
     parts = [f"escalated ({asked.escalated_for})" if asked.escalated_for else "escalated"]

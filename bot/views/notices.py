@@ -2,8 +2,7 @@
 reminders.
 
 The card of a handoff (AAEP chapter 4) follows the incident for which on-call is paged: taken on either, both show it.
-A reminder appears in the question's thread and in the channel, and mentions the answerers. They answer on the card or
-in the thread. Pure.
+A reminder appears in the question's thread and mentions the answerers. They answer on the card or in the thread. Pure.
 """
 
 from __future__ import annotations
@@ -40,9 +39,11 @@ from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
     aloud,
-    answered_words,
     brief_words,
+    capital,
     closed_words,
+    decided_aloud,
+    decided_words,
     default_words,
     missing_words,
     name_of,
@@ -389,20 +390,18 @@ def rollup_nudge(agent: str, count: int, oldest: datetime | None, answerers: Seq
 
 
 def nudge_over(record: Clarification, number: int | None) -> Draft:
-    """Returns a reminder's text after the round `number` has ended: the outcome."""
+    """Returns a reminder's text after the round `number` has ended: the outcome, in small print."""
     shown = round_of(directed(record), number)
-    question = brief_words(shown, _BEGINNING)
-    answered = shown.stage == "answered"
-    how = answered_words(shown) if answered else Words(closed_words(shown, _BEGINNING))
-    answer = f"Answer: {inert.clip(shown.answer_label, _BEGINNING)}" if shown.answer_label else ""
-    spoken = (
-        inert.fallback(f"{shown.agent} asked ({shown.id}): {question}", 1500),
-        sentence(how.escaped(1000)),
-        inert.fallback(answer, 1000),
+    how = Words(closed_words(shown, _BEGINNING))
+    spoken = how.escaped(1000)
+    if shown.decided is not None:
+        how = Words(capital(decided_words(shown.decided)), live=True)
+        spoken = capital(decided_aloud(shown.decided))
+    asked = (
+        f"{shown.agent} {shown.verb} ({shown.id}): {inert.line(brief_words(shown, _BEGINNING), _BEGINNING)}"
     )
-    heading = f"{shown.agent} · {shown.id} · {'answered' if answered else 'closed'}"
-    facts = Context((how, *plain_words(answer)))
-    return Draft("nudge", "\n".join(filter(None, spoken)), (Header(heading), *sections(question), facts))
+    text = f"{sentence(spoken)}\n{inert.fallback(asked, 1500)}"
+    return Draft("nudge", text, (Context((how, Words(asked))),))
 
 
 def rollup_nudge_over(agent: str) -> Draft:

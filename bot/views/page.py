@@ -38,6 +38,8 @@ from bot.views.card import (
     SHORTENED,
     Card,
     Spoken,
+    closed_card,
+    closed_text,
     in_pieces,
     open_card,
     open_text,
@@ -50,9 +52,10 @@ from bot.views.locale import directed
 from bot.views.wording import (
     Round,
     aloud,
-    answered_words,
     brief_words,
+    capital,
     closed_words,
+    decided_words,
     escalation_of,
     has_one_side,
     missing_words,
@@ -172,6 +175,12 @@ class PageContent:
         shown = self.only.shown if self.only is not None and self.only.state != "closed" else None
         return shown if shown is not None and shown.record.is_open and not self.covered else None
 
+    @property
+    def decided(self) -> Round | None:
+        """The question of the page, if people decided it."""
+        shown = self.only.shown if self.only is not None else None
+        return shown if shown is not None and shown.decided is not None else None
+
     def bare(self) -> PageContent:
         """Returns the content for a page that cannot be laid out."""
         return replace(self, items=tuple(each.bare() for each in self.items))
@@ -187,6 +196,8 @@ def page_card(content: PageContent) -> Draft:
         parts = card.parts
         if spoken.is_whole and not card.is_whole:
             spoken = _spoken(content, is_whole=False)
+    elif (decided := content.decided) is not None:
+        parts = _decided_card(content, item, decided, spoken.text).parts
     else:
         parts = _item_card(content, item, spoken.text).parts
     return Draft(f"page.{content.page}", spoken.text, parts, spoken.more)
@@ -217,7 +228,7 @@ def heading(content: PageContent) -> str:
     if item is None:
         many = f"{content.left} of {content.count}" if content.left < content.count else str(content.count)
         return f"Escalated: {many} waiting" if content.left else f"Escalated: {content.count} · closed"
-    note = _NOTES[item.state]
+    note = _note(item)
     title = inert.line(item.title) or _UNKNOWN
     if item.kind == "escalated" and (shown := item.shown) is not None:
         title = f"Escalated: {shown.agent} {'was' if item.state == 'closed' else 'is'} waiting · {item.name}"
@@ -229,7 +240,7 @@ def heading(content: PageContent) -> str:
 def state_words(content: PageContent) -> list[Words]:
     """Returns the holder, the snooze, the outcome, where it continues, and why other people are paged."""
     item = content.only
-    found = standing_words(item) if item is not None else []
+    found = standing_words(item) if item is not None and content.decided is None else []
     if content.note and not content.is_closed:
         found.append(Words(inert.line(content.note, _FACT)))
     if content.covered and not content.is_closed:
@@ -272,15 +283,21 @@ def item_words(item: PageItem) -> str:
     shown = item.shown
     said = inert.line(brief_words(shown, _ROW // 2) if shown else item.body or item.reason)
     known = item.name if shown is None else f"{item.name} · {shown.agent}"
-    notes = _NOTES[item.state]
+    notes = _note(item)
     return inert.clip(f"{known}{notes}: {said}" if said else f"{known}{notes}", _ROW)
 
 
-def closing_words(item: PageItem) -> str:
-    """Returns how a closed item ended, without by whom."""
+def _note(item: PageItem) -> str:
+    """Returns how it stands, for its heading or its line."""
     shown = item.shown
-    if shown is not None and shown.stage == "answered":
-        return f"Answer: {shown.answer_label}"
+    if item.state == "closed" and shown is not None and shown.decided is not None:
+        return f" · {shown.decided.outcome}"
+    return _NOTES[item.state]
+
+
+def closing_words(item: PageItem) -> str:
+    """Returns how an item ended that was closed without a decision."""
+    shown = item.shown
     return closed_words(shown, _FACT) if shown is not None and shown.stage == "closed" else "Closed"
 
 
@@ -301,9 +318,10 @@ def _ending(item: PageItem, who: str | None) -> list[Words]:
     shown = item.shown
     if shown is None and who:
         return [*live_words(f"{'Claimed' if item.kind == 'handoff' else 'Seen'} by {who}")]
-    if shown is None or shown.stage != "answered":
+    if shown is None or shown.decided is None:
         return [Words(closing_words(item))]
-    return [answered_words(shown), *live_words(inert.date(shown.answered_at) if shown.answered_at else "")]
+    when = inert.date(shown.answered_at) if shown.answered_at else ""
+    return [*live_words(capital(decided_words(shown.decided)), when)]
 
 
 def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: Spoken) -> Card:
@@ -325,6 +343,19 @@ def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: S
         below=sections(why),
         facts=(*card.facts, *plain_words(left)),
         buttons=(*card.buttons, *cut, *link_button(OPEN, item.link)),
+        controls=_controls(content),
+    )
+
+
+def _decided_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
+    """Returns the decided question's own card."""
+    card = closed_card(shown, text)
+    links = link_button(OPEN, item.link)
+    return replace(
+        card,
+        heading=heading(content),
+        alert=live_words(_called(content)),
+        buttons=(*card.buttons, *links),
         controls=_controls(content),
     )
 
@@ -400,6 +431,8 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
         return _fitted(head, _listed(content))
     if shown is not None:
         return _question_spoken(content, item, shown, head, is_whole=is_whole)
+    if (decided := content.decided) is not None:
+        return Spoken(f"{head}\n{closed_text(decided, inert.TEXT_LIMIT - inert.size(head) - 1)}")
     closed, record = item.state == "closed", item.record
     ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
     asked = _subject_words(item)

@@ -11,7 +11,16 @@ from datetime import datetime
 
 from bot.views import inert
 from bot.views.blockkit import RELEASE, TAKE_OVER
-from bot.views.wording import HOW_TO_COMMENT, Round, closed_by, fallback_words, more_approvals, round_of
+from bot.views.wording import (
+    HOW_TO_COMMENT,
+    Round,
+    closed_by,
+    decided_words,
+    fallback_words,
+    listed,
+    more_approvals,
+    round_of,
+)
 from core import answers
 from core.clarification import CHANGED, HUMAN, Aaep, Clarification, agent_key
 
@@ -71,7 +80,7 @@ _QUOTED, _NAME, _WHY = 200, 100, 300
 def already_answered(record: Clarification, number: int | None = None) -> str:
     """Says who answered first, what and when. `number`: the round in question; None: the last."""
     shown = round_of(record, number)
-    return f"{_id(record)} was already answered by {_who(shown)}: {_quoted(shown.answer_label)}{_when(shown.answered_at)}."
+    return f"{_id(record)} was already {_decided(shown)}{_when(shown.answered_at)}."
 
 
 def owned(record: Clarification, user: str) -> str:
@@ -123,7 +132,7 @@ def found_late_aloud(user: str, label: str, said_at: datetime, decided: str) -> 
 def not_allowed(why: str, answerers: Sequence[str]) -> str:
     """Says why a person may not answer, and who may. `answerers` as configured: `members`, U…, S…."""
     named = [_answerer(each) for each in answerers]
-    may = f" These people can: {_listed(named)}." if named else " No answerers are configured here."
+    may = f" These people can: {listed(named)}." if named else " No answerers are configured here."
     return f"You cannot answer this: {inert.escaped_line(why, _WHY)}.{may}"
 
 
@@ -136,6 +145,8 @@ def accepted(record: Clarification) -> str:
     shown = round_of(record)
     if record.is_open:
         return f"Approval of {_id(record)} recorded. {more_approvals(record.asked)}"
+    if _is_approval(shown):
+        return f"{_id(record)} is {_decided(shown)}."
     return f"{_id(record)} is answered: {_quoted(shown.answer_label)}."
 
 
@@ -150,6 +161,8 @@ def edit_ignored(record: Clarification) -> str:
     shown = round_of(record)
     if shown.stage != "answered":
         return EDITED
+    if _is_approval(shown):
+        return f"{EDITED} {_id(record)} stays {_decided(shown)}."
     return f"{EDITED} {_id(record)} stays answered with {_quoted(shown.answer_label)}."
 
 
@@ -178,9 +191,13 @@ def _closed_by(shown: Round) -> str:
     return f" by {who.mrkdwn}" if who else ""
 
 
-def _who(shown: Round) -> str:
-    user = shown.slack_user
-    return inert.mention(user) if user else inert.escaped_line(shown.answered_by, _NAME)
+def _is_approval(shown: Round) -> bool:
+    """Returns whether it was approved or rejected, rather than answered."""
+    return shown.decided is not None and shown.decided.outcome != "answered"
+
+
+def _decided(shown: Round) -> str:
+    return decided_words(shown.decided, _QUOTED) if shown.decided is not None else "closed"
 
 
 def _when(moment: datetime | None) -> str:
@@ -191,10 +208,6 @@ def _answerer(entry: str) -> str:
     if entry == "members":
         return "full members of this workspace who are in the channel"
     return inert.group(entry) if inert.is_group(entry) else inert.person(entry, 40)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _quoted(text: str) -> str:

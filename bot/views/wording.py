@@ -7,7 +7,7 @@ reversibility and what silence does are always said in words, never by colour al
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -21,6 +21,7 @@ from bot.views.blockkit import Words
 from core import answers
 from core.aaep import NOT_GIVEN, Confirmation, Decision
 from core.clarification import CHANGED, HUMAN, US, Aaep, Clarification, Entry, EntryType, Why, agent_key
+from core.lists import Decided, DecidedBy, decided_of
 from core.matching import author_of
 
 Stage = Literal["open", "answered", "closed"]
@@ -28,7 +29,8 @@ Verbosity = Literal["terse", "normal", "detailed"]
 
 NAME_LIMIT = 80
 ID_LIMIT = 40
-_WORD = 60
+DECIDED = 120  # of an answer in words, where its line says how it was decided
+_WORD, _WHO = 60, 100
 HOW_TO_COMMENT = "Start with note: to comment without answering."
 ASK_AGAIN = "Accept this?"
 _REPLY_WORDS = {
@@ -150,6 +152,11 @@ class Round:
         return tuple(inert.line(each or "") for each in direct.descriptions)
 
     @property
+    def reminded_at(self) -> datetime | None:
+        """When its answerers were reminded last, if they were."""
+        return self.asked.nudged_at if self.is_current and self.record.nudges else None
+
+    @property
     def is_current(self) -> bool:
         return self.number >= self.record.round
 
@@ -199,6 +206,13 @@ class Round:
         """The Slack user who answered, if it was one."""
         by = self.asked.answered_by
         return by.user if by and by.surface == "slack" and inert.is_user(by.user) else None
+
+    @cached_property
+    def decided(self) -> Decided | None:
+        """How it was decided and by whom, or None if it was not."""
+        if self.stage != "answered":
+            return None
+        return decided_of(self.asked, DecidedBy(self.answered_by, self.slack_user), self.answer_label)
 
     @property
     def closed_by(self) -> Entry | None:
@@ -263,6 +277,10 @@ def until_words(expires: datetime | None, before: str = "Answer by") -> Words:
     return Words(f"{before} {inert.deadline(expires)}", live=True) if expires else Words("No time limit")
 
 
+def reminder_words(sent_at: datetime) -> Words:
+    return Words(f"Reminder sent {inert.date(sent_at)}", live=True)
+
+
 def until_aloud(asked: Aaep, limit: int, left: str = "") -> str:
     """Returns the deadline for places where Slack formats nothing, and what happens then; `left`: how long that is."""
     until = (
@@ -277,10 +295,43 @@ def aloud(said: Iterable[Words]) -> list[str]:
     return [sentence(each.escaped(400)) for each in said]
 
 
-def answered_words(shown: Round) -> Words:
-    if shown.slack_user:
-        return Words(f"Answered by {inert.mention(shown.slack_user)}", live=True)
-    return Words(f"Answered by {shown.answered_by}")
+def decided_words(decided: Decided, limit: int = DECIDED) -> str:
+    """Returns how it was decided and by whom, in one line: live, escaped. `limit`: of an answer in words."""
+    by = [_decider(each) or inert.escaped_line(each.name, _WHO) for each in decided.by]
+    return _decided(decided, by, inert.escaped_line(decided.answer, limit))
+
+
+def decided_aloud(decided: Decided, limit: int = DECIDED) -> str:
+    """Returns the same for the top-level text, where Slack formats nothing."""
+    by = [_decider(each) or inert.fallback(inert.named(each.name, _WHO)) for each in decided.by]
+    return _decided(decided, by, inert.fallback(inert.named(decided.answer, limit)))
+
+
+def decided_plainly(decided: Decided, limit: int = DECIDED) -> str:
+    """Returns the same as plain text, with names in place of mentions."""
+    return _decided(
+        decided, [inert.named(each.name, _WHO) for each in decided.by], inert.named(decided.answer, limit)
+    )
+
+
+def _decider(who: DecidedBy) -> str:
+    return inert.mention(who.user) if inert.is_user(who.user) else ""
+
+
+def _decided(decided: Decided, by: Sequence[str], answer: str) -> str:
+    who = listed(by)
+    return (
+        f"answered: “{answer}” by {who}" if decided.outcome == "answered" else f"{decided.outcome} by {who}"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names as in a sentence: `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def closed_by(shown: Round, limit: int) -> Words | None:
@@ -506,9 +557,12 @@ def people_words(asked: Aaep) -> str:
 
 
 def accepted_before(asked: Aaep) -> str:
-    """Returns who approved before the decision: live, escaped. Empty if nobody did."""
-    by = [_accepter(each.user, each.decided_by, each.rationale) for each in asked.approvals or ()]
-    return f"Earlier approvals: {', '.join(by)}" if by else ""
+    """Returns what those who approved first had to say or, if it was rejected then, who they are: live, escaped. Empty if
+    there is nothing to add.
+    """
+    said = [each for each in asked.approvals or () if each.rationale or not asked.is_consent]
+    by = ", ".join(_accepter(each.user, each.decided_by, each.rationale) for each in said)
+    return f"{'Comments' if asked.is_consent else 'Earlier approvals'}: {by}" if by else ""
 
 
 def missing_words(asked: Aaep) -> str:

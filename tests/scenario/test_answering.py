@@ -26,7 +26,7 @@ async def test_click_answers_and_reply_reaches_the_producer(stage: World) -> Non
         assert reply["decided_by"] == f"user:slack/T0LOCAL/{FOLAKE}"
         shown = await stage.now_says(card, f"<@{FOLAKE}>")
         assert "Yes" in said(shown)
-        assert not controls(shown)
+        assert controls(shown) == ["View full"]
     record = stage.record()
     assert record["status"] == "resolved"
     assert record["aaep"]["answeredBy"] == {"surface": "slack", "team": "T0LOCAL", "user": FOLAKE}
@@ -38,7 +38,7 @@ async def test_choice_buttons_send_the_value_and_show_the_label(stage: World) ->
         assert controls(card) == ["Europe", "America", "Take"]
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="America")
         assert (await stage.reply())["response"] == "us-1"
-        assert "Answer: America" in said(await stage.now_says(card, "Answer:"))
+        assert "Answered: “America”" in said(await stage.now_says(card, "Answered:"))
 
 
 async def test_select_answers_where_choices_are_many(stage: World) -> None:
@@ -188,7 +188,7 @@ async def test_click_on_a_stale_card_of_an_answered_question_gets_a_clear_word(s
         card = await stage.ask()
         blocks = list(card.blocks)
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
-        shown = await stage.now_says(card, "Answered by")
+        shown = await stage.now_says(card, "Answered: ")
         fresh, shown.blocks = shown.blocks, blocks  # somebody whose screen is behind
         outcome = await stage.workspace.click(ADE, AGENTS, card.ts, label="No")
         shown.blocks = fresh
@@ -282,7 +282,7 @@ async def test_choice_beyond_a_menu_is_typed_into_the_modal(
         outcome = await stage.workspace.submit_view(ADE, {"Your choice": typed})
         assert outcome.ok, outcome
         assert (await stage.reply())["response"] == "host-137"
-        assert "Answer: Host 137" in said(await stage.now_says(card, f"<@{ADE}>"))
+        assert "Answered: “Host 137”" in said(await stage.now_says(card, f"<@{ADE}>"))
 
 
 async def test_several_choices_beyond_a_menu_are_typed_into_the_modal(stage: World) -> None:

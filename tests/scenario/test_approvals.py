@@ -92,8 +92,8 @@ async def test_two_different_people_accept(stage: World) -> None:
         state = await look(http, asked, wait=30)
         assert state["answer"] == {"decision": "accept", "arguments": MAIL["arguments"]}
         assert (state["approved_by"], state["decided_by"]) == ([named(FOLAKE), named(ADE)], named(ADE))
-        after = await stage.now_says(card, f"Earlier approvals: <@{FOLAKE}>")
-        assert not controls(after)
+        after = await stage.now_says(card, f"Approved by <@{FOLAKE}> and <@{ADE}>")
+        assert controls(after) == ["View full"]
         assert [each["type"] for each in stage.record()["thread"]] == ["question", "answer"]
 
 
@@ -118,7 +118,7 @@ async def test_accepts_survive_a_restart(stage: World) -> None:
         await press(stage, FOLAKE, card, "Accept")
         await stage.whisper(FOLAKE, "counts once")
         await stage.workspace.post(ADE, AGENTS, "accept", card.ts)
-        await stage.now_says(card, "Answer: Accept")
+        await stage.now_says(card, "Approved by")
 
 
 @pytest.mark.parametrize("identities", [f'{ADE} = "user:ann"\n{FOLAKE} = "user:ann"\n'])
@@ -189,7 +189,7 @@ async def test_arguments_are_changed_before_they_are_accepted(stage: World) -> N
         assert kept["direct"]["arguments"] == MAIL["arguments"]
         assert kept["edits"][0]["changed"] == {"count": 12, "test": True}
         after = await stage.now_says(card, f"Arguments edited by <@{FOLAKE}>")
-        assert not controls(after)
+        assert controls(after) == ["View full"]
         for shown in (after.text, json.dumps(after.blocks, ensure_ascii=False)):
             assert "count: 1204 → 12" in shown
             assert "test: no → yes" in shown
@@ -278,7 +278,7 @@ async def test_accept_typed_below_a_roll_up_is_refused_as_nobody_saw_the_argumen
         await stage.workspace.post(FOLAKE, AGENTS, "accept", shown.ts)
         await stage.whisper(FOLAKE, "you may not have seen all of it")
         await stage.workspace.post(FOLAKE, AGENTS, "accept", cards[0].ts)
-        await stage.now_says(cards[0], "Answer: Accept")
+        await stage.now_says(cards[0], "Approved by")
         states = [stage.record(100001 + n)["status"] for n in range(LIMIT + 1)]
         assert sum(each in {"answered", "resolved"} for each in states) == 1
 

@@ -83,7 +83,7 @@ READING = [
     ("#42", ("Issue 42: 2 clarifications, 2 open", DEPLOY, PORT), (KEYS,)),
     ("“#42”", ("Issue 42: 2 clarifications, 2 open",), ()),
     ('"#42"', ("Issue 42: 2 clarifications, 2 open",), ()),
-    ("#7", ("Issue 7: 2 clarifications, 1 open", KEYS, f"answered by <@{FOLAKE}>: “Yes”"), (DEPLOY,)),
+    ("#7", ("Issue 7: 2 clarifications, 1 open", KEYS, f"answered: “Yes” by <@{FOLAKE}>"), (DEPLOY,)),
     ("list", ("Open questions: 4",), ()),
     ("list 42", ("Issue 42: 2 clarifications, 2 open",), ()),
     ("show #42", ("Issue 42: 2 clarifications, 2 open",), ()),
@@ -91,7 +91,7 @@ READING = [
     ("CLR-42-001", ("CLR-42-001", DEPLOY), (PORT,)),
     ("clr-42-2", ("CLR-42-002", PORT), (DEPLOY,)),
     ("`CLR-42-002`", ("CLR-42-002", PORT), (DEPLOY,)),
-    ("CLR-7-002", (f"answered by <@{FOLAKE}>: “Yes”",), (KEYS,)),
+    ("CLR-7-002", (f"answered: “Yes” by <@{FOLAKE}>",), (KEYS,)),
     ("stale", ("Overdue questions: 1", KEYS, "escalated (by hand)"), (DEPLOY, PORT)),
     ("STALE", ("Overdue questions: 1",), ()),
     ("‘Stale’", ("Overdue questions: 1",), ()),
@@ -139,7 +139,7 @@ HINTS = [
     ("answer #999 yes", "No question is open for issue 999"),
     ("answer #42 yes", "2 questions are open for issue 42. Nothing was changed"),
     ("answer CLR-42-001 perhaps", "Not answered"),
-    ("answer CLR-7-002 no", "was already answered by"),
+    ("answer CLR-7-002 no", "was already answered"),
     ("abandon CLR-7-002", "already answered"),
 ]
 

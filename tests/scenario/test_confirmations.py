@@ -71,8 +71,8 @@ async def test_click_decides_and_the_reply_reaches_the_producer(
         assert (reply["decision"], reply["decided_by"]) == (decision, f"user:slack/T0LOCAL/{FOLAKE}")
         assert (reply["correlation_id"], "decision_rationale" in reply) == ("corr_1", False)
         after = await stage.now_says(card, f"<@{FOLAKE}>")
-        assert f"Answer: {label}" in said(after)
-        assert not controls(after)
+        assert f"{'Approved' if label == 'Accept' else 'Rejected'} by <@{FOLAKE}>" in said(after)
+        assert controls(after) == ["View full"]
     record = stage.record()
     assert (record["status"], record["aaep"]["response"]) == ("resolved", decision)
     assert (record["aaep"]["action"], record["aaep"]["riskLevel"]) == (ACTION, "high")
@@ -121,7 +121,7 @@ async def test_command_and_shell_decide(stage: World) -> None:
         hint = await command(stage, "answer CLR-100001-001 yes")
         assert "accept or reject" in hint.text
         told = await command(stage, "answer CLR-100001-001 accept")
-        assert "“Accept”" in told.text
+        assert f"is approved by <@{ADE}>" in told.text
         assert (await decided(stage))["decision"] == "accept"
         again = await confirm(stage, "rpl_2", action="Now the table “items”.")
         shell = Project.beside(stage, config(stage.producer.url))
@@ -130,7 +130,7 @@ async def test_command_and_shell_decide(stage: World) -> None:
         await shell.fine("answer", "CLR-100001-002", "reject: never")
         reply = await stage.reply("rpl_2")
         assert (reply["decision"], reply["decision_rationale"]) == ("reject", "never")
-        await stage.now_says(again, "Answer: Reject")
+        await stage.now_says(again, "Rejected by")
 
 
 def resolves(body: str) -> Any:
@@ -202,7 +202,7 @@ async def test_other_writers_may_reject_under_their_own_name(stage: World, chang
         await another_writes(stage, change)
         reply = await decided(stage)
         assert (reply["decision"], reply["decided_by"]) == ("reject", by)
-        assert f"<@{ADE}>" not in said(await stage.now_says(card, "Answer: Reject"))
+        assert f"<@{ADE}>" not in said(await stage.now_says(card, "Rejected by"))
 
 
 async def test_shell_accepts_only_where_it_is_configured_and_asks_back(stage: World) -> None:
@@ -264,7 +264,7 @@ async def test_same_confirmation_again_is_a_new_one_and_a_replay_is_none(stage: 
         card = await confirm(stage)
         await stage.workspace.click(ADE, AGENTS, card.ts, label="Accept")
         await decided(stage)
-        await stage.now_says(card, "Answer: Accept")
+        await stage.now_says(card, "Approved by")
         await confirm(stage, event_id="evt_again")
         await confirm(stage, "rpl_2")
         await stage.until(lambda: len(stage.cards()) == 2)

@@ -18,7 +18,7 @@ LIMIT = 20
 
 
 def open_cards(stage: World) -> list[Message]:
-    return [card for card in stage.cards() if controls(card)]
+    return [card for card in stage.cards() if controls(card) not in ([], ["View full"])]
 
 
 def rollup(stage: World) -> Message | None:

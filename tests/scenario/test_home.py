@@ -83,8 +83,7 @@ async def test_home_has_all_sections_and_follows_what_happens_elsewhere(stage: W
         view = await home(stage, ADE, "My inbox (1)", "Recent answers (1)")
         assert "Later?" not in section(view, "My inbox")
         assert "You haven't claimed any questions." in words(view)
-        assert "Later? → Yes" in section(view, "Recent answers")
-        assert f"<@{FOLAKE}>" in section(view, "Recent answers")
+        assert f"Later?\nAnswered: “Yes” by <@{FOLAKE}>" in section(view, "Recent answers")
 
 
 async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
@@ -104,9 +103,9 @@ async def test_home_is_answered_from_and_others_see_it(stage: World) -> None:
 
         reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == ("8080", f"user:slack/T0LOCAL/{ADE}")
-        assert not controls(await stage.now_says(card, "8080"))
+        assert controls(await stage.now_says(card, "8080")) == ["View full"]
         for user in (ADE, FOLAKE):
-            view = await home(stage, user, "No questions are waiting for you.", "Which port? → 8080")
+            view = await home(stage, user, "No questions are waiting for you.", "Answered: “8080” by")
             assert f"<@{ADE}>" in section(view, "Recent answers")
 
 

@@ -182,7 +182,7 @@ async def test_withdrawn_too_late_is_the_answer(stage: World, url: str) -> None:
         asked = await caller.call("ask_human", question="How many?", kind="number", wait=0)
         card = await stage.card("How many?")
         await stage.workspace.post(FOLAKE, AGENTS, "12.5", card.ts)
-        await stage.now_says(card, "Answer: 12.5")
+        await stage.now_says(card, "Answered: “12.5”")
         late = await caller.call("withdraw_question", id=asked["id"])
         assert (late["status"], late["answer"]) == ("answered", 12.5)
         await stage.now_says(card, "the agent has resumed")

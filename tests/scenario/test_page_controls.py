@@ -101,7 +101,7 @@ async def test_answer_by_button_from_the_direct_message_closes_every_page(stage:
         reply = await stage.reply()
         assert (reply["response"], reply["decided_by"]) == (True, f"user:slack/T0LOCAL/{ONCALL}")
         for message in (page, thread):
-            await stage.becomes(message, f"Answered by <@{ONCALL}>", "Answer: Yes", without=["Yes", *ALL])
+            await stage.becomes(message, f"by <@{ONCALL}>", "Answered: “Yes”", without=["Yes", *ALL])
         await stage.becomes(card, f"<@{ONCALL}>", without=["Yes", "No"])
 
 
@@ -109,8 +109,8 @@ async def test_page_closes_when_the_question_is_answered_in_its_channel(stage: N
     async with stage.bot(stage.config()):
         card, page = await asked_and_paged(stage)
         await stage.press(card, "No", FOLAKE)
-        closed = await stage.becomes(page, f"Answered by <@{FOLAKE}>", "closed", without=["No", *ALL])
-        assert "Answer: No" in closed.text
+        closed = await stage.becomes(page, f"by <@{FOLAKE}>", "· answered", without=["No", *ALL])
+        assert "Answered: “No”" in closed.text
 
 
 async def test_page_closes_when_the_time_runs_out_and_says_what_is_assumed(stage: Night) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -37,8 +38,12 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         assert nudge.text.startswith(
             f"{called}Planner is still waiting for an answer ({FIRST}): Shall I go on?"
         )
-        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         assert "the agent uses its default: “no”" in nudge.text
+        reminded = await stage.now_says(card, "Reminder sent")
+        assert reminded.text.count("Reminder sent") == json.dumps(reminded.blocks).count("Reminder sent") == 1
+        in_channel = [m.ts for m in stage.workspace.messages(AGENTS) if m.thread_ts is None or m.broadcast]
+        assert in_channel == [card.ts], "a question is one message in its channel"
         assert not stage.pages()
 
         await stage.later(bot, minutes=15)
@@ -48,7 +53,8 @@ async def test_p7_question_that_nobody_answers_is_nudged_then_escalated_then_pag
         await stage.becomes(card, "Escalated")
         await stage.press(page, "Yes")
         assert (await stage.reply())["response"] is True
-        settled = await stage.now_says(nudge, f"Answered by <@{ONCALL}>")
+        settled = await stage.now_says(nudge, f"Answered: “Yes” by <@{ONCALL}>")
+        assert "Reminder sent" not in said(await stage.now_says(card, "Answered"))
         assert "still waiting" not in said(settled)
         assert "Answer on its card" not in said(settled)
     assert stage.record()["aaep"]["nudges"] == 1
@@ -77,7 +83,7 @@ async def test_reminder_is_settled_also_when_the_answer_came_while_the_bot_was_d
     )
     stage.write_ledger(100001, ledger)
     async with stage.bot(stage.config()):
-        settled = await stage.now_says(nudge, "Answered by agent:architect")
+        settled = await stage.now_says(nudge, "by agent:architect")
         assert "Go on" in said(settled)
 
 
@@ -278,7 +284,7 @@ async def test_pages_go_on_after_a_restart_and_nothing_is_doubled(stage: Night) 
         await stage.becomes(page, "Paged again below", without=ALL)
         await stage.press(card, "Yes", FOLAKE)
         await stage.reply()
-        await stage.becomes(again, FIRST, "closed")
+        await stage.becomes(again, FIRST, "· answered")
 
 
 async def test_what_was_due_while_the_bot_was_down_is_paged_at_its_start(stage: Night) -> None:
@@ -315,7 +321,7 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
         await stage.modal(ONCALL)
         assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By day"})).ok
         assert (await stage.reply("rpl_2"))["response"] == "By day"
-        await stage.becomes(page, "Escalated: 3 of 4 waiting", "CLR-42-002 · Planner · closed")
+        await stage.becomes(page, "Escalated: 3 of 4 waiting", "CLR-42-002 · Planner · answered")
         await stage.press(page, "Take")
         for number in (1, 3, 4):
             card = await stage.card(f"Number {number}?")

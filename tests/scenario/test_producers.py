@@ -337,7 +337,7 @@ async def test_page_in_the_producers_place_does_not_count_as_delivered(tmp_path:
         await stage.producer.up()
         assert (await stage.reply())["response"] is True
         assert "Sent, but not confirmed" not in said(await stage.now_says(card, "Delivered"))
-        closed = await stage.page("closed")
+        closed = await stage.page("· answered")
         assert closed.ts == page.ts
     assert stage.record()["status"] == "resolved"
 

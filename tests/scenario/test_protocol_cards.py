@@ -98,8 +98,8 @@ async def test_question_to_a_role_of_people_is_a_card_in_their_channel_for_them_
         await stage.workspace.click(ADE, ARCHITECTS, card.ts, label="Answer…")
         await stage.modal(ADE)
         assert (await stage.workspace.submit_view(ADE, {"Your answer": "SQLite"})).ok
-        settled = await stage.now_says(card, f"Answered by <@{ADE}>")
-        assert not controls(settled)
+        settled = await stage.now_says(card, f"by <@{ADE}>")
+        assert controls(settled) == ["View full"]
         assert (await other.ledger.find(asked.id, 42)).asked.label == "SQLite"
     assert not stage.cards(AGENTS)
 
@@ -109,14 +109,14 @@ async def test_follow_up_is_a_card_in_the_same_thread_and_a_reply_there_answers_
         asked = await other.asks()
         first = await stage.card("Which database?", ARCHITECTS)
         await stage.workspace.post(ADE, ARCHITECTS, "SQLite", thread_ts=first.ts)
-        await stage.now_says(first, "Answer: SQLite")
+        await stage.now_says(first, "Answered: “SQLite”")
         again = await other.asks("Which version of it?")
         assert (again.id, again.round) == (asked.id, 2)
         second = await stage.card("Which version of it?", ARCHITECTS)
         assert (second.thread_ts, second.broadcast) == (first.ts, True)
 
         message = await stage.workspace.post(ADE, ARCHITECTS, "Three", thread_ts=first.ts)
-        await stage.now_says(second, "Answer: Three")
+        await stage.now_says(second, "Answered: “Three”")
         assert message is not None
         await other.asks("Really?")
         await stage.card("Really?", ARCHITECTS)
@@ -137,8 +137,8 @@ async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(
         await other.answers(unasked, "none")
         await other.asks("While nobody looked?", topic="other")
         async with stage.bot(configured(stage)):
-            await stage.now_says(card, "Answer: SQLite")
-            await stage.now_says(cache, "Answer: none")
+            await stage.now_says(card, "Answered: “SQLite”")
+            await stage.now_says(cache, "Answered: “none”")
             await stage.card("While nobody looked?", ARCHITECTS)
         async with stage.bot(configured(stage)):
             pass
@@ -148,8 +148,8 @@ async def test_restart_shows_no_card_twice_and_takes_what_was_replied_meanwhile(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("answer", ("Answered by user:os/root@build-7", "Answer: SQLite")),
-        ("agent", ("Answered by agent:architect", "Answer: SQLite")),
+        ("answer", ("by user:os/root@build-7", "Answered: “SQLite”")),
+        ("agent", ("by agent:architect", "Answered: “SQLite”")),
         ("abandon", ("Closed without an answer", "By user:os/root@build-7")),
         ("escalate", ("Escalated. AGENT_ERROR: architect did not answer within 2 s.",)),
     ],
@@ -170,8 +170,8 @@ async def test_what_another_process_did_is_shown_on_the_card(
         await do[change]()
         shown = await stage.now_says(card, words[0])
         for word in words:
-            assert word.removeprefix("Answered by ") in shown.text or word in said(shown)
-        assert bool(controls(shown)) is (change == "escalate")
+            assert word in shown.text or word in said(shown)
+        assert ("Answer…" in controls(shown)) is (change == "escalate")
 
 
 async def test_resolved_by_another_implementation_says_who(stage: World) -> None:
@@ -228,7 +228,7 @@ async def test_foreign_question_is_left_alone_until_it_is_escalated_then_card_an
         page = await stage.until(lambda: next(iter(pages(stage)), None))
         assert page.thread_ts == card.ts
         await stage.workspace.post(FOLAKE, AGENTS, "Spaces", thread_ts=card.ts)
-        await stage.now_says(card, "Answer: Spaces")
+        await stage.now_says(card, "Answered: “Spaces”")
         assert stage.record(43)["status"] == "resolved"
     assert len(stage.cards()) == 2
 
@@ -297,7 +297,7 @@ async def test_event_to_an_agent_is_a_card_too_and_the_first_answer_counts(stage
         assert "security (an agent) was asked too; the first answer counts." in card.text
         await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
         assert (await stage.reply())["decided_by"].endswith(FOLAKE)
-        assert "was asked too" not in said(await stage.now_says(card, "Answer: Yes"))
+        assert "was asked too" not in said(await stage.now_says(card, "Answered: “Yes”"))
 
 
 async def test_answer_of_an_agent_is_on_the_card_and_its_question_to_another_agent_is_on_none(

@@ -184,7 +184,7 @@ async def test_withdrawal_after_an_answer_gets_the_answer(stage: World, asker: A
     asked = await asker.ask(question="How many?", kind="number")
     card = await stage.card("How many?")
     await stage.workspace.post(FOLAKE, AGENTS, "12.5", card.ts)
-    await stage.now_says(card, "Answer: 12.5")
+    await stage.now_says(card, "Answered: “12.5”")
     state = await asker.withdraw(asked, status=409)
     assert (state["status"], state["answer"]) == ("answered", 12.5)
 
@@ -383,9 +383,9 @@ async def test_session_is_one_thread_and_each_card_is_in_the_channel_while_it_wa
     await asker.ask(question="Elsewhere?")
     assert (await stage.card("Elsewhere?")).thread_ts is None
     await stage.workspace.click(FOLAKE, AGENTS, second.ts, label="Yes")
-    shrunk = await stage.now_says(second, "Answered by")
+    shrunk = await stage.now_says(second, "Answered: ")
     (line,) = shrunk.blocks
-    for part in ("Second?", "Answer: Yes", f"Answered by <@{FOLAKE}>"):
+    for part in (f"*Answered: “Yes” by <@{FOLAKE}>*", "Second?"):
         assert part in line["text"]["text"]
     assert "\n" not in line["text"]["text"]
     await stage.workspace.click(ADE, AGENTS, second.ts, label="View full")
@@ -418,7 +418,7 @@ async def test_reminder_and_page_of_an_approval_say_what_is_to_be_done_with_what
         card = await stage.card("Run a command")
         clock.leap(timedelta(minutes=31))
         nudge = await stage.message("still waiting")
-        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, True)
+        assert (nudge.thread_ts, nudge.broadcast) == (card.ts, False)
         for words in (nudge.text, json.dumps(nudge.blocks, ensure_ascii=False)):
             assert "Run a command" in words
             assert "command: rm -rf /srv/old" in words

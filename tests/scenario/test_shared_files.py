@@ -42,7 +42,7 @@ async def test_p5_answer_of_another_implementation_goes_out_under_its_role(stage
         assert reply["response"] is True
         assert reply["decided_by"] == "agent:architect"
         shown = await stage.now_says(card, "agent:architect")
-        assert not controls(shown)
+        assert controls(shown) == ["View full"]
     assert len(stage.producer.replies) == 1
 
 
@@ -100,7 +100,7 @@ async def test_p1_card_that_somebody_deletes_is_posted_again_while_its_question_
         )
         await stage.workspace.click(FOLAKE, AGENTS, again.ts, label="Yes")
         assert (await stage.reply())["response"] is True
-        await stage.now_says(again, "Answer: Yes")
+        await stage.now_says(again, "Answered: “Yes”")
 
 
 async def test_p1_card_deleted_while_open_is_posted_again_when_it_has_to_change(stage: World) -> None:

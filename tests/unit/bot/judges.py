@@ -17,7 +17,7 @@ from bot.workspace.rules import check_message, check_view
 from core.clarification import Clarification
 
 OWN = re.compile(
-    r"<@U0GOOD>|<#C0GOOD>|<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
+    r"<@U0(?:GOOD|OTHER)>|<#C0GOOD>|<!date\^\d+\^(?:\{date_short_pretty\} at \{time\}|\{time\} \{date_short_pretty\})\|\d{1,2} [A-Z][a-z]+ \d{4}, \d\d:\d\d UTC>"
 )
 NEVER = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 STRAY = re.compile(r"[<>]|&(?!amp;|lt;|gt;)")

@@ -43,7 +43,7 @@ from core.clarification import answered as with_answer
 from core.clock import SystemClock
 from core.errors import NotFound
 from core.ledger import FileLedger
-from core.lists import page_of
+from core.lists import Decided, DecidedBy, page_of
 from core.records import outline
 from core.router import Router
 from tests.kit.builders import ADE as ANSWERER
@@ -560,7 +560,8 @@ def test_inbox_holds_what_somebody_may_answer_or_is_theirs_on_call(
 
 def test_answers_are_seen_by_who_may_answer_that_agent_or_gave_them() -> None:
     def answer(agent: str, user: str | None) -> Answered:
-        return Answered(f"CLR-42-00{len(agent)}", 1, agent, "Q?", "A", START, "user:x", user)
+        decided = Decided("approved", (DecidedBy("user:x", user), DecidedBy("user:y")), "Accept")
+        return Answered(f"CLR-42-00{len(agent)}", 1, agent, "Q?", decided, START)
 
     answers = (answer("planner", None), answer("reviewer", ADE), answer("ops", BEA))
 

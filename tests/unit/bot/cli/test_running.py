@@ -96,7 +96,7 @@ def misconfigured(prompt: Prompt) -> None:
             answered_once,
             ["answer", "CLR-42-001", "MySQL"],
             "ALREADY_ANSWERED",
-            "CLR-42-001 was already answered by agent:architect: “PostgreSQL” (just now).",
+            "CLR-42-001 was already answered: “PostgreSQL” by agent:architect (just now).",
         ),
         (abandoned, ["answer", "CLR-42-001", "MySQL"], "CLOSED", "Closed without an answer"),
         (abandoned, ["show", "CLR-42-001", "--wait"], "CLOSED", "is closed"),

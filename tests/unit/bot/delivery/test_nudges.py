@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from bot.delivery.desired import Desired
 from bot.delivery.messages import Fresh, Permalinks
 from bot.delivery.nudges import Nudges
 from bot.errors import SlackUnreachableError
 from bot.routing import Group
 from bot.settings.model import ResponderSettings, RouteSettings
 from bot.storage.store import Store
+from bot.views import inert
 from core.clarification import (
     Answer,
     Clarification,
@@ -120,15 +123,15 @@ async def settled(world: Stage, marker: int = 900) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "left", "broadcast", "to"),
+    ("owner", "left", "to"),
     [
-        (None, False, True, "<@U0GOOD>"),
-        ("U0OWNER", False, False, "<@U0OWNER>"),  # who has it is reminded alone
-        ("U0OWNER", True, True, "<@U0GOOD>"),
+        (None, False, "<@U0GOOD>"),
+        ("U0OWNER", False, "<@U0OWNER>"),  # who has it is reminded alone
+        ("U0OWNER", True, "<@U0GOOD>"),
     ],
 )
 async def test_nudge_goes_into_the_session_thread_to_its_owner_or_to_all(
-    world: Stage, owner: str | None, left: bool, broadcast: bool, to: str
+    world: Stage, owner: str | None, left: bool, to: str
 ) -> None:
     await world.session("p", "111.1")
     world.left = {"U0OWNER"} if left else set()
@@ -140,10 +143,59 @@ async def test_nudge_goes_into_the_session_thread_to_its_owner_or_to_all(
     await until(lambda: world.keys == ["nudge:CLR-42-001:1:1"])
     desired = await world.wanted("nudge:CLR-42-001:1:1")
     assert (desired.channel, desired.thread_ts, desired.needed) == ("C0GOOD", "111.1", True)
-    assert (desired.broadcast, desired.opens_thread) == (broadcast, False)
+    assert (desired.broadcast, desired.opens_thread) == (False, False)
     text = desired.message.text
     assert [who for who in ("<@U0GOOD>", "<@U0OWNER>") if who in text] == [to]
-    assert ("click Release on its card" in text) is not broadcast
+    assert ("click Release on its card" in text) is (to == "<@U0OWNER>")
+
+
+async def test_nudge_that_an_earlier_release_stored_is_not_sent_to_the_channel_either(world: Stage) -> None:
+    await world.session("p", "111.1")
+    record = again(record_of())
+    await world.put(record)
+    world.note(record)
+    await until(lambda: world.told)
+    (fresh,) = world.told
+    row = await world.row(fresh.key)
+    stored = replace(row, body={**(row.body or {}), "broadcast": True})
+    desired = await world.desired.of(stored)
+    assert isinstance(desired, Desired)
+    assert (desired.thread_ts, desired.broadcast) == ("111.1", False)
+
+
+async def test_nudge_waits_for_its_card(world: Stage) -> None:
+    """Slack was away: the card opens the thread, and the reminder is a reply to it."""
+    await world.session("p")
+    record = again(record_of())
+    world.took(record)
+    await world.put(record)
+    await world.messages.want([Fresh("card:CLR-42-001:1", "card", "C0GOOD", record.id, 1, "p", "sess_1")])
+    assert world.rollups.claim_card(record.id)
+    world.note(record)
+    await until(lambda: world.told)
+    assert (await world.wanted("nudge:CLR-42-001:1:1")).waits
+    card = await world.row("card:CLR-42-001:1")
+    await world.messages.landed(card, "C0GOOD", "111.1", "shown", final=False, opens_thread=True)
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    assert (desired.waits, desired.thread_ts, desired.opens_thread) == (False, "111.1", False)
+
+
+async def test_nudge_of_a_question_that_lost_its_place_is_in_its_rollups_thread(world: Stage) -> None:
+    """Its card was to come while Slack was away; by then the agent has too many."""
+    await world.session("p")
+    record, group = again(record_of()), Group("retirement-planner", "C0GOOD")
+    world.took(record)
+    await world.put(record)
+    await world.messages.want([Fresh("card:CLR-42-001:1", "card", "C0GOOD", record.id, 1, "p", "sess_1")])
+    world.note(record)
+    await until(lambda: world.told)
+    key = "rollup:retirement-planner:CLR-42-001"
+    world.rollups.begin(group, key)
+    await world.messages.want([Fresh(key, "rollup", "C0GOOD", body=group._asdict(), wanted="r")])
+    assert (await world.wanted("nudge:CLR-42-001:1:1")).waits
+    await world.messages.landed(await world.row(key), "C0GOOD", "222.2", "r", final=False, opens_thread=False)
+    desired = await world.wanted("nudge:CLR-42-001:1:1")
+    assert (desired.waits, desired.thread_ts, desired.opens_thread) == (False, "222.2", False)
 
 
 async def test_nudges_of_a_session_without_a_thread_opens_it(world: Stage) -> None:
@@ -248,10 +300,10 @@ async def test_nudge_that_comes_too_late_is_not_sent(world: Stage, left: timedel
     ("after", "says"),
     [
         (answered(again(record_of()), Answer(response="65", label="Age 65"), DECIDER, LATER),
-         ("Answered by <@U0GOOD>", "Answer: Age 65")),
+         ("Answered: “Age 65” by <@U0GOOD>",)),
         (abandoned(again(record_of()), "expired", LATER), ("Expired",)),
         (answered(again(record_of()), Answer(response="65", label="65"), DECIDER, LATER).model_copy(
-            update={"round": 2, "status": "pending"}), ("Answered by", "Answer: 65")),
+            update={"round": 2, "status": "pending"}), ("Answered: “65” by",)),
     ],
     ids=["answered", "expired", "another round"],
 )  # fmt: skip
@@ -334,7 +386,8 @@ async def test_nudges_of_a_rollup_are_one_in_its_thread(world: Stage) -> None:
     assert world.keys[0] == f"nudge:{key}:1"
     assert sorted(world.keys[1:]) == [f"nudge:{record.id}:1:1" for record in carded]
     desired = await world.wanted(f"nudge:{key}:1")
-    assert (desired.channel, desired.thread_ts, desired.broadcast) == ("C0GOOD", "222.2", True)
+    assert (desired.channel, desired.thread_ts, desired.broadcast) == ("C0GOOD", "222.2", False)
+    assert f"Reminder sent {inert.utc(LATER)}." in (await world.wanted(key)).message.text
     assert "20 questions" in desired.message.text
     assert [each.key for each in await world.messages.nudges_for(key)] == [f"nudge:{key}:1"]
     for record in records:
@@ -360,6 +413,7 @@ async def test_nudges_of_a_rollup_call_everybody_whose_answers_wait_there(world:
     for record in records[20:]:
         world.note(record)
     await until(lambda: len(world.told) == 2)
+    assert (await world.wanted(f"nudge:{key}:1")).waits, "it is a reply to the roll-up card, which is to come"
     said = {fresh.key: (await world.wanted(fresh.key)).message.text for fresh in world.told}
     reviewers, usual = said[f"nudge:{key}:1:U0REVIEW"], said[f"nudge:{key}:1"]
     assert ("<@U0REVIEW>" in reviewers, "2 questions" in reviewers) == (True, True)

@@ -195,21 +195,21 @@ CARDS = (
     row(taken(BY_HAND, GOOD), buttons=["Answer…", "Take over"]),
     row(needing_two(kinds("yes_no")), buttons=["Yes", "No"]),
     # Answered: who, what, when, and where the reply stands.
-    row(ANSWERED, blocks=["Answered by <@U0GOOD>", "Answer: Age 65 (standard)", "24 May 2026, 14:23 UTC"],
-         aloud=["Answered by <@U0GOOD> on 24 May 2026, 14:23 UTC: Age 65 (standard)"], buttons=[]),
+    row(ANSWERED, blocks=["Answered: “Age 65 (standard)” by <@U0GOOD>", "24 May 2026, 14:23 UTC", "· answered"],
+         aloud=["Answered: “Age 65 (standard)” by <@U0GOOD> on 24 May 2026, 14:23 UTC."], buttons=["View full"]),
     *(
-        row(settled, words, buttons=[])
+        row(settled, words, buttons=["View full"])
         for state, note, words in REPLIED
         for settled in (reply_settled(ANSWERED, state, note), resolved(reply_settled(ANSWERED, state, note), NOW))
     ),
     *(
-        row(answer(record_of(), by=Decider("user:os/<!channel>@host", *more)), blocks=["user:os/<!channel>@host"],
+        row(answer(record_of(), by=Decider("user:os/<!channel>@host", *more)), blocks=["user:os/&lt;!channel&gt;@host"],
              aloud=["user:os/&lt;!channel&gt;@host"])
         for more in (("shell",), ("slack", "T1", "<@U0EVIL>"))
     ),
     # Closed: why, and by whom.
     *(row(abandoned(kinds("yes_no", default_response=given), why, NOW), words, buttons=[]) for why, given, words in CLOSED),
-    row(closed_elsewhere(answer(record_of())), "Answered by <@U0GOOD>", "Closed: the agent's session ended"),
+    row(closed_elsewhere(answer(record_of())), "Answered: “Age 65 (standard)” by <@U0GOOD>", "Closed: the agent's session ended"),
     row(ended_by("resolved"), "Closed: Not needed.", "lead"),
     row(ended_by("abandoned"), "Closed: Not needed.", "lead"),
 )  # fmt: skip
@@ -288,9 +288,8 @@ def test_card_of_an_earlier_round_is_closed_with_its_own_words() -> None:
     record = again(first, "Second?")
     past, now = RENDERER.card(record, round=1), RENDERER.card(record)
     assert "First?" in shown(past.blocks)
-    assert "Answer: Age 65 (standard)" in shown(past.blocks)
-    assert "Answered by <@U0GOOD>" in shown(past.blocks)
-    assert labels(past.blocks) == []
+    assert "Answered: “Age 65 (standard)” by <@U0GOOD>" in shown(past.blocks)
+    assert labels(past.blocks) == ["View full"]
     assert "Second?" in shown(now.blocks)
     assert labels(now.blocks) == ["Answer…", "Take"]
     assert "CLR-42-001 · round 2" in shown(now.blocks)

@@ -20,7 +20,16 @@ from bot.views.render import Message
 from bot.views.wording import Verbosity
 from core import answers
 from core.aaep import Confirmation
-from core.clarification import Answer, Clarification, Decider, abandoned, answered, escalated, nudged
+from core.clarification import (
+    Answer,
+    Approval,
+    Clarification,
+    Decider,
+    abandoned,
+    answered,
+    escalated,
+    nudged,
+)
 from core.errors import AnswerRejected
 from core.escalation import escalation_words
 from tests.unit.bot.judges import full_text, judge_message, judge_view, labels, shown, walk
@@ -195,9 +204,24 @@ def stakes(words: str, **fields: Any) -> Any:
     return row(consent_of(**fields), words)
 
 
-DONE = answered(
-    consent_of(), Answer("reject", "Reject", "Too *early*"), Decider("u", "slack", "T1", "U0GOOD"), NOW
-)
+LAST = Decider("u", "slack", "T1", "U0GOOD")
+DONE = answered(consent_of(), Answer("reject", "Reject", "Too *early*"), LAST, NOW)
+STAKES = "Risk: high. Irreversible: it cannot be undone."
+
+
+def needing_three() -> Clarification:
+    """One that two of three people have approved."""
+    record = consent_of()
+    first = Approval(user="U0ONE", decided_by="user:one", at=NOW, digest="", rationale="fine")
+    before = {
+        "approvals_needed": 3,
+        "approvals": (first, Approval(decided_by="<!here>", at=NOW, digest="")),
+    }
+    return record.model_copy(update={"aaep": record.asked.model_copy(update=before)})
+
+
+APPROVED = answered(needing_three(), Answer("accept", "Accept", "Go"), LAST, NOW)
+OVERRULED = answered(needing_three(), Answer("reject", "Reject"), LAST, NOW)
 
 
 @pytest.mark.parametrize("each", [
@@ -216,8 +240,11 @@ DONE = answered(
             ("reject", "used its default: do not go ahead"), ("accept", "used its default: go ahead"), (None, "had no default")
         )
     ),
-    row(DONE, "asked for approval", "Transfer $500.", "Reason: Too *early*", blocks=["Answer: Reject"],
-        aloud=["Answered by <@U0GOOD>", "Reject\nReason: Too *early*"], buttons=[]),
+    row(DONE, "asked for approval", "Transfer $500.", "Reason: Too *early*", "Rejected by <@U0GOOD>", STAKES,
+        blocks=["· rejected"], hidden=["Answer"], buttons=["View full"]),
+    row(APPROVED, "Approved by <@U0ONE>, &lt;!here&gt; and <@U0GOOD>", "Comments: <@U0ONE> (“fine”)", STAKES, "Reason: Go",
+        blocks=["· approved"], hidden=["Answer"], buttons=["View full"]),
+    row(OVERRULED, "Rejected by <@U0GOOD>", "Earlier approvals: <@U0ONE> (“fine”), &lt;!here&gt;", buttons=["View full"]),
 ])  # fmt: skip
 def test_card_says_in_words_what_is_at_stake_and_what_came_of_it(each: Said) -> None:
     each.judge(RENDERER.card(each.record))

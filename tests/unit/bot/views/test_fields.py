@@ -239,7 +239,7 @@ def test_answered_card_shows_every_field() -> None:
     for said in (message.text, shown(message.blocks)):
         assert "f0: 0\nf1: 1\n" in said
         assert "f29: 29" in said
-    assert labels(message.blocks) == []
+    assert labels(message.blocks) == ["View full"]
 
 
 def test_choices_beyond_what_a_view_holds_are_typed() -> None:

@@ -14,6 +14,7 @@ from bot.views.home import PAGE_SIZES, STRANGER, UNSURE, Answered, DutyLine, hom
 from bot.views.render import Renderer
 from bot.workspace.rules import check_view
 from core.agents import BlockedOn
+from core.lists import Decided, DecidedBy
 from tests.kit.clocks import START
 from tests.unit.bot.judges import NEVER, labels, walk
 from tests.unit.bot.records import ADE, BEA, agent, asked, ready, words
@@ -71,7 +72,14 @@ def full(text: str) -> Snapshot:
         ready=tuple(ready("planner", text, ("CLR-42-001",) * (n % 9), name=text) for n in range(40)),
         duties=tuple(DutyLine(text, (ADE, BEA) * 30, text, until) for _ in range(40)),
         answers=tuple(
-            Answered(f"CLR-42-{n:03d}", 1, "planner", text, text, START, text, BEA if n % 2 else None)
+            Answered(
+                f"CLR-42-{n:03d}",
+                1,
+                "planner",
+                text,
+                Decided("answered", (DecidedBy(text, BEA if n % 2 else None),), text),
+                START,
+            )
             for n in range(40)
         ),
     )
@@ -175,7 +183,32 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
             ready("writer", "sess_b81"),
         ),
         duties=(DutyLine("platform", (BEA,), "rotation"), DutyLine("night", ())),
-        answers=(Answered("CLR-1-002", 1, "planner", "Port?", "8080", START, "user:slack/T/U", BEA),),
+        answers=(
+            Answered(
+                "CLR-1-002",
+                1,
+                "planner",
+                "Port?",
+                Decided("answered", (DecidedBy("user:slack/T/U", BEA),), "8080"),
+                START,
+            ),
+            Answered(
+                "CLR-1-003",
+                1,
+                "planner",
+                "Send it?",
+                Decided("approved", (DecidedBy("user:slack/T/U", BEA), DecidedBy("user:os/<root>"))),
+                START,
+            ),
+            Answered(
+                "CLR-1-004",
+                1,
+                "planner",
+                "Drop it?",
+                Decided("rejected", (DecidedBy("u", ADE),), "Reject"),
+                START,
+            ),
+        ),
     )
     everybody = Admitted(
         frozenset(
@@ -199,8 +232,12 @@ def test_lines_of_agents_queue_duty_and_answers(renderer: Renderer) -> None:
     assert "🟢 ready: writer, session sess_b81" in said
     assert said[said.index("platform:") + 1 : said.index("platform:") + 3] == [f"<@{BEA}>", "rotation"]
     assert said[said.index("night:") + 1].startswith("no one")
-    assert "CLR-1-002 · planner: Port? → 8080" in said
-    assert any(line.startswith(f"<@{BEA}>, <!date^") for line in said)
+    for line, how in (
+        ("CLR-1-002 · planner: Port?", f"Answered: “8080” by <@{BEA}>, <!date^"),
+        ("CLR-1-003 · planner: Send it?", f"Approved by <@{BEA}> and user:os/&lt;root&gt;, <!date^"),
+        ("CLR-1-004 · planner: Drop it?", f"Rejected by <@{ADE}>, <!date^"),
+    ):
+        assert said[said.index(line) + 1].startswith(how)
 
 
 @pytest.mark.parametrize(

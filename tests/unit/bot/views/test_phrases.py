@@ -20,11 +20,11 @@ def done(label: str = "Production", decider: Decider = BY_FOLAKE) -> Clarificati
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (done(), f"CLR-42-001 was already answered by <@U0GOOD>: “Production” ({date(NOW)})."),
-        (done("*<!channel>*"), f"CLR-42-001 was already answered by <@U0GOOD>: “∗&lt;!channel&gt;∗” ({date(NOW)})."),
+        (done(), f"CLR-42-001 was already answered: “Production” by <@U0GOOD> ({date(NOW)})."),
+        (done("*<!channel>*"), f"CLR-42-001 was already answered: “∗&lt;!channel&gt;∗” by <@U0GOOD> ({date(NOW)})."),
         (
             done(decider=IN_A_SHELL),
-            f"CLR-42-001 was already answered by user:os/&lt;!here&gt;@host: “Production” ({date(NOW)}).",
+            f"CLR-42-001 was already answered: “Production” by user:os/&lt;!here&gt;@host ({date(NOW)}).",
         ),
     ],
 )  # fmt: skip

@@ -1,0 +1,201 @@
+"""A decided question says the same wherever it stands: its card, its line in the channel, its page, its reminder, lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bot.cli.output import Cell, Table
+from bot.cli.records import table, whole
+from bot.views import inert
+from bot.views.card import card
+from bot.views.forms import full_view
+from bot.views.lists import Offer, listing, row
+from bot.views.notices import nudge_over
+from bot.views.page import page_card
+from core.clarification import (
+    Answer,
+    Approval,
+    Clarification,
+    Decider,
+    Direct,
+    Edit,
+    abandoned,
+    answered,
+    nudged,
+)
+from core.lists import page_of
+from tests.unit.bot.judges import judge_view, labels, shown
+from tests.unit.bot.strategies import NOW, SLA, record_of
+from tests.unit.bot.views.kit import RENDERER, about, content, judged
+
+AT = NOW + timedelta(minutes=5)
+ADE = Decider("user:ade", "slack", "T1", "U0GOOD")
+SHELL = Decider("user:os/root@<!here>", "shell")
+LONG = "It depends.\n" + "word " * 60
+
+
+def approval(**news: Any) -> Clarification:
+    """A direct request for approval: two people, of whom one edited the arguments and then approved them."""
+    first = Approval(user="U0OTHER", decided_by="user:bea", at=NOW, digest="", rationale="only the EU")
+    edit = Edit(changed={"to": "eu"}, user="U0OTHER", decided_by="user:bea", at=NOW)
+    record = record_of(
+        type="aaep:agent.awaiting.confirmation",
+        action="Send the *newsletter*",
+        consequence="Mail cannot be called back.",
+        default_decision="reject",
+        risk_level="high",
+        irreversible=True,
+    )
+    fields = {
+        "approvals_needed": 2,
+        "approvals": (first,),
+        "edits": (edit,),
+        "direct": Direct(kind="approval", arguments={"to": "all", "note": "n" * 400}, editable=True),
+    }
+    return record.model_copy(update={"aaep": record.asked.model_copy(update=fields | news)})
+
+
+def decide(
+    record: Clarification, response: Any, label: str, why: str | None, by: Decider = ADE
+) -> Clarification:
+    return answered(record, Answer(response, label, why), by, AT)
+
+
+APPROVED = decide(approval(), "accept", "Accept", "Go <ahead>")
+REJECTED = decide(approval(approvals=None), "reject", "Reject", "Too late", SHELL)
+ANSWERED = decide(record_of(), "65", "Age *65*", None)
+AT_LENGTH = decide(record_of(), LONG, LONG, None)
+
+# How it was decided and by whom, in the bot's own mrkdwn; and what else its card keeps.
+KINDS = [
+    pytest.param(
+        APPROVED,
+        "Approved by <@U0OTHER> and <@U0GOOD>",
+        (
+            "Risk: high. Irreversible: it cannot be undone.",
+            "Reason: Go",
+            "only the EU",
+            "Arguments edited by <@U0OTHER>",
+        ),
+        id="approved",
+    ),
+    pytest.param(
+        REJECTED,
+        "Rejected by user:os/root@&lt;!here&gt;",
+        ("Risk: high. Irreversible: it cannot be undone.", "Reason: Too late"),
+        id="rejected",
+    ),
+    pytest.param(ANSWERED, "Answered: “Age ∗65∗” by <@U0GOOD>", (), id="answered"),
+    pytest.param(AT_LENGTH, "Answered: “It depends. word word", (), id="answered at length"),
+]
+
+
+@pytest.mark.parametrize(("record", "title", "kept"), KINDS)
+@pytest.mark.parametrize("shrinks", [False, True], ids=["card", "line"])
+def test_decided_card_and_its_line_keep_title_stakes_reason_and_view_full(
+    record: Clarification, title: str, kept: tuple[str, ...], shrinks: bool
+) -> None:
+    message = judged(card(record, shrinks=shrinks))
+    seen = shown(message.blocks)
+    assert f"*{title}" in seen
+    assert message.text.startswith(title.replace("∗", "*"))
+    for part in kept:
+        assert part in seen
+        assert part in message.text
+    assert labels(message.blocks) == ["View full"]
+    assert (len(message.blocks) == 1) is shrinks
+
+
+@pytest.mark.parametrize(("record", "title", "kept"), KINDS)
+def test_page_of_a_decided_question_is_its_card(
+    record: Clarification, title: str, kept: tuple[str, ...]
+) -> None:
+    own = judged(card(record))
+    page = judged(page_card(content(about(record, state="closed", link="https://x.slack.com/p1"))))
+    outcome = title.partition(" ")[0].rstrip(":").lower()
+    assert shown(page.blocks[:1]).endswith(f"was waiting · CLR-42-001 · {outcome}")
+    same = [{**block, "block_id": ""} for block in own.blocks[1:]]
+    assert [{**block, "block_id": ""} for block in page.blocks[1:-1]] == same
+    assert page.text.endswith(own.text)
+    assert labels(page.blocks) == ["View full", "Go to the question"]
+
+
+@pytest.mark.parametrize(("record", "title", "kept"), KINDS)
+def test_lists_and_the_reminder_name_all_who_decided(
+    record: Clarification, title: str, kept: tuple[str, ...]
+) -> None:
+    over = judged(nudge_over(record, 1))
+    line = judged(listing("Issue 42", page_of([row(record, Offer(), 0)], 1, 8), query="#42"))
+    assert title in shown(over.blocks)
+    assert over.text.startswith(title.replace("∗", "*"))
+    lowered = title[0].lower() + title[1:]
+    assert lowered in shown(line.blocks)
+    assert lowered.replace("∗", "*") in line.text
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (APPROVED, "approved by user:bea and user:ade"),
+        (REJECTED, "rejected by user:os/root@<!here>"),
+        (ANSWERED, "answered: “Age *65*” by user:ade"),
+        (APPROVED.model_copy(update={"status": "resolved"}), "approved by user:bea and user:ade"),
+        (record_of(), "pending"),
+        (abandoned(record_of(), "expired", NOW), "abandoned"),
+    ],
+)
+def test_shell_lists_say_how_it_was_decided_in_place_of_the_status(record: Clarification, said: str) -> None:
+    found = table([record], AT, "")
+    assert isinstance(found, Table)
+    (cells,) = found.rows
+    assert isinstance(cells[1], Cell)
+    assert cells[1].text == said
+    head = next(iter(whole(record, AT)))
+    assert isinstance(head, Cell)
+    assert f" · {said} · " in head.text
+
+
+def test_answer_that_the_title_shortens_is_whole_below_it() -> None:
+    message = judged(card(AT_LENGTH))
+    for said in (shown(message.blocks), message.text):
+        assert f"Answer: {LONG.strip()}" in said
+    assert "Answer: " not in judged(card(decide(record_of(), "65", "65", None))).text
+
+
+def test_view_full_has_the_original_and_the_approved_arguments_and_who_changed_them() -> None:
+    view = RENDERER.view(full_view(APPROVED))
+    judge_view(view)
+    seen = shown(view)
+    parts = (
+        "*Approved by <@U0OTHER> and <@U0GOOD>* on <!date^",
+        "Reason: Go <ahead>",
+        "The arguments as approved:",
+        "to: eu",
+        "Edited by <@U0OTHER> on <!date^",
+        "to: all → eu",
+        "The original arguments, as the agent sent them:",
+        "to: all",
+        "Approved by <@U0OTHER> on <!date^",
+        "only the EU",
+    )
+    places = [seen.index(part) for part in parts[:6]]
+    assert places == sorted(places)
+    assert [part for part in parts if part not in seen] == []
+    rejected = shown(RENDERER.view(full_view(REJECTED)))
+    assert "The arguments as edited:" in rejected
+    assert "as approved" not in rejected
+
+
+@pytest.mark.parametrize("render", [card, lambda record: card(record, verbosity="terse")])
+def test_open_card_says_when_its_answerers_were_reminded(render: Callable[[Clarification], Any]) -> None:
+    record = record_of()
+    assert "Reminder sent" not in judged(render(record)).text
+    after = nudged(record, AT, SLA)
+    message = judged(render(after))
+    assert f"Reminder sent {inert.date(AT)}" in shown(message.blocks)
+    assert f"Reminder sent {inert.utc(AT)}." in message.text
+    assert "Reminder sent" not in judged(card(answered(after, Answer("65", "65"), ADE, AT))).text
