@@ -184,6 +184,8 @@ MESSAGE = frozenset(
         "is_inactive",
     ]
 )
+GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"})
+"""The codes with which Slack says that a message is no longer there."""
 APP = frozenset(
     [
         "not_authed",
@@ -373,9 +375,26 @@ class Gateway:
     def _is_ours(self, payload: object) -> bool:
         return isinstance(payload, Mapping) and payload.get(_INSTALLATION) == self.installation
 
+    async def delete(self, channel: str, ts: str) -> Outcome:
+        """Deletes a message; returns Sent also if it was gone already."""
+        failed = await try_call(self.client.chat_delete(channel=channel, ts=ts))
+        is_gone = isinstance(failed, Never) and failed.code in GONE
+        outcome = failed if isinstance(failed, Failure) and not is_gone else Sent(channel, ts)
+        self.telemetry.attempted("delete", outcome.word)
+        return outcome
+
+    async def replies(self, channel: str, ts: str) -> set[str] | Failure:
+        """Returns the ts of the replies in a message's thread."""
+
+        async def search() -> set[str]:
+            return {str(message["ts"]) async for message in self._messages(channel, ts)} - {ts}
+
+        found = await try_call(search())
+        return set() if isinstance(found, Never) and found.code in GONE else found
+
     async def remove(self, channel: str, ts: str, instead: str) -> Outcome:
         """Deletes a message, or replaces it with the text `instead` if Slack does not let us delete it."""
-        failed = await try_call(self.client.chat_delete(channel=channel, ts=ts))
+        failed: object = await self.delete(channel, ts)
         if isinstance(failed, Never) and failed.code not in MESSAGE:
             words = [{"type": "section", "text": {"type": "plain_text", "text": instead}}]
             failed = await try_call(

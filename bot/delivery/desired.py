@@ -37,7 +37,8 @@ class Desired:
     """A message's desired state. `matches`: the metadata that identifies it in a channel. `needed`: people must see
     it, so it is posted again if it was deleted. `unwanted`: no longer worth a post, but updated if it is there.
     `about`: of a page, the key of the card whose whole text is its `more`, or another name for its subject. `waits`:
-    it goes into a thread whose first card is not posted yet.
+    it goes into a thread whose first card is not posted yet, or is not complete. `gone`: it should be deleted; if people replied in its
+    thread, it is updated instead.
     """
 
     message: Message
@@ -53,6 +54,7 @@ class Desired:
     unwanted: bool = False
     about: str | None = None
     waits: bool = False
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A page's desired message. `needed`: a person still has to see it; `final`: it will not change.
+    """A page's desired message. `needed`: a person still has to see it; `final`: it will not change; `gone`: a newer
+    page replaces it, or it is over and was not seen; `alone`: nothing else in its channel shows its subject; `waits`:
+    it is not complete yet.
 
     `about` names the subject of `more`, and is the same for all pages with the same `more`: the key of a question's
     card if `more` is the whole question; None: no other page has this `more`.
@@ -72,6 +76,9 @@ class Drawn:
     needed: bool
     final: bool
     about: str | None = None
+    gone: bool = False
+    alone: bool = False
+    waits: bool = False
 
 
 Draw = Callable[[MessageRow], Awaitable[Drawn | None]]
@@ -206,11 +213,12 @@ class DesiredState:
             final=drawn.final,
             channel=channel,
             thread_ts=thread_ts,
-            broadcast=thread_ts is not None,
+            broadcast=thread_ts is not None and drawn.alone,
             needed=drawn.needed,
             unwanted=not drawn.needed,
             about=drawn.about,
             waits=waits,
+            gone=drawn.gone,
         )
 
     async def _is_before_its_card(self, row: MessageRow) -> bool:
@@ -228,9 +236,10 @@ class DesiredState:
         """A handoff by an agent, and who has claimed it."""
         if (drawn := await self.draw(row)) is None:
             return Skip("nobody was paged for it")
-        return await self._in_thread(
+        desired = await self._in_thread(
             row, drawn.message, _hash(drawn.message), final=drawn.final, needed=drawn.needed
         )
+        return replace(desired, waits=drawn.waits) if isinstance(desired, Desired) else desired
 
     async def _nudge(self, row: MessageRow) -> Desired | Skip:
         """A reminder in its card's thread or, once its subject is over, the outcome. A reminder that was not posted by then

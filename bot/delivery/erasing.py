@@ -14,7 +14,7 @@ import structlog
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.outbox import Backoff, Delivered, Outbox, Outcome, RetryLater
-from bot.slackapi import Failure, Later, Never, Unknown, try_call
+from bot.slackapi import GONE, Failure, Later, Never, Unknown, try_call
 from bot.storage.store import Store, Sweep, until_stored
 from bot.storage.tx import Tx
 from core.clock import Clock
@@ -22,7 +22,6 @@ from core.records import FORGOTTEN
 
 _log = structlog.get_logger("clarify.retention")
 _BACKOFF = Backoff(first=30.0, longest=30.0, spread=0.0)
-_GONE = frozenset({"message_not_found", "thread_not_found", "channel_not_found"})
 
 
 @dataclass(kw_only=True, eq=False)
@@ -73,7 +72,7 @@ class Erasing:
     async def _erase(self, place: tuple[str, str]) -> Outcome:
         channel, ts = place
         outcome = await try_call(self.client.chat_delete(channel=channel, ts=ts))
-        if not isinstance(outcome, Failure) or (isinstance(outcome, Never) and outcome.code in _GONE):
+        if not isinstance(outcome, Failure) or (isinstance(outcome, Never) and outcome.code in GONE):
             await self._settled(channel, ts, "erased")
             return Delivered()
         if isinstance(outcome, Never) and outcome.what != "app":

@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 # Prefix of `shown` for a card that may have been posted before the storage was lost, followed by the former storage's
 # id. It is looked up before it is posted.
 TAKEN_UP = "taken up:"
+DELETED = "deleted"  # `failed` of a message that was replaced, or is over
 _RETRY = 0.5  # seconds
 _LOOK, _LOOKS = 0.05, 40  # seconds between checks for another bot's post
 # Seconds for which a call of unknown outcome is watched, in case Slack carries it out late; and the age up to which a
@@ -53,7 +54,9 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class MessageRow(Fresh):
-    """A stored message. `key` never changes. `ts` None: not posted or, with `intent_at`, perhaps posted."""
+    """A stored message. `key` never changes. `ts` None: not posted or, with `intent_at`, perhaps posted. `seen`: the
+    person did something in these direct messages since.
+    """
 
     channel: str | None = None
     ts: str | None = None
@@ -62,6 +65,7 @@ class MessageRow(Fresh):
     shown: str | None = None
     final: bool = False
     failed: str | None = None
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -438,6 +442,30 @@ class Messages:
         self.in_flight.end(row.key)
         self.late.set()
 
+    async def deleted(self, row: MessageRow) -> None:
+        """Records that a message is deleted, with its overflow. Keeps its place: a click on it may still arrive."""
+        keys = [row.key, *(each.key for each in await self.overflow_of(row))]
+        await self._store.run(
+            "update messages set failed = :deleted, final = 1 where key in :keys", deleted=DELETED, keys=keys
+        )
+
+    async def overflow_of(self, row: MessageRow) -> list[MessageRow]:
+        """Returns the messages that continue a message in its own thread."""
+        return await self._rows(
+            "select * from messages where key >= :first and key < :end and kind = 'more' and failed is null",
+            first=f"more:{row.key}:",
+            end=f"more:{row.key};",
+        )
+
+    def seen(self, channel: str) -> None:
+        """Records that a person did something in their direct messages: the pages there are no longer unread.
+
+        Stored within 50 ms, together with what the person did.
+        """
+        sql = "update messages set seen = 1 where channel = :channel and kind = 'page' and ts is not null and seen = 0"
+        stored = self._store.write_soon(lambda tx: tx.run(sql, channel=channel))
+        stored.add_done_callback(_log_unseen)
+
     async def set_aside(self, key: str) -> None:
         """Drops an unposted message, unless its subject changes once more."""
         await self._store.run("update messages set final = 1 where key = :key and ts is null", key=key)
@@ -552,6 +580,13 @@ class Messages:
         return [_row(row) for row in await self._store.find(sql, **values)]
 
 
+def _log_unseen(stored: asyncio.Future[int]) -> None:
+    if not stored.cancelled() and (error := stored.exception()) is not None:
+        _log.warning(
+            "cannot store that pages were seen: they will be deleted once they are over", reason=str(error)
+        )
+
+
 def put(tx: Tx, fresh: Iterable[Fresh]) -> None:
     """`Messages.want` within a transaction."""
     fresh = list(fresh)
@@ -631,7 +666,7 @@ def thread(row: Row) -> Thread:
 def _row(row: Row) -> MessageRow:
     values = {key: row[key] for key in _COLUMNS}
     values["body"] = json.loads(row["body"]) if row["body"] else None
-    values["final"] = bool(row["final"])
+    values["final"], values["seen"] = bool(row["final"]), bool(row["seen"])
     return MessageRow(**values)
 
 

@@ -171,6 +171,8 @@ class Messenger:
                 await self._landed(row, desired, tried.outcome, certain=step.act == "landed")
                 if step.act == "found" and (current := await self.messages.get(row.key)) is not None:
                     return await self._bring(current)
+            case "deleted":
+                await self.messages.deleted(row)
             case "shown":
                 if row.shown == _ADOPTED:
                     await self._follow_adopted(row, desired)
@@ -186,6 +188,8 @@ class Messenger:
     async def _call(self, step: Step, row: MessageRow, desired: Desired) -> Tried:
         if step.act == "look up":
             return Tried("look up", await self._look_up(row, desired), self._now())
+        if step.act == "delete":
+            return Tried("delete", await self._delete(row))
         return await (self._post(row, desired) if step.act == "post" else self._update(row, desired))
 
     async def _do_without(self, row: MessageRow, step: Step) -> None:
@@ -237,6 +241,23 @@ class Messenger:
         if not isinstance(outcome, Sent):
             _log.warning("not updated", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
         return Tried("update", outcome)
+
+    async def _delete(self, row: MessageRow) -> Outcome | None:
+        """Deletes a message and its overflow, unless people replied in its thread."""
+        channel, ts = row.channel or "", row.ts or ""
+        own = {each.ts for each in await self.messages.overflow_of(row)}
+        if row.thread_ts is None:
+            replies = await self.gateway.replies(channel, ts)
+            if not isinstance(replies, set):
+                return replies
+            if replies - own:
+                return None
+        for each in (*sorted(filter(None, own)), ts):
+            outcome = await self.gateway.delete(channel, each)
+            if not isinstance(outcome, Sent):
+                _log.warning("not deleted", key=row.key, outcome=outcome.word, reason=_reason(outcome))
+                return outcome
+        return Sent(channel, ts)
 
     async def _failed(self, row: MessageRow, outcome: Failure) -> None:
         _log.warning("not posted", key=row.key, outcome=type(outcome).__name__, reason=_reason(outcome))
@@ -353,10 +374,8 @@ class Messenger:
         if row.kind == "page":
             if await self._is_in_thread(channel, thread_ts, desired.about):
                 return []
-            if (
-                desired.about
-            ):  # repeats of a page have the same text: post it once per thread or direct message
-                name = f"{desired.about}:{row.target}:{thread_ts or ''}"
+            if desired.about and thread_ts:  # repeats of a page have the same text: once per thread
+                name = f"{desired.about}:{row.target}:{thread_ts}"
             producer, session_id, where = None, None, thread_ts or ts
         return [
             Fresh(

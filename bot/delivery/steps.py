@@ -20,23 +20,24 @@ _LOOK_AGAIN = 1.0
 _APP_RETRY = 30.0
 NOT_NEEDED = "not needed any more"
 
-Call = Literal["look up", "open", "post", "update"]
-"""The calls to Slack: find a post of unknown outcome, open a person's direct messages, post, update."""
+Call = Literal["look up", "open", "post", "update", "delete"]
+"""The calls to Slack: find a post of unknown outcome, open a person's direct messages, post, update, delete."""
 Act = Literal[
-    "look up", "post", "update", "landed", "found", "shown", "may change",
+    "look up", "post", "update", "delete", "landed", "found", "shown", "deleted", "may change",
     "postpone", "set aside", "give up", "plain", "move", "unplaceable",
 ]  # fmt: skip
 """One of `CALLS`, or how to store an outcome."""
 
 
-CALLS = frozenset({"look up", "post", "update"})
+CALLS = frozenset({"look up", "post", "update", "delete"})
 _DONE = Done()
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A call that ended at `at` (seconds since 1970). `outcome` None: a look-up found nothing; or nothing was posted,
-    because the message is already there or another one may be opening its thread.
+    """A call that ended at `at` (seconds since 1970). `outcome` None: a look-up found nothing; nothing was posted,
+    because the message is already there or another one may be opening its thread; or nothing was deleted, because
+    people replied in its thread.
     """
 
     call: Call
@@ -63,6 +64,9 @@ def next_step(row: MessageRow, desired: Desired, tried: Tried | None, *, paused:
         return _first_step(row, desired, paused=paused)
     if tried.call == "look up":
         return _after_look_up(row, desired, tried, paused=paused)
+    if tried.call == "delete" and isinstance(tried.outcome, Sent | Never | None):
+        # What has to stay, or cannot be deleted, loses its controls.
+        return Step("deleted" if isinstance(tried.outcome, Sent) else "update")
     match tried.outcome:
         case Sent():
             return Step("landed", Done(posted=True)) if tried.call == "post" else Step("shown")
@@ -86,7 +90,7 @@ def _not_taken(tried: Tried) -> Step:
 def _first_step(row: MessageRow, desired: Desired, *, paused: bool) -> Step:
     if row.ts is not None:
         if row.shown != desired.digest:
-            return Step("update")
+            return Step("delete" if desired.gone else "update")
         return Step("shown" if desired.final and not row.final else None)
     if row.intent_at is not None:
         return Step("look up")

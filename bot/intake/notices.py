@@ -190,34 +190,36 @@ class Notices:
         await self.incidents.raise_(NewIncident(key, reason, title, body, agent_id))
 
     async def _handoff(self, item: Incoming) -> None:
-        """Pages on-call, then posts a card with the page's controls. It shows how urgent the agent calls it, which changes
-        nothing: critical events are never held back.
+        """Shows a handoff's card, and pages on-call. The card is stored first: in its channel it is the page, too. How
+        urgent the agent says it is changes nothing: critical events are never held back.
         """
         handoff = handoff_of(item.event)
         title, body = handoff_title(handoff), handoff_body(handoff)
+        card = self._fresh(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
+        await self.messages.want([card])
         await self._page(
             f"handoff:{_key(item)}", "Handoff requested", title, body, agent_id=item.event.agent_id
         )
-        await self._show(item, "handoff", {"handoff": handoff.as_json()}, critical=True)
+        await self.delivery.send_stored(card.key)
 
     async def _notice(self, item: Incoming, draft: Draft, *, critical: bool) -> None:
-        await self._show(item, "notice", content(self.renderer, draft), critical=critical)
-
-    async def _show(self, item: Incoming, kind: str, words: Mapping[str, Any], *, critical: bool) -> None:
-        standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
-        await self._deliver(item, f"notice:{_key(item)}", kind, {**words, **standing}, kind)
-
-    async def _deliver(self, item: Incoming, key: str, kind: str, body: dict[str, Any], wanted: str) -> None:
         await self.delivery.notify(
-            Fresh(
-                key=key,
-                kind=kind,
-                target=self.settings.route_for(item.event.agent_id).channel,
-                producer=item.producer,
-                session_id=item.event.session_id,
-                body=body,
-                wanted=wanted,
-            )
+            self._fresh(item, "notice", content(self.renderer, draft), critical=critical)
+        )
+
+    def _fresh(self, item: Incoming, kind: str, words: Mapping[str, Any], *, critical: bool) -> Fresh:
+        standing = {"opens_thread": critical, "broadcast": critical, "needed": critical}
+        return self._in_thread(item, f"notice:{_key(item)}", kind, {**words, **standing}, kind)
+
+    def _in_thread(self, item: Incoming, key: str, kind: str, body: dict[str, Any], wanted: str) -> Fresh:
+        return Fresh(
+            key=key,
+            kind=kind,
+            target=self.settings.route_for(item.event.agent_id).channel,
+            producer=item.producer,
+            session_id=item.event.session_id,
+            body=body,
+            wanted=wanted,
         )
 
     async def _page_error(self, item: Incoming) -> None:
@@ -276,7 +278,8 @@ class Notices:
             "lines": lines[-_LINES_KEPT:],
             "events": events,
         }
-        await self._deliver(item, key, "tools", body, json.dumps(events)[-200:])
+        fresh = self._in_thread(item, key, "tools", body, json.dumps(events)[-200:])
+        await self.delivery.notify(fresh)
 
 
 def _key(item: Incoming) -> str:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
 
@@ -20,7 +21,7 @@ from bot.errors import StorageUnavailable
 from bot.oncall.escalations import Escalations
 from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
-from bot.oncall.pages import Batch, Destination, Lane, Pages, Sending, SendingState
+from bot.oncall.pages import Batch, Destination, Item, Lane, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Paged, Wanted
@@ -33,6 +34,7 @@ _SOON = timedelta(seconds=1)
 _AT_ONCE = 8  # outside sendings
 _FIRST, _LONGEST = timedelta(seconds=5), timedelta(seconds=20)
 _REMEMBERED = 2 * _LONGEST  # after that, no window is open
+_MANY = 4  # open incidents of one person, from which on one page lists all of them
 _SHARE = 4  # wait at most a quarter of the time left
 PageWords = Callable[[int], Awaitable[tuple[str, str] | None]]
 
@@ -99,6 +101,15 @@ class _Due:
         return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A page to send: its incidents, each with the step that it is for it (None: it is only listed)."""
+
+    members: tuple[tuple[OpenIncident, int | None], ...]
+    destinations: tuple[Destination, ...]
+    shortfall: Shortfall
+
+
 @dataclass(kw_only=True, eq=False)
 class Pager:
     """Sends the pages that the policies want: `restore` after the index was filled, then `run` until cancelled.
@@ -132,11 +143,12 @@ class Pager:
         for group, together, at in await self.pages.since(now - _REMEMBERED):
             self._windows.passed(group, together, at)
         for sending in owed:
-            for number in () if sending.failed else sending.incidents:
-                if (each := self.incidents.open(number)) is not None:
+            for number, step in () if sending.failed else sending.items:
+                each = self.incidents.open(number)
+                if each is not None and step is not None:
                     # It goes out now, so the next repeat counts from here. Not for a failed one: the next step has
                     # already replaced it.
-                    each.history.append(Paged(now, sending.step))
+                    each.history.append(Paged(now, step))
                     each.due = now
             self._go(sending)
         self.escalations.restore()
@@ -189,7 +201,6 @@ class Pager:
         Raises:
             StorageUnavailable: what was not sent is due again in a second.
         """
-        any_sent = False
         groups: dict[Group, list[_Due]] = {}
         for each in self.incidents.take_due(self.clock.now()):
             want = self._ask(each)
@@ -197,18 +208,24 @@ class Pager:
                 each.due = self._asked_again(want)
             else:
                 groups.setdefault(each.incident.group, []).append(_Due(each, want))
-        for group, members in groups.items():
-            ready = self._through_the_window(group, members)
-            before = {due.each.incident.id: due.each.due for due in ready}
-            calm = any(not due.is_urgent for due in ready)
-            sent = [await self._send(batch, step, holder) for step, holder, batch in _batches(ready)]
-            any_sent |= any(sent)
-            if calm and any(sent):
-                self._windows.passed(group, (due.each.incident.id for due in ready), self.clock.now())
-            for due in ready:
+        ready = {group: self._through_the_window(group, members) for group, members in groups.items()}
+        before = {due.each.incident.id: due.each.due for some in ready.values() for due in some}
+        plans = [
+            plan
+            for some in ready.values()
+            for step, holder, members in _batches(some)
+            if (plan := await self._planned(members, step, holder)) is not None
+        ]
+        sent = set[int]()
+        for plan in self._with_lists(plans):
+            sent |= await self._send_or_split(plan)
+        for group, some in ready.items():
+            if any(not due.is_urgent for due in some) and sent & {due.each.incident.id for due in some}:
+                self._windows.passed(group, (due.each.incident.id for due in some), self.clock.now())
+            for due in some:
                 if due.each.due == before[due.each.incident.id]:  # neither postponed nor changed meanwhile
                     self._reschedule(due.each)
-        return any_sent
+        return bool(sent)
 
     def _ask(self, each: OpenIncident) -> Wanted | None:
         """What the policy wants; None if asking failed, which is logged."""
@@ -244,8 +261,8 @@ class Pager:
                 due.each.due = opens
         return ready
 
-    async def _send(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> bool:
-        """Send one step about `members`; returns whether anything was sent."""
+    async def _planned(self, members: Sequence[OpenIncident], step: int, holder: str | None) -> _Plan | None:
+        """Find out where one step about `members` leads; None: it is not due any more, or postponed."""
         turn = await self.policies.turn(members[0].incident)  # all of them are of one policy
         to: list[Destination] = []
         reached: list[OpenIncident] = []
@@ -260,34 +277,96 @@ class Pager:
         shortfall = self.policies.shortfall(members[0].incident, step, holder, turn)
         # Drop what was claimed during the look-ups.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
-        return bool(still) and await self._send_or_split(still, step, to, shortfall)
+        return _Plan(tuple((each, step) for each in still), merged(to), shortfall) if still else None
 
-    async def _send_or_split(
-        self, members: Sequence[OpenIncident], step: int, to: Sequence[Destination], shortfall: Shortfall
-    ) -> bool:
-        """Send one page about `members`, or one about each where that fails; durable when this returns."""
-        first, ids = members[0].incident, tuple(each.incident.id for each in members)
+    def _with_lists(self, plans: Sequence[_Plan]) -> list[_Plan]:
+        """Replaces the direct messages of `plans` to people with many open incidents by one page each, which lists all."""
+        planned: dict[str, list[_Plan]] = {}
+        for plan in plans:
+            for to in plan.destinations:
+                if to.is_direct:
+                    planned.setdefault(to.target, []).append(plan)
+        lists = {user for user, mine in planned.items() if self._needs_list(user, mine)}
+        found = [rest for plan in plans if (rest := self._without_lists(plan, lists)) is not None]
+        for user in sorted(lists):
+            mine = planned[user]
+            due = {each.incident.id: (each, step) for plan in mine for each, step in plan.members}
+            also = [
+                (each, self._repeats(each, lists))
+                for each in self.incidents
+                if user in each.direct and each.incident.id not in due
+            ]
+            note = next((plan.shortfall.note for plan in mine if plan.shortfall.note), "")
+            found.append(_Plan((*due.values(), *also), (Destination("slack", user),), Shortfall(note)))
+        return found
+
+    def _needs_list(self, user: str, plans: Sequence[_Plan]) -> bool:
+        """Whether `user` has four or more incidents to look at, or a page that lists several."""
+        theirs = {each.incident.id for plan in plans for each, _ in plan.members}
+        pages = set[int]()
+        for each in self.incidents:
+            if len(theirs) >= _MANY:
+                break
+            if (page := each.direct.get(user)) is None:
+                continue
+            if page in pages:
+                return True
+            pages.add(page)
+            want = self._ask(each)
+            if want is not None and want.state == "paging" and want.holder in {None, user}:
+                theirs.add(each.incident.id)
+        return len(theirs) >= _MANY
+
+    def _without_lists(self, plan: _Plan, lists: AbstractSet[str]) -> _Plan | None:
+        """What remains of a plan besides the lists; None: nothing. Neither a repeat nor a flood is posted in the threads,
+        too, if everyone whom it would mention there gets the list.
+        """
+        is_covered = len(plan.members) > 1 or all(
+            any(isinstance(known, Paged) and known.step == step for known in each.history)
+            for each, step in plan.members
+        )
+        left = [
+            to
+            for to in plan.destinations
+            if not (to.is_direct and to.target in lists)
+            and not (is_covered and to.is_thread and to.mentions and set(to.mentions) <= lists)
+        ]
+        return replace(plan, destinations=tuple(left)) if left or not plan.destinations else None
+
+    def _repeats(self, each: OpenIncident, lists: AbstractSet[str]) -> int | None:
+        """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none."""
+        want = self._ask(each)
+        step = next((known.step for known in reversed(each.history) if isinstance(known, Paged)), None)
+        if want is None or want.state != "paging" or step is None or not lists >= each.direct.keys():
+            return None
+        return step if self.policies.is_repeated_directly(each.incident, step) else None
+
+    async def _send_or_split(self, plan: _Plan) -> set[int]:
+        """Send one page, or one about each where that fails; durable when this returns. Returns what it is about."""
+        first, first_step = plan.members[0]
+        items = tuple(Item(each.incident.id, step) for each, step in plan.members)
         try:
-            batch = Batch(first.group, step, ids, merged(to), *shortfall)
+            batch = Batch(first.incident.group, first_step or 0, items, plan.destinations, *plan.shortfall)
             sendings = await self.pages.send(batch)
         except StorageUnavailable:
             raise
         except Exception:  # noqa: BLE001 - as above
-            if len(members) > 1:
-                return any([await self._send_or_split([each], step, to, shortfall) for each in members])
-            self._postpone(members[0])
-            return False
+            if len(plan.members) == 1:
+                self._postpone(first)
+                return set()
+            each_alone = [replace(plan, members=(one,)) for one in plan.members if one[1] is not None]
+            return set[int]().union(*[await self._send_or_split(one) for one in each_alone])
         _log.warning(
             "paging",
-            kind=first.kind,
-            step=step,
-            incidents=ids[:20],
-            count=len(ids),
+            kind=first.incident.kind,
+            step=first_step,
+            incidents=[each.incident for each in items[:20]],
+            count=len(items),
             targets=[each.target for each in batch.destinations],
         )
         for sending in sendings:
             self._go(sending)
-        return True
+        return {each.incident for each in items if each.step is not None}
 
     def _postpone(self, each: OpenIncident) -> None:
         _log.exception("cannot page for an incident", incident=each.incident.id)
@@ -345,5 +424,6 @@ def merged(destinations: Iterable[Destination]) -> tuple[Destination, ...]:
             continue
         thread = each.thread if each.thread == known.thread else None
         mentions = tuple(dict.fromkeys([*known.mentions, *each.mentions]))
-        found[each.via, each.target] = Destination(each.via, each.target, thread, mentions)
+        is_thread = each.is_thread and known.is_thread
+        found[each.via, each.target] = Destination(each.via, each.target, thread, mentions, is_thread)
     return tuple(found.values())

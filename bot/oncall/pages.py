@@ -10,11 +10,11 @@ import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import structlog
 
-from bot.delivery.messages import Fresh, InFlight, MessageRow, put
+from bot.delivery.messages import DELETED, Fresh, InFlight, MessageRow, put
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Group, Incidents, append, moment
 from bot.storage.store import Store, Sweep
@@ -43,29 +43,44 @@ class Destination:
 
     thread: the session (producer, id) in whose thread of the channel it is posted.
     mentions: users that the post mentions.
+    is_thread: it is where the questions are, not a channel that the step names.
     """
 
     via: str
     target: str
     thread: tuple[str, str] | None = None
     mentions: tuple[str, ...] = ()
+    is_thread: bool = field(default=False, compare=False)
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is a user's direct messages."""
+        return self.via == "slack" and self.target.startswith(("U", "W"))
 
     @property
     def users(self) -> set[str]:
         """The users that a message there notifies."""
-        return {*self.mentions, *([self.target] if self.target.startswith(("U", "W")) else [])}
+        return {*self.mentions, *([self.target] if self.is_direct else [])}
+
+
+class Item(NamedTuple):
+    """An incident of a page, and the step of its policy that the page is for it; None: it is only listed."""
+
+    incident: int
+    step: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Similar incidents that go out together, and their destinations; none if no one could be found.
+    """Incidents that go out together on one page, and its destinations; none if no one could be found. `step`: of the
+    first of them.
 
     `note`: why it does not go to the person who should be on call; `reaches_nobody`: so the post mentions no one.
     """
 
     group: Group
     step: int
-    incidents: tuple[int, ...]
+    items: tuple[Item, ...]
     destinations: tuple[Destination, ...]
     note: str = ""
     reaches_nobody: bool = False
@@ -78,11 +93,15 @@ class Sending:
     """
 
     page: int
-    step: int
     destination: Destination
     message: str | None = None
-    incidents: tuple[int, ...] = ()
+    items: tuple[Item, ...] = ()
     failed: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the message is the page's own; otherwise it is a handoff's card."""
+        return self.message is not None and self.message.startswith("page:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,54 +162,63 @@ class Pages:
 
     async def _load_paged(self) -> None:
         rows = await self.store.read(
-            """select i.incident, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
-               join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack'"""
+            """select i.incident, i.page, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
+               join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack' order by i.page"""
         )
         for row in rows:
             if (each := self.incidents.open(row["incident"])) is not None:
-                each.paged |= _destination("slack", row).users
+                each.note_page(row["page"], row["target"], _destination("slack", row).users)
 
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
         """Store a page with all its messages; durable when this returns. Without destinations, only log that it failed. A page
         that reaches nobody has failed too.
+
+        In the channel of a handoff's card, the card is the page while it is not posted; later pages go into its thread.
         """
-        now = self.clock.now()
-        happenings: list[Paged | Failed] = [Paged(now, batch.step)] if batch.destinations else []
-        if not batch.destinations or batch.reaches_nobody:
-            happenings.append(Failed(now, batch.step))
+        now, notice = self.clock.now(), self._notice_of(batch)
+        happenings = [
+            (incident, happening(now, step))
+            for incident, step in batch.items
+            if step is not None
+            for happening in _happened(batch)
+        ]
 
         def work(tx: Tx) -> tuple[Sending, ...]:
-            if not batch.destinations:
-                for incident in batch.incidents:
-                    append(tx, incident, happenings[0])
+            page = _insert_page(tx, batch, now) if batch.destinations else None
+            for incident, happening in happenings:
+                append(tx, incident, happening, page)
+            if page is None:
                 return ()
-            page = _insert_page(tx, batch, now)
-            sendings = tuple(_sending(page, batch, each) for each in batch.destinations)
+            card = _card(tx, notice) if notice is not None else None
+            sendings = tuple(_sending(page, batch, each, card) for each in batch.destinations)
             tx.many(
                 """insert into page_sendings (page, via, target, mentions, message)
                    values (:page, :via, :target, :mentions, :message)""",
                 [_sending_row(each) for each in sendings],
             )
-            put(tx, [_fresh(each, each.message) for each in sendings if each.message is not None])
-            for incident in batch.incidents:
-                for happening in happenings:
-                    append(tx, incident, happening, page)
+            put(tx, [_fresh(each, each.message) for each in sendings if each.message and each.is_own])
             return sendings
 
         sendings = await self.store.write(work)
-        for incident in batch.incidents:
+        for incident, happening in happenings:
             if (each := self.incidents.open(incident)) is not None:
-                for happening in happenings:
-                    each.note(happening)
+                each.note(happening)
+                if each.incident.kind == "handoff":  # its card waited for this
+                    self.incidents.touch([each.incident])
         return sendings
+
+    def _notice_of(self, batch: Batch) -> str | None:
+        """The key of the message in a session's thread that a page is about, if it is about one event."""
+        each = self.incidents.open(batch.items[0].incident) if len(batch.items) == 1 else None
+        return each.incident.notice_key if each is not None and each.incident.clarification is None else None
 
     def watch(self, sending: Sending) -> None:
         """Set the deadline of a message that was handed to delivery."""
         if sending.message is None:
             return
-        for incident in sending.incidents:
+        for incident, _ in sending.items:
             if (each := self.incidents.open(incident)) is not None:
-                each.paged |= sending.destination.users
+                each.note_page(sending.page, sending.destination.target, sending.destination.users)
         self._watched[sending.message] = self.clock.now() + _DEADLINE, sending
 
     def next_look(self) -> datetime | None:
@@ -212,11 +240,11 @@ class Pages:
 
     async def on_outcome(self, row: MessageRow, outcome: MessageOutcome, note: str | None = None) -> None:
         """Record the outcome of a page's message, or update the pages that link to the message."""
-        if row.kind == "page" and outcome == "tried":
+        if outcome == "tried":
             self._shorten_deadline(row.key)
-        elif row.kind == "page" and outcome != "tried":
+        elif row.kind in {"page", "handoff"}:
             await self._ended(row.key, outcome, note)
-        elif row.kind in {"notice", "handoff"} and outcome == "sent":
+        if row.kind in {"notice", "handoff"} and outcome == "sent":
             about = row.key.partition(":")[2]
             self.incidents.touch(
                 each.incident for each in self.incidents if each.incident.key.partition(":")[2] == about
@@ -226,7 +254,7 @@ class Pages:
         """Store the outcome of a sending. The first failure of a page makes the policy's next step due."""
         page, to, now = sending.page, sending.destination, self.clock.now()
 
-        def work(tx: Tx) -> tuple[Failed, tuple[int, ...]] | None:
+        def work(tx: Tx) -> list[tuple[int, Failed]]:
             before = tx.one(
                 "select 1 from page_sendings where page = :page and state in ('late', 'failed')", page=page
             )
@@ -241,32 +269,31 @@ class Pages:
                 before=_BEFORE[state],
             )
             if not changed or before is not None or state in {"sent", "dropped"}:
-                return None
+                return []
             rows = tx.rows(
-                """select i.incident from page_items i join incidents x on x.id = i.incident
-                   where i.page = :page and x.closed_at is null""",
+                """select i.incident, i.step from page_items i join incidents x on x.id = i.incident
+                   where i.page = :page and i.step is not null and x.closed_at is null""",
                 page=page,
             )
-            failed = Failed(now, sending.step)
-            for row in rows:
-                append(tx, row["incident"], failed, page)
-            return failed, tuple(row["incident"] for row in rows)
+            failed = [(row["incident"], Failed(now, row["step"])) for row in rows]
+            for incident, happening in failed:
+                append(tx, incident, happening, page)
+            return failed
 
-        found = await self.store.write(work)
-        if found is None:
+        failed = await self.store.write(work)
+        if not failed:
             return
-        failed, incidents = found
-        _log.warning("page not delivered", page=page, step=failed.step, through=to.via, reason=note)
-        for incident in incidents:
+        _log.warning("page not delivered", page=page, step=failed[0][1].step, through=to.via, reason=note)
+        for incident, happening in failed:
             if (each := self.incidents.open(incident)) is not None:
-                each.note(failed)
-        self.incidents.changed(incidents)
+                each.note(happening)
+        self.incidents.changed([incident for incident, _ in failed])
 
     async def since(self, since: datetime) -> list[tuple[Group, set[int], datetime]]:
         """The pages sent since then, oldest first: their group, incidents and time."""
         rows = await self.store.read(
-            """select p.id, p.kind, p.policy, p.at, i.incident
-               from pages p join page_items i on i.page = p.id where p.at >= :since order by p.id""",
+            """select p.id, p.kind, p.policy, p.at, i.incident from pages p join page_items i on i.page = p.id
+               where p.at >= :since and i.step is not null order by p.id""",
             since=since.timestamp(),
         )
         found: dict[int, tuple[Group, set[int], datetime]] = {}
@@ -319,23 +346,22 @@ class Pages:
                  select 1 from page_items j join page_sendings s on s.page = j.page
                  left join messages m on m.key = s.message
                  where j.incident = i.incident and s.via = 'slack' and s.target = mine.target
-                   and j.page > i.page and m.failed is null and (m.ts is not null or :posted = 0))
+                   and j.page > i.page and coalesce(m.failed, :deleted) = :deleted
+                   and (m.ts is not null or :posted = 0))
                  then 1 end) as covered
                from page_sendings mine join page_items i on i.page = mine.page
                join incidents x on x.id = i.incident
                where mine.message = :key and x.closed_at is null""",
             posted=int(posted),
             key=key,
+            deleted=DELETED,
         )
         return row is not None and row["open"] > 0 and row["open"] == row["covered"]
 
     async def sending_of(self, key: str) -> Sending | None:
         """The sending whose message is `key`."""
-        row = await self.store.read_one(
-            "select s.*, p.step from page_sendings s join pages p on p.id = s.page where s.message = :key",
-            key=key,
-        )
-        return Sending(row["page"], row["step"], _destination("slack", row), key) if row else None
+        row = await self.store.read_one("select * from page_sendings where message = :key", key=key)
+        return Sending(row["page"], _destination("slack", row), key) if row else None
 
     async def is_posted(self, key: str) -> bool:
         """Whether a message was posted."""
@@ -376,7 +402,8 @@ class Pages:
                join page_items p on p.incident = i.id
                join page_sendings s on s.page = p.page join messages m on m.key = s.message
                where i.closed_at is null and i.clarification is not null
-                 and m.ts is not null and m.thread_ts is null"""
+                 and m.ts is not null and m.thread_ts is null and coalesce(m.failed, '') <> :deleted""",
+            deleted=DELETED,
         )
         return [PagePlace(row["channel"], row["ts"], row["clarification"]) for row in rows]
 
@@ -400,20 +427,18 @@ class Pages:
     async def _owed(self) -> list[Sending]:
         """The sendings without an outcome, oldest first."""
         rows = await self.store.read(
-            """select s.*, p.step, i.incident, (select count(*) from page_sendings o
+            """select s.*, i.incident, i.step, (select count(*) from page_sendings o
                  where o.page = s.page and o.state in ('late', 'failed')) as failed
-               from page_sendings s join pages p on p.id = s.page join page_items i on i.page = s.page
+               from page_sendings s join page_items i on i.page = s.page
                where s.state in ('wanted', 'late') order by s.page, s.via, s.target, i.incident"""
         )
         found: dict[object, Sending] = {}
         for row in rows:
-            to = _destination(row["via"], row)
-            failed = row["failed"] > 0
-            sending = Sending(row["page"], row["step"], to, row["message"], (row["incident"],), failed)
-            before = found.get((row["page"], to))
-            found[row["page"], to] = (
-                replace(before, incidents=(*before.incidents, row["incident"])) if before else sending
+            to, item = _destination(row["via"], row), Item(row["incident"], row["step"])
+            before = found.get((row["page"], to)) or Sending(
+                row["page"], to, row["message"], failed=row["failed"] > 0
             )
+            found[row["page"], to] = replace(before, items=(*before.items, item))
         return list(found.values())
 
 
@@ -428,18 +453,33 @@ def _insert_page(tx: Tx, batch: Batch, now: datetime) -> int:
         note=batch.note or None,
     )
     page: int = row["id"]
-    items = [{"page": page, "incident": each} for each in batch.incidents]
-    tx.many("insert into page_items (page, incident) values (:page, :incident)", items)
+    items = [{"page": page, "incident": each.incident, "step": each.step} for each in batch.items]
+    tx.many("insert into page_items (page, incident, step) values (:page, :incident, :step)", items)
     return page
+
+
+def _happened(batch: Batch) -> list[type[Paged | Failed]]:
+    """What is logged of each of its incidents once it is stored."""
+    if not batch.destinations:
+        return [Failed]
+    return [Paged, Failed] if batch.reaches_nobody else [Paged]
 
 
 def _destination(via: str, row: Row) -> Destination:
     return Destination(via, row["target"], None, tuple(json.loads(row["mentions"])))
 
 
-def _sending(page: int, batch: Batch, to: Destination) -> Sending:
+def _card(tx: Tx, key: str) -> Row | None:
+    return tx.one("select * from messages where key = :key and failed is null", key=key)
+
+
+def _sending(page: int, batch: Batch, to: Destination, card: Row | None) -> Sending:
     message = f"page:{page}:{to.target}" if to.via == "slack" else None
-    return Sending(page, batch.step, to, message, batch.incidents)
+    if card is not None and to.via == "slack" and to.target == card["target"]:
+        to = replace(to, thread=(card["producer"], card["session_id"]))
+        if card["kind"] == "handoff" and card["ts"] is None and card["intent_at"] is None:
+            message = card["key"]
+    return Sending(page, to, message, batch.items)
 
 
 def _sending_row(sending: Sending) -> dict[str, object]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import compress
 
 import structlog
 
@@ -19,10 +21,11 @@ from bot.views.page import LISTED, ItemState, PageContent, PageItem, outside_wor
 from bot.views.render import Message, Renderer
 from core.clarification import Clarification, parse_id
 from core.errors import ClarifyError
-from core.escalation import Handed, Happening, Snoozed, Taken
+from core.escalation import Began, Handed, Happening, Snoozed, Taken
 from core.ledger import Ledger
 
 _log = structlog.get_logger("clarify.paging")
+_PAGED_WITHIN = timedelta(seconds=10)
 _STATES: dict[str, ItemState] = {"paging": "live", "taken": "taken", "snoozed": "snoozed", "closed": "closed"}
 
 
@@ -50,10 +53,22 @@ class PageView:
         incident = await self.incidents.named(f"handoff:{row.key.partition(':')[2]}")
         if incident is None or row.body is None:
             return None
-        histories = await self.incidents.histories([incident.id])
-        item = self._standing(incident, histories.get(incident.id, []))
-        message = self.renderer.message(handoff_card(Handoff.from_json(row.body["handoff"]), item))
-        return Drawn(message, needed=item.state != "closed", final=item.state == "closed")
+        history = (await self.incidents.histories([incident.id])).get(incident.id, [])
+        item, sending = self._standing(incident, history), await self.pages.sending_of(row.key)
+        mentions = sending.destination.mentions if sending is not None else ()
+        handoff = Handoff.from_json(row.body["handoff"])
+        return Drawn(
+            self.renderer.message(handoff_card(handoff, item, mentions)),
+            needed=item.state != "closed",
+            final=item.state == "closed",
+            waits=self._is_to_be_paged(incident, history),
+        )
+
+    def _is_to_be_paged(self, incident: Incident, history: Sequence[Happening]) -> bool:
+        """Whether the pager is about to decide whom a new handoff's card mentions: an edit would notify no one."""
+        age = self.policies.clock.now() - incident.began_at
+        is_new = all(isinstance(each, Began) for each in history) and timedelta(0) <= age < _PAGED_WITHIN
+        return is_new and bool(self.policies.wants(incident, history).send)
 
     async def _draw_page(self, row: MessageRow) -> Drawn | None:
         sending = await self.pages.sending_of(row.key)
@@ -68,9 +83,30 @@ class PageView:
             return None
         needed = not covered and content.left > 0 and content.is_awaited
         final = covered or content.is_closed
+        unread = is_user(row.target) and not row.seen
         # In a thread, since its full text can be large.
         message = await asyncio.to_thread(self._message, content)
-        return Drawn(message, needed=needed, final=final, about=subject(content))
+        return Drawn(
+            message,
+            needed=needed,
+            final=final,
+            about=subject(content),
+            gone=covered or (content.is_closed and unread),
+            alone=await self._is_alone(content),
+        )
+
+    async def _is_alone(self, content: PageContent) -> bool:
+        """Whether the channel shows the page's question nowhere else: its card stands in a thread only."""
+        item = content.only
+        if item is None:
+            return True
+        if item.record is None:
+            incident = await self.incidents.get(item.incident)
+            return incident is None or await self.messages.get(incident.notice_key) is None
+        if self.policies.audiences.route(item.record).broadcast == "all":
+            return False
+        card = await self.messages.get(f"card:{item.record.id}:{item.record.round}")
+        return card is None or card.thread_ts is not None
 
     async def words(self, page: int) -> tuple[str, str] | None:
         """A page's title and text for outside pagers; None if it is not needed any more.
@@ -94,6 +130,9 @@ class PageView:
             return None
         histories = await self.incidents.histories(each.id for each in incidents)
         items = [self._standing(each, histories.get(each.id, [])) for each in incidents]
+        if len(items) > 1 and any(each.state != "closed" for each in items):
+            left = [each.state != "closed" for each in items]
+            incidents, items = list(compress(incidents, left)), list(compress(items, left))
         awaited = any(each.state == "live" for each in items)
         listed = [
             await self._item(incident, item, channel)
@@ -137,6 +176,7 @@ class PageView:
             handed=isinstance(last, Handed) and last.user == want.holder,
             asleep_by=snooze.by if snooze is not None else None,
             until=snooze.until if snooze is not None else None,
+            since=incident.began_at,
             expires_at=incident.expires_at,
             clarification=incident.clarification,
             link=incident.link,

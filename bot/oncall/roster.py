@@ -345,6 +345,13 @@ class Policies:
             found += await self._destinations_of(notify, incident, people, is_held=holder is not None)
         return found
 
+    def is_repeated_directly(self, incident: Incident, step: int) -> bool:
+        """Whether a step repeats, and notifies the people on call in Slack only, in the thread and in direct messages."""
+        steps = self._policy_of(incident).steps
+        if not 0 <= step < len(steps) or steps[step].every is None:
+            return False
+        return {parse_target(each)[0] for each in steps[step].notify} <= {"thread", "dm"}
+
     def shortfall(self, incident: Incident, step: int, holder: str | None, turn: OnDuty) -> Shortfall:
         """Why a step does not reach the person who should be on call by the policy's calendar or PagerDuty."""
         if holder is not None or not turn.note:
@@ -373,7 +380,7 @@ class Policies:
         place = None if route is None else route.channel
         if kind == "thread":
             session = None if about is None else self.audiences.thread(about)
-            return [] if place is None else [Destination("slack", place, session, people)]
+            return [] if place is None else [Destination("slack", place, session, people, is_thread=True)]
         place = self.settings.slack.fallback_channel or place
         held = _direct(people) if is_held else []
         return [*held, *([] if place is None else [Destination("slack", place, None, people)])]

@@ -133,7 +133,7 @@ async def _places_and_people(
         if name not in known:
             refused: SlackError | None = None
             try:
-                known[name] = await _look(bot, people, dotted(place), name)
+                known[name] = await _check_one(bot, people, dotted(place), name)
             except SlackError as error:
                 refused, known[name] = error, _refused(dotted(place), error, name)
             follows = scopes_reported and getattr(refused, "code", None) == "missing_scope"
@@ -172,7 +172,7 @@ async def _quorums(settings: Settings, people: People, home: Installation) -> As
             yield right(dotted(place), f"at least {most} people may answer in {route.channel}")
 
 
-async def _look(bot: AsyncWebClient, people: People, subject: str, name: str) -> CheckResult:
+async def _check_one(bot: AsyncWebClient, people: People, subject: str, name: str) -> CheckResult:
     """Check a channel, a person or a user group.
 
     Raises:

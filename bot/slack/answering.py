@@ -350,6 +350,11 @@ class Interactions:
             return explained(error, "this message")
         return None if why is None else Tell(why)
 
+    def seen(self, channel: str) -> None:
+        """Notes that a person clicked or wrote in a conversation: what is in their direct messages is read."""
+        if channel.startswith("D"):
+            self.answering.messages.seen(channel)
+
     def modal_rejection(self, sent: Submission) -> Unrecorded | None:
         """Returns the reason to reject this modal, or None."""
         why = self.origin.elsewhere(sent.control)
@@ -392,14 +397,16 @@ class Interactions:
         if click.surface in {"modal", "home"}:
             self._open(click, self.answering.notice(told.text))
         else:
-            self.later.run(self._say(click, told), "answer a click")
+            self.later.run(self._respond_to_click(click, told), "answer a click")
 
     def _open(self, click: Click, view: View) -> None:
         self.later.run(self._show(click, opened_from(view, click.place, click.person)), "open a modal")
 
     async def tell_in_time(self, act: Click | Invocation, reaction: Told) -> bool:
         """Tell the person before the acknowledgement; returns whether Slack took it in time."""
-        saying = self._say(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
+        saying = (
+            self._respond_to_click(act, reaction) if isinstance(act, Click) else self._respond(act, reaction)
+        )
         try:
             async with asyncio.timeout(_TELLING):
                 return await saying
@@ -443,7 +450,7 @@ class Interactions:
         self.later.run(self._follow(click, task, replace=True), "show a page")
         return Tell()
 
-    async def _say(self, click: Click, reaction: Told) -> bool:
+    async def _respond_to_click(self, click: Click, reaction: Told) -> bool:
         """Respond through the click's response_url, or else with an ephemeral message in its conversation."""
         place = click.place
         if await self._respond(click, reaction, thread_ts=place.thread_ts):
@@ -504,4 +511,4 @@ class Interactions:
                 await ask("views.push", lambda: self.web.views_push(trigger_id=click.trigger, view=view))
         except SlackError as error:
             _log.warning("cannot open a modal: %s", error)
-            await self._say(click, Tell(MODAL_FAILED))
+            await self._respond_to_click(click, Tell(MODAL_FAILED))

@@ -116,6 +116,7 @@ def _buttons(
             await ack()
             to.interactions.react(click, Tell(phrases.UNREADABLE_PRESS))
             return
+        to.interactions.seen(click.control.channel)
         reaction = await to.interactions.rejection(packed, click.control) or await press(packed, click)
         await to.interactions.settle(click, reaction, is_answer=isinstance(packed, Press))
         await ack()
@@ -226,6 +227,7 @@ def _messages(app: AsyncApp, to: Handlers) -> None:
     async def message(ack: AsyncAck, body: dict[str, Any]) -> None:
         event = body.get("event") or {}
         if (sent := message_event(event, to.people.bot_user)) is not None:
+            to.interactions.seen(sent.channel)
             await to.conversation.take(sent)
         elif (place := deleted_message(event)) is not None:
             await to.answering.show_again(*place)

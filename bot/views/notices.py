@@ -27,6 +27,7 @@ from bot.views.blockkit import (
     Words,
     button,
     link_button,
+    live_words,
     pieces,
     plain_words,
     sections,
@@ -34,7 +35,7 @@ from bot.views.blockkit import (
 from bot.views.card import POINTER, in_pieces, shows_whole
 from bot.views.codec import PagePress
 from bot.views.locale import directed
-from bot.views.page import HAND, OPEN, PageItem, standing_words
+from bot.views.page import HAND, OPEN, PageItem, called_words, standing_words
 from bot.views.wording import (
     ID_LIMIT,
     NAME_LIMIT,
@@ -291,8 +292,8 @@ def handoff_body(handoff: Handoff) -> str:
     return "\n".join(filter(None, (reason, ". ".join(_handoff_facts(handoff)), handed)))
 
 
-def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
-    """Returns the card of a handoff; `item` is the current state of its incident."""
+def handoff_card(handoff: Handoff, item: PageItem, mentions: Sequence[str] = ()) -> Draft:
+    """Returns the card of a handoff; `item` is the current state of its incident, `mentions` the users to notify."""
     take = button(PagePress("take", 0, item.incident), TAKE, f"Take the handoff from {handoff.agent}")
     hand = button(
         PagePress("hand", 0, item.incident), HAND, f"Hand the handoff from {handoff.agent} to someone"
@@ -302,7 +303,7 @@ def handoff_card(handoff: Handoff, item: PageItem) -> Draft:
         _handed(handoff),
         plain_words(*_handoff_facts(handoff), _session(handoff.session)),
         {"closed": (), "taken": (hand,)}.get(item.state, (take, hand)),
-        alert=tuple(standing_words(item)) or (Words(_UNTAKEN),),
+        alert=(*live_words(called_words(mentions)), *(standing_words(item) or (Words(_UNTAKEN),))),
     )
 
 

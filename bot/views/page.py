@@ -70,7 +70,8 @@ from core import answers
 from core.clarification import Clarification
 
 ItemState = Literal["live", "taken", "snoozed", "closed"]
-HAND, SNOOZE, NOT_MINE, SHOW = "Hand to…", "Snooze", "Not mine", "Show"
+HAND, SNOOZE, NOT_MINE, OPEN_ONE = "Hand to…", "Snooze", "Not mine", "Open"
+TAKE_ALL = "Take all"
 OPEN = "Go to the question"
 OPEN_OTHER = "Go to the message"  # for a handoff or an error
 LISTED = 20
@@ -85,9 +86,10 @@ _ARGUMENT = 500
 _BARE = 2000
 _QUESTION, _LEAST_WHY, _WHY_ALOUD = 2500, 300, 1200
 _OUTSIDE = 3000
-_POINTER = "This is only the beginning. The full text is in this thread, or in that of an earlier page."
+_POINTER = "This is only the beginning. The full text is in this thread."
 _UNKNOWN = "Something needs attention"
 _IN_SLACK = "This is only the beginning. The full text is in Slack."
+_ALL_BUTTONS = "Open one to answer it, or use the buttons below for all of them: take, hand to someone, snooze, not mine."
 _BUTTONS = {
     "live": "Use the buttons to take it, hand it to someone, snooze it, or say that it is not yours.",
     "taken": "Use the button to hand it to someone.",
@@ -100,7 +102,7 @@ class PageItem:
     """One incident of a page; `kind` as in `bot.oncall.incidents`.
 
     `who`: the Slack user who took it, or to whom it was handed. `asleep_by` and `until`: a snooze. `record`: its
-    question, if it has one that can be read. `link`: a web address.
+    question, if it has one that can be read. `since`: when on-call was first needed. `link`: a web address.
     """
 
     incident: int
@@ -113,6 +115,7 @@ class PageItem:
     handed: bool = False
     asleep_by: str | None = None
     until: datetime | None = None
+    since: datetime | None = None
     expires_at: datetime | None = None
     clarification: str | None = None
     record: Clarification | None = None
@@ -281,13 +284,29 @@ def more_words(content: PageContent) -> str:
     return f"And {more} more. “/clarify” and the Home tab list all open questions."
 
 
-def item_words(item: PageItem) -> str:
-    """Returns an item on one line."""
+def item_words(item: PageItem, sent_at: datetime) -> Words:
+    """Returns an item of a list: who asks what, then since when, how much time is left, and who has it."""
+    since = f"Since {inert.date(item.since)}" if item.since is not None else ""
+    facts = filter(None, (since, _left(item, sent_at), *(each.mrkdwn for each in standing_words(item))))
+    return Words("\n".join(filter(None, (inert.escape(_asked(item)), " · ".join(facts)))), live=True)
+
+
+def item_line(item: PageItem, sent_at: datetime) -> str:
+    """Returns the same as plain text, without names of people."""
+    since = f"since {inert.utc(item.since)}" if item.since is not None else ""
+    facts = ", ".join(filter(None, (since, _left(item, sent_at))))
+    return f"{_asked(item)}{_note(item)}{f' ({facts})' if facts else ''}"
+
+
+def _asked(item: PageItem) -> str:
     shown = item.shown
     said = inert.line(brief_words(shown, _ROW // 2) if shown else item.body or item.reason)
     known = item.name if shown is None else f"{item.name} · {shown.agent}"
-    notes = _note(item)
-    return inert.clip(f"{known}{notes}: {said}" if said else f"{known}{notes}", _ROW)
+    return inert.clip(f"{known}: {said}" if said else known, _ROW)
+
+
+def _left(item: PageItem, sent_at: datetime) -> str:
+    return left_words(item.expires_at, sent_at) if item.state != "closed" else ""
 
 
 def _note(item: PageItem) -> str:
@@ -393,10 +412,8 @@ def _list_parts(content: PageContent) -> tuple[Part, ...]:
     items = []
     for number, each in enumerate(content.items):
         show = PagePress("show", content.page, each.incident)
-        label = f"{SHOW} {each.clarification or ''}".strip()
-        items.append(
-            Section(Words(item_words(each)), None if content.covered else button(show, label, n=number))
-        )
+        opens = button(show, OPEN_ONE, f"{OPEN_ONE} {each.name}", n=number)
+        items.append(Section(item_words(each, content.sent_at), None if content.covered else opens))
     return (
         Header(heading(content)),
         Context(_alert(content)),
@@ -408,8 +425,13 @@ def _list_parts(content: PageContent) -> tuple[Part, ...]:
 
 def _called(content: PageContent) -> str:
     """Returns the mentions; none once everything is closed."""
-    called = inert.mentions(list(filter(inert.is_user, content.mentions)))
-    return f"For {', '.join(called)}" if called and not content.is_closed else ""
+    return "" if content.is_closed else called_words(content.mentions)
+
+
+def called_words(mentions: Iterable[str]) -> str:
+    """Returns the mentions of users; empty without any."""
+    called = inert.mentions(list(filter(inert.is_user, mentions)))
+    return f"For {', '.join(called)}" if called else ""
 
 
 def _alert(content: PageContent) -> tuple[Words, ...]:
@@ -420,7 +442,8 @@ def _controls(content: PageContent) -> tuple[Button, ...]:
     """Returns the controls. A claimed incident can only be handed on, not taken or snoozed."""
     if content.covered or content.is_closed:
         return ()
-    take, hand = button(PagePress("take", content.page), TAKE), button(PagePress("hand", content.page), HAND)
+    take = button(PagePress("take", content.page), TAKE if content.only is not None else TAKE_ALL)
+    hand = button(PagePress("hand", content.page), HAND)
     state = content.only.state if content.only is not None else "live"
     if state in ("taken", "snoozed"):
         return (hand,) if state == "taken" else (take, hand)
@@ -504,11 +527,12 @@ def _subject_words(item: PageItem) -> str:
 
 
 def _listed(content: PageContent) -> list[str]:
-    said = (*map(item_words, content.items), more_words(content), _what_buttons_do(content))
+    items = (item_line(each, content.sent_at) for each in content.items)
+    said = (*items, more_words(content), _what_buttons_do(content))
     return [part for part in said if part]
 
 
 def _what_buttons_do(content: PageContent) -> str:
     if content.covered or content.is_closed:
         return ""
-    return _BUTTONS[content.only.state if content.only is not None else "live"]
+    return _BUTTONS[content.only.state] if content.only is not None else _ALL_BUTTONS

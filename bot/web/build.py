@@ -29,7 +29,7 @@ def build(
     base: Base,
     board: OnCallBoard,
     shown: DeliveryParts,
-    told: IntakeParts,
+    intake: IntakeParts,
     in_slack: SlackParts,
     *,
     webhooks: Webhooks | None,
@@ -37,7 +37,7 @@ def build(
     limits: ConnectionLimits,
 ) -> FastAPI:
     """`storage_trouble` returns what is wrong with the storage or the ledgers, or None."""
-    settings, store, clock, producers = base.settings, base.store, base.clock, told.producers
+    settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
     app = in_slack.app
     pushing = [each for each in settings.producers if each.pushes]
     callers = Callers(
@@ -50,10 +50,10 @@ def build(
         audiences=base.audiences,
         clock=clock,
         leads=lambda: store.leads,
-        backlog=lambda: told.inbox.backlog(clock.now()),
+        backlog=lambda: intake.inbox.backlog(clock.now()),
         producers=producers.status,
         slack_connected=lambda: app.connected,
-        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: len(told.replies.outbox)},
+        queues={"delivery": lambda: shown.lanes.length, "replies": lambda: len(intake.replies.outbox)},
         webhooks=webhooks.waiting if webhooks is not None else None,
     )
     needed = [
@@ -67,14 +67,14 @@ def build(
         Check("slack history", lambda: app.backfill.trouble),
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
-        Check("events to be recorded", told.ledger_outage.overdue),
+        Check("events to be recorded", intake.ledger_outage.overdue),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
-    waiting = questions.Waiting(told.questions, board.permalinks.links, limits.waiting)
+    waiting = questions.Waiting(intake.questions, board.permalinks.links, limits.waiting)
     routers = [  # in the order of /docs
-        questions.question_routes(questions=told.questions, callers=_askers(settings), waiting=waiting),
+        questions.question_routes(questions=intake.questions, callers=_askers(settings), waiting=waiting),
         mcp.mcp_routes(
-            questions=told.questions,
+            questions=intake.questions,
             callers=_askers(settings, settings.http.origins),
             waiting=waiting,
             origins=settings.http.origins,

@@ -18,7 +18,7 @@ from filelock import FileLock
 from bot.delivery.messages import InFlight
 from bot.errors import BackupError, StorageInUseError
 from bot.oncall.incidents import Incidents
-from bot.oncall.pages import Batch, Destination, Pages
+from bot.oncall.pages import Batch, Destination, Item, Pages
 from bot.producers.client import Accepted
 from bot.producers.push import Reader
 from bot.retention.backup import backup, restore
@@ -230,7 +230,7 @@ async def _paged(database: Path) -> tuple[int, int]:
         assert found is not None
         to = (Destination("slack", "U0ONCALL"),)
         pages = Pages(store, incidents, InFlight(), clock)
-        sendings = await pages.send(Batch(found.group, 0, (found.id,), to))
+        sendings = await pages.send(Batch(found.group, 0, (Item(found.id, 0),), to))
         return found.id, sendings[0].page
     finally:
         await store.close()

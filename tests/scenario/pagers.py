@@ -150,6 +150,10 @@ class Night(World):
         found: Message = await self.until(find)
         return found
 
+    async def gone(self, page: Message) -> None:
+        """Returns once a direct message is deleted."""
+        await self.until(lambda: all(each.ts != page.ts for each in self.workspace.messages(page.channel)))
+
     async def press(self, page: Message, label: str, user: str = ONCALL) -> None:
         outcome = await self.workspace.click(user, page.channel, page.ts, label=label)
         assert outcome.ok, outcome

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bot.workspace.controls import find
 from bot.workspace.seed import ADE, AGENTS, FALLBACK, FOLAKE, GIO, ONCALL
 from tests.kit.world import said
 from tests.scenario.pagers import ALL, FIRST, SECOND, Night, asked_and_paged, night, step
@@ -108,17 +109,53 @@ async def test_answer_by_button_from_the_direct_message_closes_every_page(stage:
 async def test_page_closes_when_the_question_is_answered_in_its_channel(stage: Night) -> None:
     async with stage.bot(stage.config()):
         card, page = await asked_and_paged(stage)
+        thread = await stage.live("is waiting", AGENTS)
         await stage.press(card, "No", FOLAKE)
-        closed = await stage.becomes(page, f"by <@{FOLAKE}>", "· answered", without=["No", *ALL])
+        closed = await stage.becomes(thread, f"by <@{FOLAKE}>", "· answered", without=["No", *ALL])
         assert "Answered: “No”" in closed.text
+        await stage.gone(page)
 
 
 async def test_page_closes_when_the_time_runs_out_and_says_what_is_assumed(stage: Night) -> None:
     async with stage.bot(stage.config()) as bot:
         _, page = await asked_and_paged(stage, timeout_seconds=600, default_response="no")
+        thread = await stage.live("is waiting", AGENTS)
         await stage.later(bot, minutes=11)
-        closed = await stage.becomes(page, "closed", without=["No", *ALL])
+        closed = await stage.becomes(thread, "closed", without=["No", *ALL])
         assert "“no”" in closed.text
+        await stage.gone(page)
+
+
+async def test_p12_page_that_the_person_acted_on_stays_and_says_how_it_ended(stage: Night) -> None:
+    async with stage.bot(stage.config()):
+        card, page = await asked_and_paged(stage)
+        await stage.press(page, "Take")
+        await stage.becomes(page, "Claimed by")
+        await stage.press(card, "No", FOLAKE)
+        await stage.becomes(page, f"by <@{FOLAKE}>", "Answered: “No”", without=["No", *ALL])
+
+
+async def test_p12_page_with_replies_in_its_thread_stays_without_controls(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        _, page = await asked_and_paged(stage)
+        await stage.workspace.post(ONCALL, page.channel, "note: I am on my way", page.ts)
+        await stage.later(bot, minutes=6)
+        again = await stage.live(FIRST, but=[page.ts])
+        await stage.becomes(page, "Paged again below", without=["Yes", *ALL])
+        await stage.workspace.post(ONCALL, page.channel, "yes", page.ts)
+        assert (await stage.reply())["response"] is True
+        await stage.becomes(again, f"by <@{ONCALL}>", "Answered: “Yes”", without=["Yes", *ALL])
+
+
+async def test_p12_click_on_a_page_that_was_just_deleted_counts(stage: Night) -> None:
+    async with stage.bot(stage.config()) as bot:
+        _, page = await asked_and_paged(stage)
+        button = find(page.blocks, "Yes")
+        await stage.later(bot, minutes=6)
+        await stage.live(FIRST, but=[page.ts])
+        await stage.gone(page)
+        assert (await stage.workspace.interactions.press(ONCALL, page, button)).ok
+        assert (await stage.reply())["response"] is True
 
 
 async def test_take_survives_a_restart(stage: Night) -> None:

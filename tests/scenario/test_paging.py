@@ -12,6 +12,7 @@ import pytest
 
 from bot.workspace.controls import controls as found_controls
 from bot.workspace.seed import ADE, AGENTS, ARCHIVED, FALLBACK, FOLAKE, ONCALL, PLATFORM
+from bot.workspace.state import Message
 from tests.kit.until import until
 from tests.kit.world import controls, said
 from tests.scenario.pagers import ALL, FIRST, SECOND, WORDS, Night, asked_and_paged, night, pager, step
@@ -281,10 +282,10 @@ async def test_pages_go_on_after_a_restart_and_nothing_is_doubled(stage: Night) 
         assert len(stage.about(FIRST)) == 1
         await stage.later(bot, minutes=6)
         again = await stage.live(FIRST, but=[page.ts])
-        await stage.becomes(page, "Paged again below", without=ALL)
+        await stage.gone(page)
         await stage.press(card, "Yes", FOLAKE)
         await stage.reply()
-        await stage.becomes(again, FIRST, "· answered")
+        await stage.gone(again)
 
 
 async def test_what_was_due_while_the_bot_was_down_is_paged_at_its_start(stage: Night) -> None:
@@ -314,15 +315,65 @@ async def test_alike_pages_of_one_moment_are_one_with_their_number(stage: Night)
         record["status"] = "escalated"
     stage.write_ledger(42, ledger)
     async with stage.bot(stage.config()):
-        page = await stage.live("Escalated: 4 waiting", wants=["Take", "Show CLR-42-002"])
+        page = await stage.live("Escalated: 4 waiting", wants=["Take all", "Open"])
         for number in (1, 2, 3, 4):
             assert f"Number {number}?" in page.text
-        await stage.press(page, "Show CLR-42-002")
+        await stage.press(page, "Open CLR-42-002")
         await stage.modal(ONCALL)
         assert (await stage.workspace.submit_view(ONCALL, {"Your answer": "By day"})).ok
         assert (await stage.reply("rpl_2"))["response"] == "By day"
-        await stage.becomes(page, "Escalated: 3 of 4 waiting", "CLR-42-002 · Planner · answered")
-        await stage.press(page, "Take")
+        page = await stage.becomes(page, "Escalated: 3 waiting")
+        assert "CLR-42-002" not in said(page)
+        await stage.press(page, "Take all")
         for number in (1, 3, 4):
             card = await stage.card(f"Number {number}?")
             await stage.becomes(card, f"Claimed by <@{ONCALL}>")
+
+
+@pytest.mark.either_database
+async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Night) -> None:
+    async def ask(number: int) -> Message:
+        token, session = f"rpl_{number}", f"sess_{number}"
+        card = await stage.ask(token, session=session, question=f"Number {number}?", timeout_seconds=36_000)
+        await stage.escalate(f"CLR-10000{number}-001")
+        return card
+
+    async def only(*numbers: int) -> Message:
+        """The page that lists these questions, once it stands alone."""
+
+        def find() -> Message | None:
+            pages = stage.pages()
+            asked = {number for page in pages for number in range(1, 7) if f"Number {number}?" in said(page)}
+            return pages[0] if len(pages) == 1 and asked == {*numbers} else None
+
+        found: Message = await stage.until(find)
+        return found
+
+    steps = step("0s", "thread", "dm", every="5m")
+    async with stage.bot(stage.config(steps)) as bot:
+        cards = {}
+        for number in (1, 2, 3):
+            cards[number] = await ask(number)
+            await stage.live(f"Number {number}?", wants=ALL)
+        assert len(stage.pages()) == 3
+        cards[4] = await ask(4)
+        page = await only(1, 2, 3, 4)
+        assert controls(page) == ["Open"] * 4 + ["Take all", "Hand to…", "Snooze", "Not mine"]
+        assert "since" in page.text
+        assert "left when this was sent" in page.text
+        threads = [stage.workspace.thread(AGENTS, card.ts) for card in cards.values()]
+        await stage.later(bot, minutes=5, seconds=1)
+        again = await stage.live("Escalated: 4 waiting", wants=["Take all"], but=[page.ts])
+        await stage.gone(page)
+        assert (await only(1, 2, 3, 4)).ts == again.ts, "one page repeats all four"
+        assert [stage.workspace.thread(AGENTS, card.ts) for card in cards.values()] == threads
+        cards[5] = await ask(5)
+        page = await only(1, 2, 3, 4, 5)
+        for number in (1, 2, 3):
+            await stage.press(cards[number], "Yes", FOLAKE)
+        assert (await only(4, 5)).ts == page.ts, "what is over disappears from it"
+        cards[6] = await ask(6)
+        page = await only(4, 5, 6)
+        await stage.press(page, "Take all")
+        for number in (4, 5, 6):
+            await stage.becomes(cards[number], f"Claimed by <@{ONCALL}>")

@@ -61,7 +61,7 @@ async def test_the_rest_of_a_question_reads_as_it_was_written(world: World) -> N
     assert squeezed(inert.fallback(LONG, 10**9)) in squeezed("".join(post.text for post in rest))
 
 
-async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: World) -> None:
+async def test_the_rest_is_deleted_with_its_page_and_posted_with_the_next(world: World) -> None:
     await world.escalated(question=LONG)
     await world.paged(1)
     once = len(overflow(world, DM))
@@ -69,8 +69,11 @@ async def test_the_rest_is_said_once_however_often_a_page_is_repeated(world: Wor
     for count in (2, 3):
         await world.pass_by(301)
         await world.paged(count)
-    assert len(overflow(world, DM)) == once
-    assert "or in that of an earlier page" in world.slack.pages(DM)[-1].text
+        assert len(overflow(world, DM)) == count * once
+        gone = (count - 1) * (once + 1)
+        await until(lambda: len(world.slack.deleted) == gone)  # noqa: B023 - awaited here
+    (page,) = world.slack.standing(DM)
+    assert "The full text is in this thread." in page.text
 
 
 async def test_the_rest_is_not_said_again_in_the_thread_of_the_card(world: World) -> None:

@@ -66,7 +66,7 @@ async def test_page_waits_for_the_card_that_begins_its_thread(world: Room) -> No
 
     await world.messages.landed(await world.row(CARD), CHANNEL, "1.1", "d", final=False, opens_thread=True)
     page = await world.wanted(PAGE)
-    assert (page.waits, page.thread_ts, page.broadcast) == (False, "1.1", True)
+    assert (page.waits, page.thread_ts, page.broadcast) == (False, "1.1", False)
 
 
 async def test_page_is_posted_once_its_thread_has_begun(world: Room) -> None:

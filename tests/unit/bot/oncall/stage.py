@@ -136,6 +136,7 @@ class Slack:
     clock: ManualClock
     there: dict[tuple[str, str], Post] = field(default_factory=dict)
     posts: list[str] = field(default_factory=list)
+    deleted: set[tuple[str, str]] = field(default_factory=set)
     refuses: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
     stuck: set[str] = field(default_factory=set)
@@ -164,6 +165,19 @@ class Slack:
         self.there[channel, ts] = draft
         return Sent(channel, ts)
 
+    async def replies(self, channel: str, ts: str) -> set[str] | Outcome:
+        if self.down:
+            return Later("down", 1.0)
+        return {
+            each for (where, each), draft in self.there.items() if (where, draft.thread_ts) == (channel, ts)
+        }
+
+    async def delete(self, channel: str, ts: str) -> Outcome:
+        if self.down:
+            return Later("down", 1.0)
+        self.deleted.add((channel, ts))
+        return Sent(channel, ts)
+
     async def open_dm(self, user: str) -> str | Outcome:
         return Later("down", 1.0) if self.down else f"D{user[1:]}"
 
@@ -183,11 +197,18 @@ class Slack:
         return f"https://x.slack.com/archives/{channel}/p{ts.replace('.', '')}"
 
     def pages(self, place: str = DM) -> list[Post]:
-        """The pages in a place, the earliest first."""
+        """The pages that were posted in a place, the earliest first."""
+        return [draft for _, draft in self._pages(place)]
+
+    def standing(self, place: str = DM) -> list[Post]:
+        """Those of them that are not deleted."""
+        return [draft for at, draft in self._pages(place) if at not in self.deleted]
+
+    def _pages(self, place: str) -> list[tuple[tuple[str, str], Post]]:
         return [
-            draft
-            for (where, _), draft in self.there.items()
-            if where == place and draft.metadata["event_type"] == "clarify_page"
+            (at, draft)
+            for at, draft in self.there.items()
+            if at[0] == place and draft.metadata["event_type"] == "clarify_page"
         ]
 
 

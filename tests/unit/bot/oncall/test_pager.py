@@ -96,9 +96,10 @@ async def test_storm_is_few_pages_and_everything_is_in_one(world: World) -> None
     assert len(world.slack.pages()) == 1
     await world.pass_by(6)
     _, page = await world.paged(2)
-    assert "Escalated: 199 waiting" in page.text
-    assert "And 179 more" in page.text
-    assert [label for label in labels(page.blocks) if label.startswith("Show")] == ["Show"] * 20
+    assert "Escalated: 200 waiting" in page.text
+    assert "And 180 more" in page.text
+    assert [label for label in labels(page.blocks) if label.startswith("Open")] == ["Open"] * 20
+    assert len(world.slack.standing()) == 1
     row = await world.store.read_one("select count(distinct incident) as n from page_items")
     assert row is not None
     assert row["n"] == 200

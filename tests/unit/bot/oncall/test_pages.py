@@ -11,7 +11,7 @@ import pytest
 from bot.delivery.messages import Messages
 from bot.delivery.messenger import MessageOutcome
 from bot.oncall.incidents import Incident, Incidents
-from bot.oncall.pages import Batch, Destination, PagePlace, Pages, Sending
+from bot.oncall.pages import Batch, Destination, Item, PagePlace, Pages, Sending
 from bot.storage.store import Store
 from core.escalation import Failed, NewIncident
 from tests.kit.clocks import START, ManualClock
@@ -37,7 +37,7 @@ class World:
 
     async def sent(self, *incidents: Incident, to: tuple[Destination, ...] = (DM, POST)) -> list[Sending]:
         """A page that was written down and handed to delivery."""
-        sendings = await self.pages.send(Batch(GROUP, 0, tuple(each.id for each in incidents), to))
+        sendings = await self.pages.send(Batch(GROUP, 0, tuple(Item(each.id, 0) for each in incidents), to))
         for each in sendings:
             self.pages.watch(each)
         return list(sendings)

@@ -88,8 +88,8 @@ def test_page_about_many_names_ten_and_counts_the_rest() -> None:
     for number in range(1, 11):
         assert f"planner stopped {number}" in seen
         assert f"planner stopped {number}" in message.text
-    assert labels(message.blocks)[-4:] == CONTROLS
-    assert labels(message.blocks)[:10] == ["Show"] * 10
+    assert labels(message.blocks)[-4:] == ["Take all", *CONTROLS[1:]]
+    assert labels(message.blocks)[:10] == ["Open"] * 10
 
 
 def test_outside_words_of_a_question_hold_its_context() -> None:
