@@ -80,7 +80,7 @@ class Row:
     continued: bool = False
     mine: bool = False
     found: bool = False
-    live: bool = False  # has controls
+    live: bool = False  # has a row of controls; a button beside a text only shows more
     raw: str = ""  # as its author typed it
     root: str = ""  # of a reply that was sent to the channel too: the beginning of what it replies to
     repliers: tuple[tuple[str, bool], ...] = ()  # name, is it an app; the first few
@@ -288,7 +288,7 @@ class Scene:
             continued=close and not day and not whisper and not (before and before.whisper),
             mine=user_id == self.where.user,
             found=message.ts == self.where.at,
-            live=next(controls.controls(message.blocks), None) is not None,
+            live=any(block["type"] == "actions" for block in message.blocks),
             raw=unescape(message.text) if user_id == self.where.user else "",
             root=self._root_words(sent),
             repliers=self._repliers(replies),
