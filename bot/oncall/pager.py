@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
+from typing import NamedTuple
 
 import structlog
 
@@ -23,6 +24,7 @@ from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
 from bot.oncall.pages import Batch, Destination, Item, Lane, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
+from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Paged, Wanted
 
@@ -99,6 +101,16 @@ class _Due:
     def is_urgent(self) -> bool:
         """Whether it skips the window: someone passed it on, or its page did not arrive."""
         return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
+
+
+class _Place(NamedTuple):
+    """A person's direct messages, or a channel (outside threads) for the incidents of one group."""
+
+    target: str
+    group: Group | None
+
+    def is_at(self, to: Destination) -> bool:
+        return (to.via, to.target, to.thread) == ("slack", self.target, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,66 +292,82 @@ class Pager:
         return _Plan(tuple((each, step) for each in still), merged(to), shortfall) if still else None
 
     def _with_lists(self, plans: Sequence[_Plan]) -> list[_Plan]:
-        """Replaces the direct messages of `plans` to people with many open incidents by one page each, which lists all."""
-        planned: dict[str, list[_Plan]] = {}
+        """Replaces the pages of `plans` to places where several incidents are open by one page each, which lists them."""
+        planned: dict[_Place, list[_Plan]] = {}
         for plan in plans:
             for to in plan.destinations:
-                if to.is_direct:
-                    planned.setdefault(to.target, []).append(plan)
-        lists = {user for user, mine in planned.items() if self._needs_list(user, mine)}
-        found = [rest for plan in plans if (rest := self._without_lists(plan, lists)) is not None]
-        for user in sorted(lists):
-            mine = planned[user]
-            due = {each.incident.id: (each, step) for plan in mine for each, step in plan.members}
-            also = [
-                (each, self._repeats(each, lists))
-                for each in self.incidents
-                if user in each.direct and each.incident.id not in due
-            ]
-            note = next((plan.shortfall.note for plan in mine if plan.shortfall.note), "")
-            found.append(_Plan((*due.values(), *also), (Destination("slack", user),), Shortfall(note)))
-        return found
+                if (place := _place(plan, to)) is not None:
+                    planned.setdefault(place, []).append(plan)
+        lists = {place: mine for place, mine in planned.items() if self._needs_list(place, mine)}
+        found = [rest for plan in plans if (rest := self._without_lists(plan, lists.keys())) is not None]
+        return [*found, *(self._list(place, mine, lists.keys()) for place, mine in lists.items())]
 
-    def _needs_list(self, user: str, plans: Sequence[_Plan]) -> bool:
-        """Whether `user` has four or more incidents to look at, or a page that lists several."""
+    def _needs_list(self, place: _Place, plans: Sequence[_Plan]) -> bool:
+        """Whether one page should list what is open there: four or more incidents that a person has to look at, or two of
+        one group in a channel; or the newest page there does already.
+        """
+        many = _MANY if place.group is None else 2
         theirs = {each.incident.id for plan in plans for each, _ in plan.members}
         pages = set[int]()
-        for each in self.incidents:
-            if len(theirs) >= _MANY:
+        for each in self._paged_at(place):
+            if len(theirs) >= many:
                 break
-            if (page := each.direct.get(user)) is None:
-                continue
-            if page in pages:
+            if (page := each.newest[place.target]) in pages:
                 return True
             pages.add(page)
             want = self._ask(each)
-            if want is not None and want.state == "paging" and want.holder in {None, user}:
+            if want is not None and want.state == "paging" and want.holder in {None, place.target}:
                 theirs.add(each.incident.id)
-        return len(theirs) >= _MANY
+        return len(theirs) >= many
 
-    def _without_lists(self, plan: _Plan, lists: AbstractSet[str]) -> _Plan | None:
+    def _paged_at(self, place: _Place) -> Iterator[OpenIncident]:
+        for each in self.incidents:
+            if place.target in each.newest and place.group in {None, each.incident.group}:
+                yield each
+
+    def _list(self, place: _Place, plans: Sequence[_Plan], lists: AbstractSet[_Place]) -> _Plan:
+        due = {each.incident.id: (each, step) for plan in plans for each, step in plan.members}
+        also = (
+            (each, self._repeats(each, lists))
+            for each in self._paged_at(place)
+            if each.incident.id not in due
+        )
+        mentions = (
+            user for plan in plans for to in plan.destinations if place.is_at(to) for user in to.mentions
+        )
+        to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
+        note = next((plan.shortfall.note for plan in plans if plan.shortfall.note), "")
+        return _Plan((*due.values(), *also), (to,), Shortfall(note))
+
+    def _without_lists(self, plan: _Plan, lists: AbstractSet[_Place]) -> _Plan | None:
         """What remains of a plan besides the lists; None: nothing. Neither a repeat nor a flood is posted in the threads,
-        too, if everyone whom it would mention there gets the list.
+        too, if everyone whom it would mention there gets a list.
         """
-        is_covered = len(plan.members) > 1 or all(
+        is_known = len(plan.members) > 1 or all(
             any(isinstance(known, Paged) and known.step == step for known in each.history)
             for each, step in plan.members
         )
+        listed = {place.target for place in lists if place.group is None}
         left = [
             to
             for to in plan.destinations
-            if not (to.is_direct and to.target in lists)
-            and not (is_covered and to.is_thread and to.mentions and set(to.mentions) <= lists)
+            if _place(plan, to) not in lists
+            and not (is_known and to.is_thread and to.mentions and set(to.mentions) <= listed)
         ]
         return replace(plan, destinations=tuple(left)) if left or not plan.destinations else None
 
-    def _repeats(self, each: OpenIncident, lists: AbstractSet[str]) -> int | None:
+    def _repeats(self, each: OpenIncident, lists: AbstractSet[_Place]) -> int | None:
         """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none."""
         want = self._ask(each)
         step = next((known.step for known in reversed(each.history) if isinstance(known, Paged)), None)
-        if want is None or want.state != "paging" or step is None or not lists >= each.direct.keys():
+        if want is None or want.state != "paging" or step is None:
             return None
-        return step if self.policies.is_repeated_directly(each.incident, step) else None
+        group = each.incident.group
+        places = {
+            _Place(target, None if is_user(target) else group)
+            for target in self.policies.repeats_to(each.incident, step, each.newest)
+        }
+        return step if places and places <= lists else None
 
     async def _send_or_split(self, plan: _Plan) -> set[int]:
         """Send one page, or one about each where that fails; durable when this returns. Returns what it is about."""
@@ -412,6 +440,13 @@ def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[Open
         few = len(members) <= _alone(members[0].incident.group)
         for batch in [[each] for each in members] if few else [members]:
             yield step, holder, batch
+
+
+def _place(plan: _Plan, to: Destination) -> _Place | None:
+    """Where a destination of a plan is listed with others; None: in a thread, or outside Slack."""
+    if to.via != "slack" or to.thread is not None or (to.is_thread and len(plan.members) == 1):
+        return None
+    return _Place(to.target, None if to.is_direct else plan.members[0][0].incident.group)
 
 
 def merged(destinations: Iterable[Destination]) -> tuple[Destination, ...]:
