@@ -293,14 +293,24 @@ class Pager:
 
     def _with_lists(self, plans: Sequence[_Plan]) -> list[_Plan]:
         """Replaces the pages of `plans` to places where several incidents are open by one page each, which lists them."""
-        planned: dict[_Place, list[_Plan]] = {}
+        direct = self._listed_at(plans, lambda place: place.group is None)
+        users = {place.target for place in direct}
+        plans = [rest for plan in plans if (rest := _without(plan, direct.keys(), users)) is not None]
+        channels = self._listed_at(plans, lambda place: place.group is not None)
+        plans = [rest for plan in plans if (rest := _without(plan, channels.keys(), users)) is not None]
+        both = direct | channels
+        return [*plans, *(self._list(place, mine, both.keys()) for place, mine in both.items())]
+
+    def _listed_at(
+        self, plans: Sequence[_Plan], is_asked: Callable[[_Place], bool]
+    ) -> dict[_Place, list[_Plan]]:
+        """The places that need a list, and the plans that lead there."""
+        found: dict[_Place, list[_Plan]] = {}
         for plan in plans:
             for to in plan.destinations:
-                if (place := _place(plan, to)) is not None:
-                    planned.setdefault(place, []).append(plan)
-        lists = {place: mine for place, mine in planned.items() if self._needs_list(place, mine)}
-        found = [rest for plan in plans if (rest := self._without_lists(plan, lists.keys())) is not None]
-        return [*found, *(self._list(place, mine, lists.keys()) for place, mine in lists.items())]
+                if (place := _place(plan, to)) is not None and is_asked(place):
+                    found.setdefault(place, []).append(plan)
+        return {place: mine for place, mine in found.items() if self._needs_list(place, mine)}
 
     def _needs_list(self, place: _Place, plans: Sequence[_Plan]) -> bool:
         """Whether one page should list what is open there: four or more incidents that a person has to look at, or two of
@@ -338,23 +348,6 @@ class Pager:
         to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
         note = next((plan.shortfall.note for plan in plans if plan.shortfall.note), "")
         return _Plan((*due.values(), *also), (to,), Shortfall(note))
-
-    def _without_lists(self, plan: _Plan, lists: AbstractSet[_Place]) -> _Plan | None:
-        """What remains of a plan besides the lists; None: nothing. Neither a repeat nor a flood is posted in the threads,
-        too, if everyone whom it would mention there gets a list.
-        """
-        is_known = len(plan.members) > 1 or all(
-            any(isinstance(known, Paged) and known.step == step for known in each.history)
-            for each, step in plan.members
-        )
-        listed = {place.target for place in lists if place.group is None}
-        left = [
-            to
-            for to in plan.destinations
-            if _place(plan, to) not in lists
-            and not (is_known and to.is_thread and to.mentions and set(to.mentions) <= listed)
-        ]
-        return replace(plan, destinations=tuple(left)) if left or not plan.destinations else None
 
     def _repeats(self, each: OpenIncident, lists: AbstractSet[_Place]) -> int | None:
         """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none."""
@@ -447,6 +440,23 @@ def _place(plan: _Plan, to: Destination) -> _Place | None:
     if to.via != "slack" or to.thread is not None or (to.is_thread and len(plan.members) == 1):
         return None
     return _Place(to.target, None if to.is_direct else plan.members[0][0].incident.group)
+
+
+def _without(plan: _Plan, lists: AbstractSet[_Place], users: AbstractSet[str]) -> _Plan | None:
+    """What remains of a plan besides `lists`; None: nothing. Neither a repeat nor a flood is posted in the threads, too, if
+    everyone whom it would mention there is among the `users` who get a list.
+    """
+    is_known = len(plan.members) > 1 or all(
+        any(isinstance(known, Paged) and known.step == step for known in each.history)
+        for each, step in plan.members
+    )
+    left = [
+        to
+        for to in plan.destinations
+        if _place(plan, to) not in lists
+        and not (is_known and to.is_thread and to.mentions and set(to.mentions) <= users)
+    ]
+    return replace(plan, destinations=tuple(left)) if left or not plan.destinations else None
 
 
 def merged(destinations: Iterable[Destination]) -> tuple[Destination, ...]:
