@@ -648,12 +648,14 @@ def closed_text(shown: Round, limit: int = inert.TEXT_LIMIT) -> str:
     if shown.is_current and shown.record.status == "abandoned":
         state.append(sentence(closed_words(shown, 300)))
     stands = inert.fallback(" ".join(filter(None, state)), 800)
+    wanted = shown.asked.confirmation
+    with_what = inert.fallback(main_argument(wanted.arguments, _LINE)) if wanted is not None else ""
     risk = inert.fallback(_risk(shown), 500)
-    room = limit - sum(map(inert.size, (asked, how, risk, before, stands))) - 10
+    room = limit - sum(map(inert.size, (asked, with_what, how, risk, before, stands))) - 10
     said = inert.fallback(
         "\n".join(filter(None, (_answer(shown, how), changed_in_all(shown.asked), shown.reason))), room
     )
-    return "\n".join(filter(None, (how, asked, risk, said, before, stands)))
+    return "\n".join(filter(None, (how, asked, with_what, risk, said, before, stands)))
 
 
 def whole_pieces(shown: Round) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from bot.views import inert
 from bot.views.arguments import (
     argument_parts,
     argument_pieces,
-    argument_words,
+    argument_texts,
     change_words,
     editable,
     overflows,
@@ -372,7 +372,7 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
         yield "\n".join(change_words(until))
     if asked.edits and asked.direct is not None and asked.direct.arguments:
         yield "The original arguments, as the agent sent them:"
-        yield argument_words(asked.direct.arguments)
+        yield "\n".join(argument_texts(asked.direct.arguments)[1:])
     for each in asked.approvals or ():
         yield _by("Approved by", each, ":" if each.rationale else "")
         yield words(each.rationale) if each.rationale else ""
@@ -381,7 +381,7 @@ def _whole_consent(shown: Round, wanted: Confirmation) -> Iterator[str | _Shown]
 def _by(did: str, what: Approval | Edit, end: str) -> Section:
     """Returns who did something, and when."""
     who = inert.mention(what.user) if inert.is_user(what.user) else inert.escaped_line(what.decided_by, 256)
-    return Section(Words(f"{did} {who} on {inert.date(what.at)}{end}", live=True))
+    return Section(Words(f"{did} {who}, {inert.date(what.at)}{end}", live=True))
 
 
 def _laid_out(every: Iterable[str | _Shown]) -> list[tuple[_Shown, ...]]:
@@ -419,7 +419,7 @@ def _decision(shown: Round) -> Iterator[str | _Shown]:
     """Yields how it was decided, by whom and why; nothing if it was not."""
     if (decided := shown.decided) is None:
         return
-    when = f" on {inert.date(shown.answered_at)}" if shown.answered_at else ""
+    when = f", {inert.date(shown.answered_at)}" if shown.answered_at else ""
     yield Section(Words(f"*{capital(decided_words(decided))}*{when}", live=True))
     yield f"Answer:\n{decided.answer}" if decided.outcome == "answered" else ""
     yield shown.reason

@@ -132,9 +132,10 @@ class PageItem:
         return round_of(self.record) if self.record is not None else None
 
     def with_question(self, record: Clarification | None, link: str | None) -> PageItem:
-        # The page shows its own holder; the ledger may still name one whose time ran out.
+        # The page shows its own holder; the ledger may still name one whose time ran out. It is not changed any more
+        # once it is closed, so it leaves out what becomes of the reply.
         if record is not None and record.aaep is not None:
-            aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None})
+            aaep = record.aaep.model_copy(update={"taken_by": None, "handed_to": None, "reply": None})
             record = record.model_copy(update={"aaep": aaep})
         return replace(self, record=record and directed(record), link=link)
 
@@ -243,7 +244,9 @@ def heading(content: PageContent) -> str:
 def state_words(content: PageContent) -> list[Words]:
     """Returns the holder, the snooze, the outcome, where it continues, and why other people are paged."""
     item = content.only
-    found = standing_words(item) if item is not None and content.decided is None else []
+    # Its card says how a decided question ended.
+    is_said = content.decided is not None and item is not None and item.state == "closed"
+    found = standing_words(item) if item is not None and not is_said else []
     if content.note and not content.is_closed:
         found.append(Words(inert.line(content.note, _FACT)))
     if content.covered and not content.is_closed:
@@ -367,16 +370,23 @@ def _question_card(content: PageContent, item: PageItem, shown: Round, spoken: S
 
 
 def _decided_card(content: PageContent, item: PageItem, shown: Round, text: str) -> Card:
-    """Returns the decided question's own card."""
-    card = closed_card(shown, text)
-    links = link_button(OPEN, item.link)
+    """Returns the decided question's own card, and why on-call is paged about it until that is closed."""
+    why, alert = _why_still(content, item), _alert(content)
+    card = closed_card(shown, text + why + " ".join(each.text for each in alert))
     return replace(
         card,
         heading=heading(content),
-        alert=live_words(_called(content)),
-        buttons=(*card.buttons, *links),
+        alert=alert,
+        below=(*card.below, *sections(why)),
+        buttons=(*card.buttons, *link_button(OPEN, item.link)),
         controls=_controls(content),
     )
+
+
+def _why_still(content: PageContent, item: PageItem) -> str:
+    """Returns why on-call is paged; empty once that is over, or paged again elsewhere."""
+    is_over = item.state == "closed" or content.covered
+    return "" if is_over else inert.clip(why_words(item), _WHY_ALOUD)
 
 
 def _item_card(content: PageContent, item: PageItem, text: str) -> Card:
@@ -455,7 +465,10 @@ def _spoken(content: PageContent, *, is_whole: bool = True) -> Spoken:
     if shown is not None:
         return _question_spoken(content, item, shown, head, is_whole=is_whole)
     if (decided := content.decided) is not None:
-        return Spoken(f"{head}\n{closed_text(decided, inert.TEXT_LIMIT - inert.size(head) - 1)}")
+        around = (_why_still(content, item), _what_buttons_do(content))
+        tail = "".join(f"\n{inert.fallback(each)}" for each in around if each)
+        room = inert.TEXT_LIMIT - inert.size(head) - inert.size(tail) - 1
+        return Spoken(f"{head}\n{closed_text(decided, room)}{tail}")
     closed, record = item.state == "closed", item.record
     ending = closing_words(item) if closed or (record is not None and not record.is_open) else ""
     asked = _subject_words(item)

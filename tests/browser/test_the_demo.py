@@ -112,7 +112,7 @@ async def test_captain_asks_in_every_way_until_two_people_let_it_mail(page: Page
     await accepted(page)
     over = page.locator("main article").filter(has_text="Email the announcement")
     await expect(over).to_contain_text("the agent has resumed")
-    await expect(over).to_contain_text("Earlier approvals: @Folake")
+    await expect(over).to_contain_text("Approved by @Folake and @Ade")
 
     panel = page.get_by_role("complementary", name="Traffic")
     for title, words in (

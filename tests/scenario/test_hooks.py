@@ -19,7 +19,7 @@ import pytest
 from bot.app import Bot
 from bot.tools import tools
 from bot.workspace.controls import ControlError
-from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
@@ -183,6 +183,19 @@ async def test_tool_use_is_decided_in_its_own_words(stage: World, hooks: Hooks) 
     found = await hooks.decided(process)
     assert (found["hookEventName"], found["permissionDecision"]) == ("PreToolUse", "allow")
     assert "Slack" in found["permissionDecisionReason"]
+
+
+async def test_everybody_who_approved_is_named(stage: World) -> None:
+    text = config(stage.producer.url).replace("[[routes]]", "[[routes]]\napprovals = 2")
+    async with stage.bot(text) as bot:
+        hooks = Hooks(bot)
+        process = await hooks.start(event("PreToolUse"))
+        card = await stage.card("Run a shell command")
+        for user in (FOLAKE, ADE):
+            assert (await stage.workspace.click(user, AGENTS, card.ts, label="Accept")).ok
+        names = f"user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}"
+        reason = (await hooks.decided(process))["permissionDecisionReason"]
+        assert reason == f"Approved in Slack by {names}."
 
 
 def waiting(stage: World) -> int:

@@ -21,7 +21,7 @@ from mcp_types import CallToolResult, Implementation, TextContent
 
 from bot.tools import OUTPUT
 from bot.web.questions import QuestionState
-from bot.workspace.seed import AGENTS, FOLAKE
+from bot.workspace.seed import ADE, AGENTS, FOLAKE
 from bot.workspace.state import Message
 from core.questions import NewQuestion
 from core.workflow import Speaker
@@ -168,12 +168,15 @@ async def test_form_and_arguments_that_people_may_change(stage: World, url: str,
         answered = await caller.call("wait_for_answer", id=asked["id"])
         assert answered["answer"] == {"port": 8080}
         assert '{"port": 8080}' in answered["said"]
-        arguments: dict[str, Any] = {"arguments": {"to": 1204}, "editable": True, "approvals": 1}
+        arguments: dict[str, Any] = {"arguments": {"to": 1204}, "editable": True, "approvals": 2}
         asked = await caller.call("ask_approval", action="Send it", **arguments, wait=0)
         card = await stage.card("Send it")
-        await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Accept")
+        for user in (FOLAKE, ADE):
+            await stage.workspace.click(user, AGENTS, card.ts, label="Accept")
         accepted = await caller.call("wait_for_answer", id=asked["id"])
         assert accepted["answer"] == {"decision": "accept", "arguments": {"to": 1204}}
+        by = f"approved by user:slack/T0LOCAL/{FOLAKE} and user:slack/T0LOCAL/{ADE}."
+        assert by in accepted["said"]
         assert 'Go ahead with exactly these arguments: {"to": 1204}' in accepted["said"]
 
 

@@ -80,6 +80,7 @@ KINDS = [
             "Reason: Go",
             "only the EU",
             "Arguments edited by <@U0OTHER>",
+            "to: eu",
         ),
         id="approved",
     ),
@@ -114,14 +115,32 @@ def test_decided_card_and_its_line_keep_title_stakes_reason_and_view_full(
 def test_page_of_a_decided_question_is_its_card(
     record: Clarification, title: str, kept: tuple[str, ...]
 ) -> None:
-    own = judged(card(record))
-    page = judged(page_card(content(about(record, state="closed", link="https://x.slack.com/p1"))))
+    quiet = record.model_copy(update={"aaep": record.asked.model_copy(update={"reply": None})})
+    own = judged(card(quiet))
+    item = about(record, state="closed").with_question(record, "https://x.slack.com/p1")
+    page = judged(page_card(content(item)))
+    for state in ("Sending to the agent", "Not picked up by the agent yet"):
+        assert state not in page.text, "it is final, and would say so for ever"
     outcome = title.partition(" ")[0].rstrip(":").lower()
     assert shown(page.blocks[:1]).endswith(f"was waiting · CLR-42-001 · {outcome}")
     same = [{**block, "block_id": ""} for block in own.blocks[1:]]
     assert [{**block, "block_id": ""} for block in page.blocks[1:-1]] == same
     assert page.text.endswith(own.text)
     assert labels(page.blocks) == ["View full", "Go to the question"]
+
+
+def test_page_about_the_answer_of_a_decided_question_says_why_until_that_is_over() -> None:
+    refused = {"kind": "refused", "title": "The agent refused an answer", "reason": "unknown token"}
+    open_ = judged(page_card(content(about(ANSWERED, **refused))))
+    for said in (shown(open_.blocks), open_.text):
+        assert "Answered: “Age" in said
+        assert "Why: unknown token" in said
+    assert labels(open_.blocks) == ["View full", "Take", "Hand to…", "Snooze", "Not mine"]
+    taken = judged(page_card(content(about(ANSWERED, state="taken", who="U0GOOD", **refused))))
+    assert "Claimed by <@U0GOOD>" in shown(taken.blocks)
+    over = judged(page_card(content(about(ANSWERED, state="closed", **refused))))
+    assert "Why" not in over.text
+    assert labels(over.blocks) == ["View full"]
 
 
 @pytest.mark.parametrize(("record", "title", "kept"), KINDS)
@@ -171,15 +190,15 @@ def test_view_full_has_the_original_and_the_approved_arguments_and_who_changed_t
     judge_view(view)
     seen = shown(view)
     parts = (
-        "*Approved by <@U0OTHER> and <@U0GOOD>* on <!date^",
+        "*Approved by <@U0OTHER> and <@U0GOOD>*, <!date^",
         "Reason: Go <ahead>",
         "The arguments as approved:",
         "to: eu",
-        "Edited by <@U0OTHER> on <!date^",
+        "Edited by <@U0OTHER>, <!date^",
         "to: all → eu",
         "The original arguments, as the agent sent them:",
         "to: all",
-        "Approved by <@U0OTHER> on <!date^",
+        "Approved by <@U0OTHER>, <!date^",
         "only the EU",
     )
     places = [seen.index(part) for part in parts[:6]]
