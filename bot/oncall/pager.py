@@ -8,7 +8,7 @@ anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -120,6 +120,7 @@ class _Plan:
     members: tuple[tuple[OpenIncident, int | None], ...]
     destinations: tuple[Destination, ...]
     shortfall: Shortfall
+    on_call: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -230,7 +231,12 @@ class Pager:
         ]
         sent = set[int]()
         for plan in self._with_lists(plans):
-            sent |= await self._send_or_split(plan)
+            # Drop what was claimed meanwhile.
+            members = tuple(
+                (each, step) for each, step in plan.members if step is None or self._is_live(each)
+            )
+            if any(step is not None for _, step in members):
+                sent |= await self._send_or_split(replace(plan, members=members))
         for group, some in ready.items():
             if any(not due.is_urgent for due in some) and sent & {due.each.incident.id for due in some}:
                 self._windows.passed(group, (due.each.incident.id for due in some), self.clock.now())
@@ -246,6 +252,10 @@ class Pager:
         except Exception:  # noqa: BLE001 - one broken incident must not stop the others
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
+
+    def _is_live(self, each: OpenIncident) -> bool:
+        want = self._ask(each)
+        return want is not None and want.state == "paging"
 
     def _asked_again(self, want: Wanted | None) -> datetime | None:
         return self.clock.now() + _POSTPONED if want is None else want.next_at
@@ -289,7 +299,8 @@ class Pager:
         shortfall = self.policies.shortfall(members[0].incident, step, holder, turn)
         # Drop what was claimed during the look-ups.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
-        return _Plan(tuple((each, step) for each in still), merged(to), shortfall) if still else None
+        due = tuple((each, step) for each in still)
+        return _Plan(due, merged(to), shortfall, turn.users) if due else None
 
     def _with_lists(self, plans: Sequence[_Plan]) -> list[_Plan]:
         """Replaces the pages of `plans` to places where several incidents are open by one page each, which lists them."""
@@ -298,8 +309,17 @@ class Pager:
         plans = [rest for plan in plans if (rest := _without(plan, direct.keys(), users)) is not None]
         channels = self._listed_at(plans, lambda place: place.group is not None)
         plans = [rest for plan in plans if (rest := _without(plan, channels.keys(), users)) is not None]
-        both = direct | channels
-        return [*plans, *(self._list(place, mine, both.keys()) for place, mine in both.items())]
+        lists = direct | channels
+        on_call = {
+            plan.members[0][0].incident.policy: plan.on_call for mine in lists.values() for plan in mine
+        }
+        found = [*plans]
+        for place, mine in lists.items():
+            due = {each.incident.id: (each, step) for plan in mine for each, step in plan.members}
+            others = [each for each in self._paged_at(place) if each.incident.id not in due]
+            also = [(each, self._repeats(each, lists.keys(), on_call)) for each in others]
+            found.append(_list(place, mine, (*due.values(), *also)))
+        return found
 
     def _listed_at(
         self, plans: Sequence[_Plan], is_asked: Callable[[_Place], bool]
@@ -335,30 +355,20 @@ class Pager:
             if place.target in each.newest and place.group in {None, each.incident.group}:
                 yield each
 
-    def _list(self, place: _Place, plans: Sequence[_Plan], lists: AbstractSet[_Place]) -> _Plan:
-        due = {each.incident.id: (each, step) for plan in plans for each, step in plan.members}
-        also = (
-            (each, self._repeats(each, lists))
-            for each in self._paged_at(place)
-            if each.incident.id not in due
-        )
-        mentions = (
-            user for plan in plans for to in plan.destinations if place.is_at(to) for user in to.mentions
-        )
-        to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
-        note = next((plan.shortfall.note for plan in plans if plan.shortfall.note), "")
-        return _Plan((*due.values(), *also), (to,), Shortfall(note))
-
-    def _repeats(self, each: OpenIncident, lists: AbstractSet[_Place]) -> int | None:
-        """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none."""
-        want = self._ask(each)
+    def _repeats(
+        self, each: OpenIncident, lists: AbstractSet[_Place], on_call: Mapping[str | None, tuple[str, ...]]
+    ) -> int | None:
+        """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none.
+        `on_call`: the people on call, by policy.
+        """
+        want, policy = self._ask(each), each.incident.policy
         step = next((known.step for known in reversed(each.history) if isinstance(known, Paged)), None)
-        if want is None or want.state != "paging" or step is None:
+        if want is None or want.state != "paging" or step is None or policy not in on_call:
             return None
-        group = each.incident.group
+        people = on_call[policy] if want.holder is None else (want.holder,)
         places = {
-            _Place(target, None if is_user(target) else group)
-            for target in self.policies.repeats_to(each.incident, step, each.newest)
+            _Place(target, None if is_user(target) else each.incident.group)
+            for target in self.policies.repeats_to(each.incident, step, people)
         }
         return step if places and places <= lists else None
 
@@ -440,6 +450,15 @@ def _place(plan: _Plan, to: Destination) -> _Place | None:
     if to.via != "slack" or to.thread is not None or (to.is_thread and len(plan.members) == 1):
         return None
     return _Place(to.target, None if to.is_direct else plan.members[0][0].incident.group)
+
+
+def _list(
+    place: _Place, plans: Sequence[_Plan], members: tuple[tuple[OpenIncident, int | None], ...]
+) -> _Plan:
+    mentions = (user for plan in plans for to in plan.destinations if place.is_at(to) for user in to.mentions)
+    to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
+    note = next((plan.shortfall.note for plan in plans if plan.shortfall.note), "")
+    return _Plan(members, (to,), Shortfall(note))
 
 
 def _without(plan: _Plan, lists: AbstractSet[_Place], users: AbstractSet[str]) -> _Plan | None:

@@ -26,7 +26,6 @@ from bot.routing import Audiences
 from bot.settings.model import PAGERS, OnCallSettings, RotationSettings, RouteSettings, Settings, parse_target
 from bot.storage.store import Store, Sweep
 from bot.storage.tx import Row, Tx
-from bot.views.inert import is_user
 from core.clarification import Clarification
 from core.clock import Clock
 from core.escalation import (
@@ -346,9 +345,9 @@ class Policies:
             found += await self._destinations_of(notify, incident, people, is_held=holder is not None)
         return found
 
-    def repeats_to(self, incident: Incident, step: int, paged: Iterable[str]) -> frozenset[str]:
-        """The users and channels to which a step is repeated, of those that have pages about the incident; empty if it is
-        not repeated, or not only there and in the thread.
+    def repeats_to(self, incident: Incident, step: int, people: Iterable[str]) -> frozenset[str]:
+        """The users and channels to which a step is repeated; empty if it is not, or not only there and in the thread.
+        `people`: those on call, or who holds it.
         """
         steps = self._policy_of(incident).steps
         if not 0 <= step < len(steps) or steps[step].every is None:
@@ -356,7 +355,7 @@ class Policies:
         named = [parse_target(each) for each in steps[step].notify]
         if any(kind not in {"thread", "dm", "channel"} for kind, _ in named):
             return frozenset()
-        users = [each for each in paged if is_user(each)] if ("dm", "") in named else []
+        users = people if ("dm", "") in named else ()
         return frozenset([*users, *(name for kind, name in named if kind == "channel")])
 
     def shortfall(self, incident: Incident, step: int, holder: str | None, turn: OnDuty) -> Shortfall:
