@@ -87,21 +87,21 @@ class Incident:
 
 @dataclass(slots=True)
 class OpenIncident:
-    """An open incident. `paged`: the Slack users it was sent to. `direct`: the number of the newest page about it in the
-    direct messages of each user. `due`: when to ask the policy again; None: only after something happens.
+    """An open incident. `paged`: the Slack users it was sent to. `newest`: the number of its newest page by user or
+    channel, without pages in threads. `due`: when to ask the policy again; None: only after something happens.
     """
 
     incident: Incident
     history: list[Happening]
     paged: set[str] = field(default_factory=set)
-    direct: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, int] = field(default_factory=dict)
     due: datetime | None = None
 
-    def note_page(self, page: int, target: str, users: set[str]) -> None:
+    def note_page(self, page: int, target: str, users: set[str], *, in_thread: bool) -> None:
         """Note a page to a channel or user, which notifies `users`."""
         self.paged |= users
-        if target in users:
-            self.direct[target] = max(page, self.direct.get(target, 0))
+        if not in_thread:
+            self.newest[target] = max(page, self.newest.get(target, 0))
 
     def note(self, happening: Happening) -> None:
         """Append to the history, unless `reload` did already."""

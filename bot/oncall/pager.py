@@ -8,11 +8,12 @@ anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from math import inf
+from typing import NamedTuple
 
 import structlog
 
@@ -23,6 +24,7 @@ from bot.oncall.incidents import Group, Incidents, OpenIncident
 from bot.oncall.outside import SendOutside
 from bot.oncall.pages import Batch, Destination, Item, Lane, Pages, Sending, SendingState
 from bot.oncall.roster import Policies, Shortfall
+from bot.views.inert import is_user
 from core.clock import Clock, event_or_time
 from core.escalation import Failed, Handed, NotMine, Paged, Wanted
 
@@ -101,6 +103,16 @@ class _Due:
         return isinstance(self.each.history[-1], (Failed, Handed, NotMine))
 
 
+class _Place(NamedTuple):
+    """A person's direct messages, or a channel (outside threads) for the incidents of one group."""
+
+    target: str
+    group: Group | None
+
+    def is_at(self, to: Destination) -> bool:
+        return (to.via, to.target, to.thread) == ("slack", self.target, None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """A page to send: its incidents, each with the step that it is for it (None: it is only listed)."""
@@ -108,6 +120,7 @@ class _Plan:
     members: tuple[tuple[OpenIncident, int | None], ...]
     destinations: tuple[Destination, ...]
     shortfall: Shortfall
+    on_call: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -218,7 +231,12 @@ class Pager:
         ]
         sent = set[int]()
         for plan in self._with_lists(plans):
-            sent |= await self._send_or_split(plan)
+            # Drop what was claimed meanwhile.
+            members = tuple(
+                (each, step) for each, step in plan.members if step is None or self._is_live(each)
+            )
+            if any(step is not None for _, step in members):
+                sent |= await self._send_or_split(replace(plan, members=members))
         for group, some in ready.items():
             if any(not due.is_urgent for due in some) and sent & {due.each.incident.id for due in some}:
                 self._windows.passed(group, (due.each.incident.id for due in some), self.clock.now())
@@ -234,6 +252,10 @@ class Pager:
         except Exception:  # noqa: BLE001 - one broken incident must not stop the others
             _log.exception("cannot handle an incident", incident=each.incident.id)
             return None
+
+    def _is_live(self, each: OpenIncident) -> bool:
+        want = self._ask(each)
+        return want is not None and want.state == "paging"
 
     def _asked_again(self, want: Wanted | None) -> datetime | None:
         return self.clock.now() + _POSTPONED if want is None else want.next_at
@@ -277,69 +299,78 @@ class Pager:
         shortfall = self.policies.shortfall(members[0].incident, step, holder, turn)
         # Drop what was claimed during the look-ups.
         still = [each for each in reached if (want := self._ask(each)) is not None and step in want.send]
-        return _Plan(tuple((each, step) for each in still), merged(to), shortfall) if still else None
+        due = tuple((each, step) for each in still)
+        return _Plan(due, merged(to), shortfall, turn.users) if due else None
 
     def _with_lists(self, plans: Sequence[_Plan]) -> list[_Plan]:
-        """Replaces the direct messages of `plans` to people with many open incidents by one page each, which lists all."""
-        planned: dict[str, list[_Plan]] = {}
-        for plan in plans:
-            for to in plan.destinations:
-                if to.is_direct:
-                    planned.setdefault(to.target, []).append(plan)
-        lists = {user for user, mine in planned.items() if self._needs_list(user, mine)}
-        found = [rest for plan in plans if (rest := self._without_lists(plan, lists)) is not None]
-        for user in sorted(lists):
-            mine = planned[user]
+        """Replaces the pages of `plans` to places where several incidents are open by one page each, which lists them."""
+        direct = self._listed_at(plans, lambda place: place.group is None)
+        users = {place.target for place in direct}
+        plans = [rest for plan in plans if (rest := _without(plan, direct.keys(), users)) is not None]
+        channels = self._listed_at(plans, lambda place: place.group is not None)
+        plans = [rest for plan in plans if (rest := _without(plan, channels.keys(), users)) is not None]
+        lists = direct | channels
+        on_call = {
+            plan.members[0][0].incident.policy: plan.on_call for mine in lists.values() for plan in mine
+        }
+        found = [*plans]
+        for place, mine in lists.items():
             due = {each.incident.id: (each, step) for plan in mine for each, step in plan.members}
-            also = [
-                (each, self._repeats(each, lists))
-                for each in self.incidents
-                if user in each.direct and each.incident.id not in due
-            ]
-            note = next((plan.shortfall.note for plan in mine if plan.shortfall.note), "")
-            found.append(_Plan((*due.values(), *also), (Destination("slack", user),), Shortfall(note)))
+            others = [each for each in self._paged_at(place) if each.incident.id not in due]
+            also = [(each, self._repeats(each, lists.keys(), on_call)) for each in others]
+            found.append(_list(place, mine, (*due.values(), *also)))
         return found
 
-    def _needs_list(self, user: str, plans: Sequence[_Plan]) -> bool:
-        """Whether `user` has four or more incidents to look at, or a page that lists several."""
+    def _listed_at(
+        self, plans: Sequence[_Plan], is_asked: Callable[[_Place], bool]
+    ) -> dict[_Place, list[_Plan]]:
+        """The places that need a list, and the plans that lead there."""
+        found: dict[_Place, list[_Plan]] = {}
+        for plan in plans:
+            for to in plan.destinations:
+                if (place := _place(plan, to)) is not None and is_asked(place):
+                    found.setdefault(place, []).append(plan)
+        return {place: mine for place, mine in found.items() if self._needs_list(place, mine)}
+
+    def _needs_list(self, place: _Place, plans: Sequence[_Plan]) -> bool:
+        """Whether one page should list what is open there: four or more incidents that a person has to look at, or two of
+        one group in a channel; or the newest page there does already.
+        """
+        many = _MANY if place.group is None else 2
         theirs = {each.incident.id for plan in plans for each, _ in plan.members}
         pages = set[int]()
-        for each in self.incidents:
-            if len(theirs) >= _MANY:
+        for each in self._paged_at(place):
+            if len(theirs) >= many:
                 break
-            if (page := each.direct.get(user)) is None:
-                continue
-            if page in pages:
+            if (page := each.newest[place.target]) in pages:
                 return True
             pages.add(page)
             want = self._ask(each)
-            if want is not None and want.state == "paging" and want.holder in {None, user}:
+            if want is not None and want.state == "paging" and want.holder in {None, place.target}:
                 theirs.add(each.incident.id)
-        return len(theirs) >= _MANY
+        return len(theirs) >= many
 
-    def _without_lists(self, plan: _Plan, lists: AbstractSet[str]) -> _Plan | None:
-        """What remains of a plan besides the lists; None: nothing. Neither a repeat nor a flood is posted in the threads,
-        too, if everyone whom it would mention there gets the list.
+    def _paged_at(self, place: _Place) -> Iterator[OpenIncident]:
+        for each in self.incidents:
+            if place.target in each.newest and place.group in {None, each.incident.group}:
+                yield each
+
+    def _repeats(
+        self, each: OpenIncident, lists: AbstractSet[_Place], on_call: Mapping[str | None, tuple[str, ...]]
+    ) -> int | None:
+        """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none.
+        `on_call`: the people on call, by policy.
         """
-        is_covered = len(plan.members) > 1 or all(
-            any(isinstance(known, Paged) and known.step == step for known in each.history)
-            for each, step in plan.members
-        )
-        left = [
-            to
-            for to in plan.destinations
-            if not (to.is_direct and to.target in lists)
-            and not (is_covered and to.is_thread and to.mentions and set(to.mentions) <= lists)
-        ]
-        return replace(plan, destinations=tuple(left)) if left or not plan.destinations else None
-
-    def _repeats(self, each: OpenIncident, lists: AbstractSet[str]) -> int | None:
-        """The step of an incident's policy that these lists repeat, so that its own repeat counts from now; None: none."""
-        want = self._ask(each)
+        want, policy = self._ask(each), each.incident.policy
         step = next((known.step for known in reversed(each.history) if isinstance(known, Paged)), None)
-        if want is None or want.state != "paging" or step is None or not lists >= each.direct.keys():
+        if want is None or want.state != "paging" or step is None or policy not in on_call:
             return None
-        return step if self.policies.is_repeated_directly(each.incident, step) else None
+        people = on_call[policy] if want.holder is None else (want.holder,)
+        places = {
+            _Place(target, None if is_user(target) else each.incident.group)
+            for target in self.policies.repeats_to(each.incident, step, people)
+        }
+        return step if places and places <= lists else None
 
     async def _send_or_split(self, plan: _Plan) -> set[int]:
         """Send one page, or one about each where that fails; durable when this returns. Returns what it is about."""
@@ -412,6 +443,39 @@ def _batches(ready: Sequence[_Due]) -> Iterator[tuple[int, str | None, list[Open
         few = len(members) <= _alone(members[0].incident.group)
         for batch in [[each] for each in members] if few else [members]:
             yield step, holder, batch
+
+
+def _place(plan: _Plan, to: Destination) -> _Place | None:
+    """Where a destination of a plan is listed with others; None: in a thread, or outside Slack."""
+    if to.via != "slack" or to.thread is not None or (to.is_thread and len(plan.members) == 1):
+        return None
+    return _Place(to.target, None if to.is_direct else plan.members[0][0].incident.group)
+
+
+def _list(
+    place: _Place, plans: Sequence[_Plan], members: tuple[tuple[OpenIncident, int | None], ...]
+) -> _Plan:
+    mentions = (user for plan in plans for to in plan.destinations if place.is_at(to) for user in to.mentions)
+    to = Destination("slack", place.target, None, tuple(dict.fromkeys(mentions)))
+    note = next((plan.shortfall.note for plan in plans if plan.shortfall.note), "")
+    return _Plan(members, (to,), Shortfall(note))
+
+
+def _without(plan: _Plan, lists: AbstractSet[_Place], users: AbstractSet[str]) -> _Plan | None:
+    """What remains of a plan besides `lists`; None: nothing. Neither a repeat nor a flood is posted in the threads, too, if
+    everyone whom it would mention there is among the `users` who get a list.
+    """
+    is_known = len(plan.members) > 1 or all(
+        any(isinstance(known, Paged) and known.step == step for known in each.history)
+        for each, step in plan.members
+    )
+    left = [
+        to
+        for to in plan.destinations
+        if _place(plan, to) not in lists
+        and not (is_known and to.is_thread and to.mentions and set(to.mentions) <= users)
+    ]
+    return replace(plan, destinations=tuple(left)) if left or not plan.destinations else None
 
 
 def merged(destinations: Iterable[Destination]) -> tuple[Destination, ...]:

@@ -162,12 +162,15 @@ class Pages:
 
     async def _load_paged(self) -> None:
         rows = await self.store.read(
-            """select i.incident, i.page, s.target, s.mentions from incidents x join page_items i on i.incident = x.id
-               join page_sendings s on s.page = i.page where x.closed_at is null and s.via = 'slack' order by i.page"""
+            """select i.incident, i.page, s.target, s.mentions, m.session_id
+               from incidents x join page_items i on i.incident = x.id
+               join page_sendings s on s.page = i.page left join messages m on m.key = s.message
+               where x.closed_at is null and s.via = 'slack' order by i.page"""
         )
         for row in rows:
             if (each := self.incidents.open(row["incident"])) is not None:
-                each.note_page(row["page"], row["target"], _destination("slack", row).users)
+                users, in_thread = _destination("slack", row).users, row["session_id"] is not None
+                each.note_page(row["page"], row["target"], users, in_thread=in_thread)
 
     async def send(self, batch: Batch) -> tuple[Sending, ...]:
         """Store a page with all its messages; durable when this returns. Without destinations, only log that it failed. A page
@@ -218,7 +221,8 @@ class Pages:
             return
         for incident, _ in sending.items:
             if (each := self.incidents.open(incident)) is not None:
-                each.note_page(sending.page, sending.destination.target, sending.destination.users)
+                to = sending.destination
+                each.note_page(sending.page, to.target, to.users, in_thread=to.thread is not None)
         self._watched[sending.message] = self.clock.now() + _DEADLINE, sending
 
     def next_look(self) -> datetime | None:

@@ -345,12 +345,18 @@ class Policies:
             found += await self._destinations_of(notify, incident, people, is_held=holder is not None)
         return found
 
-    def is_repeated_directly(self, incident: Incident, step: int) -> bool:
-        """Whether a step repeats, and notifies the people on call in Slack only, in the thread and in direct messages."""
+    def repeats_to(self, incident: Incident, step: int, people: Iterable[str]) -> frozenset[str]:
+        """The users and channels to which a step is repeated; empty if it is not, or not only there and in the thread.
+        `people`: those on call, or who holds it.
+        """
         steps = self._policy_of(incident).steps
         if not 0 <= step < len(steps) or steps[step].every is None:
-            return False
-        return {parse_target(each)[0] for each in steps[step].notify} <= {"thread", "dm"}
+            return frozenset()
+        named = [parse_target(each) for each in steps[step].notify]
+        if any(kind not in {"thread", "dm", "channel"} for kind, _ in named):
+            return frozenset()
+        users = people if ("dm", "") in named else ()
+        return frozenset([*users, *(name for kind, name in named if kind == "channel")])
 
     def shortfall(self, incident: Incident, step: int, holder: str | None, turn: OnDuty) -> Shortfall:
         """Why a step does not reach the person who should be on call by the policy's calendar or PagerDuty."""

@@ -338,6 +338,9 @@ async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Nig
         await stage.escalate(f"CLR-10000{number}-001")
         return card
 
+    def in_thread(card: Message) -> list[str]:
+        return [each.ts for each in stage.workspace.thread(AGENTS, card.ts)]
+
     async def only(*numbers: int) -> Message:
         """The page that lists these questions, once it stands alone."""
 
@@ -361,12 +364,12 @@ async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Nig
         assert controls(page) == ["Open"] * 4 + ["Take all", "Hand to…", "Snooze", "Not mine"]
         assert "since" in page.text
         assert "left when this was sent" in page.text
-        threads = [stage.workspace.thread(AGENTS, card.ts) for card in cards.values()]
+        mentioned = {number: in_thread(card) for number, card in cards.items()}
         await stage.later(bot, minutes=5, seconds=1)
         again = await stage.live("Escalated: 4 waiting", wants=["Take all"], but=[page.ts])
         await stage.gone(page)
         assert (await only(1, 2, 3, 4)).ts == again.ts, "one page repeats all four"
-        assert [stage.workspace.thread(AGENTS, card.ts) for card in cards.values()] == threads
+        assert {number: in_thread(card) for number, card in cards.items()} == mentioned
         cards[5] = await ask(5)
         page = await only(1, 2, 3, 4, 5)
         for number in (1, 2, 3):
@@ -377,3 +380,24 @@ async def test_p12_from_four_on_a_person_has_one_page_that_lists_them(stage: Nig
         await stage.press(page, "Take all")
         for number in (4, 5, 6):
             await stage.becomes(cards[number], f"Claimed by <@{ONCALL}>")
+
+
+async def test_p12_the_same_trouble_is_one_message_in_a_channel_and_counts(stage: Night) -> None:
+    def there() -> list[str]:
+        return [said(each) for each in stage.workspace.messages(FALLBACK)]
+
+    async with stage.bot(stage.config(step("0s", f"channel:{FALLBACK}"))):
+        cards = []
+        for number in (1, 2, 3):
+            token, session = f"rpl_{number}", f"sess_{number}"
+            cards.append(
+                await stage.ask(token, session=session, question=f"Number {number}?", timeout_seconds=36_000)
+            )
+            await stage.escalate(f"CLR-10000{number}-001")
+            await stage.live(f"Number {number}?", FALLBACK, wants=["Hand to…"])
+        await stage.until(lambda: len(there()) == 1)
+        assert "Escalated: 3 waiting" in there()[0]
+        assert all(f"Number {number}?" in there()[0] for number in (1, 2, 3))
+        await stage.press(cards[0], "Yes", FOLAKE)
+        await stage.until(lambda: "Escalated: 2 waiting" in there()[0])
+        assert len(there()) == 1

@@ -312,6 +312,28 @@ async def test_destinations_table(
     assert await led(found, incident, 0 if notify else -1, holder) == expected
 
 
+@pytest.mark.parametrize(
+    ("notify", "every", "expected"),
+    [
+        (["dm"], True, {"U1", "U2"}),
+        (["thread", "dm"], True, {"U1", "U2"}),
+        (["dm", "channel:C7"], True, {"U1", "U2", "C7"}),
+        (["channel:C7"], True, {"C7"}),
+        (["thread"], True, set()),
+        (["dm"], False, set()),
+        (["dm", "group:S1"], True, set()),
+        (["dm", "apprise:PAGER_URL"], True, set()),
+    ],
+)
+def test_step_is_repeated_by_lists_only_if_they_reach_everyone_whom_it_notifies(
+    policies: Any, notify: list[str], every: bool, expected: set[str]
+) -> None:
+    repeated = ', every = "5m"' if every else ""
+    found = policies(f'{LIST}steps = [{{after = "0s", notify = {notify}{repeated}}}]\n', BASE + ROUTES)
+    assert found.repeats_to(ABOUT, 0, ["U1", "U2"]) == expected
+    assert found.repeats_to(ABOUT, -1, ["U1", "U2"]) == set()
+
+
 @pytest.mark.parametrize("policy", [None, "gone"])
 async def test_destinations_without_a_policy_are_the_last_resort(policies: Any, policy: str | None) -> None:
     lost = incident("planner-1", "CLR-42-001", policy)
