@@ -19,7 +19,7 @@ from core.router import Router
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
 from tests.kit.until import impatient, until
-from tests.kit.world import World, controls, said, scene
+from tests.kit.world import World, said, scene
 from tests.scenario.typist import of_issue
 
 pytestmark = pytest.mark.files("disks that are full, read-only or not mounted")
