@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from bot.cli.output import Cell, Column, Part, Table
 from bot.views import inert
-from bot.views.arguments import argument_words
+from bot.views.arguments import argument_words, changed_in_all
 from bot.views.fields import form_words
 from bot.views.wording import (
     TAMPERED,
@@ -26,7 +26,7 @@ from bot.views.wording import (
 )
 from core import answers
 from core.aaep import Confirmation
-from core.clarification import ArgumentsChanged, Clarification, Entry, NotOpen, Status, Superseded
+from core.clarification import Aaep, ArgumentsChanged, Clarification, Entry, NotOpen, Status, Superseded
 from core.clock import iso
 
 _STYLES: dict[Status, str] = {
@@ -89,6 +89,8 @@ def whole(record: Clarification, now: datetime, *, is_tampered: bool = False) ->
         yield from _entry(record, entry, now)
     if record.is_open:
         yield from _ways(record)
+    elif round_of(record).decided is not None:
+        yield from _decided_on(record.asked)
 
 
 def through(record: Clarification, entry: Entry) -> str:
@@ -207,6 +209,22 @@ def _ways(record: Clarification) -> Iterator[Part]:
         return
     example = {"multiple_choice": "1", "yes_no": "yes", "numeric": "12.5"}.get(asked.kinds[0], '"…"')
     yield Cell(f"To answer: clarify answer {record.id} {example}", style="dim")
+
+
+def _decided_on(asked: Aaep) -> Iterator[Part]:
+    """Yields what an approval decided on: the risk, the arguments, and who edited them or approved first."""
+    if (wanted := asked.confirmation) is None:
+        return
+    yield Cell(risk_words(wanted), style="yellow")
+    if with_what := argument_words(wanted.arguments):
+        yield _indented(with_what)
+    for edit in asked.edits or ():
+        yield f"Edited by {inert.named(edit.decided_by)} · {exact(edit.at)}"
+    if changes := changed_in_all(asked):
+        yield _indented(changes)
+    for each in asked.approvals or ():
+        said = f": {inert.line(each.rationale)}" if each.rationale else ""
+        yield f"Approved by {inert.named(each.decided_by)} · {exact(each.at)}{said}"
 
 
 def _ways_to_decide(record: Clarification, wanted: Confirmation) -> Iterator[Part]:

@@ -14,6 +14,7 @@ from bot.cli.records import exact
 from bot.cli.running import Shell
 from bot.routing import Audiences
 from bot.views.wording import past_round
+from core.approvals import approved_by
 from core.clarification import US, Aaep, Clarification, Entry
 from core.clock import iso, recent, span_of, spoken
 from core.digest import Count, Digest, DigestBuilder, Share
@@ -234,6 +235,7 @@ def _answered(asked: Aaep, entry: Entry) -> Line:
         "response": entry.body if asked.response is None else asked.response,
         "rationale": asked.rationale,
         "reply": asked.reply,
+        **({"approvedBy": approved_by(asked)} if asked.is_confirmation else {}),
     }
 
 

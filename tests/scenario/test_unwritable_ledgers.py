@@ -19,7 +19,7 @@ from core.router import Router
 from tests.kit.clocks import LeapClock
 from tests.kit.lives import beside
 from tests.kit.until import impatient, until
-from tests.kit.world import World, controls, said, scene
+from tests.kit.world import World, said, scene
 from tests.scenario.typist import of_issue
 
 pytestmark = pytest.mark.files("disks that are full, read-only or not mounted")
@@ -155,7 +155,7 @@ async def test_p1_what_is_asked_while_ledgers_refuse_is_told_and_heals(stage: Wo
         second = await stage.card("Sell the boat?")
         again = await stage.message("Questions can be recorded again", FALLBACK)
         assert again.thread_ts == told.thread_ts
-        await until(lambda: not controls(stage.workspace.message(page.channel, page.ts)))
+        await until(lambda: page.ts not in {each.ts for each in stage.workspace.direct(ONCALL)})
         for card, token in ((first, "rpl_1"), (second, "rpl_2")):
             await stage.workspace.click(FOLAKE, AGENTS, card.ts, label="Yes")
             assert (await stage.reply(token))["response"] is True

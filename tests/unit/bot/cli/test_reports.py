@@ -73,6 +73,27 @@ def test_export_of_the_last_round_asked_beyond_keeps_its_answer(prompt: Prompt) 
     assert (lines[1]["user"], lines[1]["response"]) == ("U1", "the only one")
 
 
+def test_export_of_an_approval_names_everybody_who_approved(prompt: Prompt) -> None:
+    first = {"decidedBy": "user:bea", "at": "2020-01-02T03:30:00Z", "digest": ""}
+    consent = {
+        "kinds": ["confirmation"],
+        "action": "Send it",
+        "approvals": [first],
+        "decidedBy": "user:ade",
+        "answeredAt": "2020-01-02T04:04:05Z",
+    }
+    prompt.write(
+        5,
+        long_ago(5, 1, aaep=consent | {"response": "accept"}),
+        long_ago(5, 2, aaep=consent | {"response": "reject"}),
+    )
+    answers = [line for line in prompt.lines() if line["type"] == "answer"]
+    assert [(each["decidedBy"], each["approvedBy"]) for each in answers] == [
+        ("user:ade", ["user:bea", "user:ade"]),
+        ("user:ade", ["user:bea"]),
+    ]
+
+
 def test_export_never_tells_a_reply_token(prompt: Prompt) -> None:
     token = "tok_very_secret"
     more: dict[str, Any] = {

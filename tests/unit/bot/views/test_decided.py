@@ -178,6 +178,19 @@ def test_shell_lists_say_how_it_was_decided_in_place_of_the_status(record: Clari
     assert f" · {said} · " in head.text
 
 
+def test_shell_shows_what_was_decided_on() -> None:
+    said = [each if isinstance(each, str) else getattr(each, "text", "") for each in whole(APPROVED, AT)]
+    for part in (
+        "Risk: high. Irreversible: it cannot be undone.",
+        "to: eu",
+        "Edited by user:bea · 2026-05-24 14:22 UTC",
+        "to: all → eu",
+        "Approved by user:bea · 2026-05-24 14:22 UTC: only the EU",
+    ):
+        assert part in "\n".join(said)
+    assert "Risk" not in "\n".join(str(each) for each in whole(ANSWERED, AT))
+
+
 def test_answer_that_the_title_shortens_is_whole_below_it() -> None:
     message = judged(card(AT_LENGTH))
     for said in (shown(message.blocks), message.text):
