@@ -1,4 +1,4 @@
-"""SIGKILL at each step of "handed over, page, card, Take, acknowledgement, card and page updated" (P1, P2, P4)."""
+"""SIGKILL at each step of "handed over, page, card, Take, acknowledgement, card updated, page deleted" (P1, P2, P4, P12)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ class Handover:
         await self._world.until(self._is_over, LONG)
 
     def cards(self) -> list[Message]:
-        """The page in the thread may have come first, with the same words: it is told from the card by its kind."""
-        there = [each for each in self._world.workspace.messages(AGENTS) if self._name in each.text]
-        return [each for each in there if (each.metadata or {}).get("event_type") != "clarify_page"]
+        return [each for each in self._world.workspace.messages(AGENTS) if self._name in each.text]
 
     def pages(self) -> list[Message]:
         there = self._world.workspace.direct(ONCALL)
@@ -57,16 +55,14 @@ class Handover:
         return any(map(has_controls, self.cards())) and any(map(has_controls, self.pages()))
 
     def _is_over(self) -> bool:
-        every = [*self.cards(), *self.pages()]
-        return all(f"Claimed by <@{FOLAKE}>" in said(each) and "take it" not in each.text for each in every)
+        claimed = [f"Claimed by <@{FOLAKE}>" in said(each) for each in self.cards()]
+        return all(claimed) and not self.pages()
 
     def check(self) -> None:
-        """One card and one page, both of them say who has it, and nothing on them can be pressed."""
-        (card,), (page,) = self.cards(), self.pages()
+        """One card, which says who has it and has no controls; the page that was not read is gone."""
+        (card,) = self.cards()
         assert self._is_over()
-        for message in (card, page):
-            assert "clarify.page.take" not in said(message)
-            assert '"Take"' not in said(message)
+        assert not has_controls(card)
         incidents = self._world.rows("select closed_at from incidents where key like ?", f"%{self._name}%")
         assert [row[0] is not None for row in incidents] == [True], "a second page would follow"
         sql = """select l.user_id from incident_log l join incidents i on i.id = l.incident
