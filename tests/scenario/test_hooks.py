@@ -340,13 +340,14 @@ async def test_question_of_a_hook_that_was_killed_may_be_joined(stage: World, ho
 async def test_silence_never_allows(
     stage: World, hooks: Hooks, name: str, more: tuple[str, ...], decision: str | None
 ) -> None:
-    process = await hooks.start(event(name), "--timeout", "2", *more)
+    # Long enough for the card to be posted first: one that is withdrawn before is never shown.
+    process = await hooks.start(event(name), "--timeout", "5", *more)
+    card = await stage.card("Run a shell command")
     out, err = await process.communicate()
     assert process.returncode == 0
-    assert b"no decision within 2 s" in err
+    assert b"no decision within 5 s" in err
     found = json.loads(out)["hookSpecificOutput"] if out else {}
     assert (found.get("permissionDecision") or found.get("decision", {}).get("behavior")) == decision
-    card = await stage.card("Run a shell command")
     assert not controls(await stage.now_says(card, "Withdrawn: no one answered in time"))
 
 
