@@ -19,10 +19,12 @@ THERE = replace(NEW, channel="C1", ts="1.1", shown="old")
 OPEN = Desired(Message("Deploy?", []), "new", final=False, channel="C1", metadata={}, matches={}, needed=True)
 OVER = replace(OPEN, needed=False, final=True)
 UNWANTED = replace(OPEN, unwanted=True)
+GONE = replace(OVER, gone=True, unwanted=True)
 IN_THREAD = replace(OPEN, thread_ts="1.0")
 SENT = Sent("C1", "1.1")
 BUSY, SILENT = Later("ratelimited", 7.0), Unknown("timeout")
 NO_PLACE, NO_SCOPE = Never("is_archived", "place"), Never("missing_scope", "app")
+NO_DELETE = Never("cant_delete_message", "content")
 NO_BLOCKS, NO_MESSAGE = Never("invalid_blocks", "content"), Never("message_not_found", "message")
 
 
@@ -72,6 +74,14 @@ NO_BLOCKS, NO_MESSAGE = Never("invalid_blocks", "content"), Never("message_not_f
         (THERE, OPEN, Tried("update", NO_PLACE), Step("unplaceable", reason="is_archived")),
         (THERE, OVER, Tried("update", NO_MESSAGE), Step("give up", reason="message_not_found")),
         (THERE, OVER, Tried("update", NO_PLACE), Step("give up", reason="is_archived")),
+        (THERE, GONE, None, Step("delete")),
+        (NEW, GONE, None, Step("set aside")),
+        (replace(THERE, shown="new"), GONE, None, Step("shown")),  # people replied: it was updated
+        (THERE, GONE, Tried("delete", SENT), Step("deleted")),
+        (THERE, GONE, Tried("delete", None), Step("update")),
+        (THERE, GONE, Tried("delete", NO_DELETE), Step("update")),
+        (THERE, GONE, Tried("delete", BUSY), Step(None, Again(7.0, pause=True))),
+        (THERE, GONE, Tried("delete", SILENT), Step(None, Again(None, pause=True))),
     ],
 )
 def test_next_step(row: MessageRow, desired: Desired, tried: Tried | None, step: Step) -> None:
