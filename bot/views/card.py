@@ -348,7 +348,7 @@ def _line(shown: Round) -> Section | None:
         shown.id,
         again,
         *said,
-        _risk(shown),
+        _risk(shown).removesuffix("."),
         inert.line(_reason(shown), _LINE),
     )
     facts = (each.mrkdwn for each in _closing_facts(shown))

@@ -76,7 +76,7 @@ KINDS = [
         APPROVED,
         "Approved by <@U0OTHER> and <@U0GOOD>",
         (
-            "Risk: high. Irreversible: it cannot be undone.",
+            "Risk: high. Irreversible: it cannot be undone",
             "Reason: Go",
             "only the EU",
             "Arguments edited by <@U0OTHER>",
@@ -87,7 +87,7 @@ KINDS = [
     pytest.param(
         REJECTED,
         "Rejected by user:os/root@&lt;!here&gt;",
-        ("Risk: high. Irreversible: it cannot be undone.", "Reason: Too late"),
+        ("Risk: high. Irreversible: it cannot be undone", "Reason: Too late"),
         id="rejected",
     ),
     pytest.param(ANSWERED, "Answered: “Age ∗65∗” by <@U0GOOD>", (), id="answered"),
