@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine, Iterator
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -43,6 +44,7 @@ from bot.replicas import Replicas
 from bot.responders import responders_of
 from bot.retention.upkeep import Upkeep
 from bot.settings.model import Settings
+from bot.signing import Signing, owes_earlier, settled
 from bot.slack.backfill import CatchUp
 from bot.slack.build import build as build_slack
 from bot.slack.unread import PATIENCE, Unread
@@ -55,10 +57,11 @@ from core.bus import lifecycle
 from core.clarification import Clarification, parse_id
 from core.clock import Clock, SystemClock, within
 from core.dispatch import Dispatcher
-from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.index import Scan, scan
 from core.ledger import FileLedger, Ledger
 from core.monitor import Monitor
+from core.records import parse
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -80,6 +83,7 @@ _SLACK_HEAD_START = 60.0
 
 
 _DATABASE_RETRY = 1.0  # seconds
+_KEY_RETRY = 5.0  # seconds between attempts to read a signing key
 _AWAY = (StorageUnavailable, LockTimeout, LedgerUnwritable)
 _ANEW = "CLARIFY_BEGAN_ANEW"  # the bot sets it before it restarts itself: then it waits for the database
 
@@ -146,6 +150,7 @@ class Bot:
 
         Raises:
             StorageError: the storage is in use or cannot be used.
+            ConfigurationError: the signing key is not Ed25519.
         """
         url, listen_url = settings.database_url, settings.listen_url
         store = await Store.open(url or settings.storage.path, listen_url)
@@ -158,7 +163,8 @@ class Bot:
         else:
             # If clarifications were shown before, an empty folder means a disk that is not mounted.
             ledger = files(settings, expected=await Messages(store).know_clarifications())
-        return cls(settings, store, ledger, clock or store.clock, rng)
+        signing = await Signing.open(settings, store, clock or store.clock)
+        return cls(settings, store, ledger, clock or store.clock, rng, signing=signing)
 
     def __init__(
         self,
@@ -167,9 +173,13 @@ class Bot:
         ledger: Ledger,
         clock: Clock,
         rng: random.Random,
+        *,
+        signing: Signing | None = None,
     ) -> None:
+        """`signing` makes receipts; None: decisions get none."""
         self.store = store
         self.ledger = ledger
+        self.signing = ledger.receipts = signing
         self.base = base = build_base(
             settings,
             store,
@@ -467,7 +477,34 @@ class Bot:
         for record in found.records:
             if record.is_adoptable:
                 await self.told.adoption.adopt(record.id)
+            else:
+                await self.told.adoption.receipt(record)
+        if self.signing is not None:
+            self.slack.app.later.run(self._receipts_owed(self.signing), "receipts that are owed")
         _log.info("started", open=len(found.records), producers=len(self.base.settings.producers))
+
+    async def _receipts_owed(self, signing: Signing) -> None:
+        """Waits until the signing key can be read, then makes the receipts of what was decided meanwhile."""
+        if (trouble := signing.trouble) is not None:
+            await self.told.adoption.notify(partial(self.told.notices.key_unreadable, trouble))
+        while not await asyncio.to_thread(signing.load):
+            await self.base.clock.sleep(_KEY_RETRY)
+        note = partial(signing.note, self.store, self.base.clock.now())
+        await until_stored(note, self.base.clock, _log, "cannot store the public key yet")
+        if not await until_stored(
+            partial(owes_earlier, self.store), self.base.clock, _log, "receipts delayed"
+        ):
+            return
+        try:
+            async with aclosing(self.ledger.every(archived=False)) as every:
+                async for contents in every:
+                    for item in (item for _, items in contents.parts for item in items):
+                        if (record := parse(item)) is not None:
+                            await self.told.adoption.receipt(record)
+        except LedgersAway as error:
+            _log.warning("receipts that are owed follow at the next start", reason=str(error))
+            return
+        await until_stored(partial(settled, self.store), self.base.clock, _log, "receipts delayed")
 
     def _work_of_leader(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """The background work of the leader."""
@@ -638,6 +675,7 @@ class Bot:
             self.shown,
             self.told,
             self.slack,
+            signing=self.signing,
             webhooks=self.webhooks,
             storage_trouble=self._storage_trouble,
             limits=limits,

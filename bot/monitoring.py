@@ -312,7 +312,8 @@ class LedgerWatch:
             return now == digest_of(record)
         if now != digest_of(record) and (now is not None or record.needs_something):
             _log.info("another process changed a ledger", id=record.id, status=record.status)
-            if not forged:  # never show an answer in the name of a person who did not give it
+            # Never show an answer in the name of a person who did not give it, nor one without its receipt.
+            if not forged and not (self.adoption.leads() and await self.adoption.receipt(record)):
                 self.changed(record)
         if (record.is_adoptable or forged) and self.adoption.leads():
             return await self.adoption.adopt(record.id)

@@ -197,7 +197,8 @@ class Aaep(Record):
 
     `approvals_needed`: how many different people have to accept (None: one), and `approvals` those who did before the
     last of them; `too_few`: how many could answer when that was looked at, where it is fewer. `edits`: people's changes of the arguments.
-    `claimed_risk`: what the agent said, where its route raised that. See `core.approvals`.
+    `claimed_risk`: what the agent said, where its route raised that. See `core.approvals`. `receipt`: of the round, once it
+    has ended; see `core.receipts`.
     """
 
     producer: str | None = None
@@ -248,6 +249,7 @@ class Aaep(Record):
     rtl: bool | None = None
     seal: str | None = None
     question_seal: str | None = None
+    receipt: str | None = None
     direct: Direct | None = None
     claimed_risk: str | None = None
     approvals_needed: Count | None = None

@@ -37,6 +37,7 @@ from core.records import (
     Book,
     OwnRecords,
     Raw,
+    Receipts,
     Seals,
     decode,
     encode,
@@ -81,11 +82,13 @@ Take = Callable[[list[Raw]], bool]
 
 class Ledger(Protocol):
     """The records of issues, each changed under its lock. Archived ledgers can be read; they are restored before they are
-    written. `seals` checks records, blocking; `own`: what this process wrote.
+    written. `seals` checks records, blocking; `own`: what this process wrote; `receipts` signs receipts (None: there is no
+    key in this process).
     """
 
     seals: Seals
     own: OwnRecords
+    receipts: Receipts | None = None
 
     async def transact(
         self,
@@ -190,6 +193,22 @@ class Ledger(Protocol):
         """Whether another program changed a record after it was settled: then no one may get it as an answer."""
         return await self._checked(self.seals.is_tampered, record)
 
+    async def owes_receipt(self, record: Clarification) -> bool:
+        """Whether the round of a record ended without a receipt, and this process can sign it."""
+        receipts = self.receipts
+        if receipts is None or record.is_open or record.asked.receipt is not None:
+            return False
+        return await asyncio.to_thread(receipts.owes, record)
+
+    async def agrees(self, record: Clarification) -> bool:
+        """Whether a record and its receipt say the same; True without a receipt."""
+        receipts = self.receipts
+        return (
+            receipts is None
+            or record.asked.receipt is None
+            or await asyncio.to_thread(receipts.agrees, record)
+        )
+
     async def _checked(self, check: Callable[[Clarification], _T], record: Clarification) -> _T:
         """Run a check of seals, in a thread if the key must be read first or there is much to check."""
         if self.seals.is_verified(record) or (self.seals.is_ready and not record.asked.arguments):
@@ -271,6 +290,7 @@ class FileLedger(Ledger):
                 partial(numbers.highest, issue),
                 self.seals,
                 partial(self.own.parse, issue),
+                receipts=self.receipts,
             )
             result = decide(book)
             if book.changed:

@@ -283,7 +283,7 @@ def reopened(record: Clarification, now: datetime, sla: timedelta, words: str = 
         resolved_at=None,
         stale_after=stale_after(now, sla, record.expires_at),
         thread=thread,
-        aaep=record.asked.model_copy(update=NOT_REMINDED),
+        aaep=record.asked.model_copy(update={**NOT_REMINDED, "receipt": None}),
     )
     if not exhausted:
         return again

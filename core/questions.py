@@ -517,7 +517,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
     asked, direct = record.asked, record.asked.direct
     if direct is None:
         raise BadInput(f"{record.id} is not a question asked over HTTP or MCP.")
-    status = _status(record)
+    status = status_of(record)
     answer, other = answer_in(asked) if status == "answered" else (None, None)
     closing = record.thread[-1] if status == "closed" and record.thread else None
     return {
@@ -531,7 +531,7 @@ def state_of(record: Clarification, link: str | None = None) -> dict[str, Any]:
         "answer": answer,
         "label": asked.label if status == "answered" else None,
         "other": other,
-        "comment": asked.rationale if status == "answered" else _closing_comment(record),
+        "comment": asked.rationale if status == "answered" else closing_comment(record),
         "decided_by": asked.decided_by if status == "answered" else closing.from_ if closing else None,
         "decided_at": iso(asked.answered_at)
         if status == "answered" and asked.answered_at
@@ -690,7 +690,8 @@ def _confirmation(question: NewQuestion) -> Confirmation | None:
     )
 
 
-def _status(record: Clarification) -> Status:
+def status_of(record: Clarification) -> Status:
+    """Returns the status of a question as its asker sees it."""
     if record.is_open:
         return "waiting"
     match record.asked.closed:
@@ -701,7 +702,7 @@ def _status(record: Clarification) -> Status:
     return "closed"
 
 
-def _closing_comment(record: Clarification) -> str | None:
+def closing_comment(record: Clarification) -> str | None:
     """Returns the reason that a person gave when closing it, or None."""
     last = record.thread[-1].body if record.thread and not record.is_open else ""
     return last.removeprefix(f"Abandoned: {record.asked.closed}.").strip() or None

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
@@ -169,6 +169,21 @@ _KEPT_OF_AAEP = (
 Own = Mapping[str, tuple[Raw, Clarification]]
 
 
+class Receipts(Protocol):
+    """Signs the receipts of decisions (`core.receipts`). Safe to use from several threads."""
+
+    def made(self, record: Clarification) -> str | None:
+        """Returns the receipt of the round that ended; None: it gets none, or the key cannot be read now."""
+
+    def owes(self, record: Clarification) -> bool:
+        """Whether the round ended without a receipt since receipts are made, and the key can be read."""
+
+    def agrees(self, record: Clarification) -> bool:
+        """Whether a record's receipt has our signature and says what the record says. True if there is none, or if it was
+        signed with a key that we do not know.
+        """
+
+
 class OwnRecords:
     """The records that this process wrote last, by issue and id, with their JSON. `parse` returns them without reading
     and checking the JSON again. Safe to use from several threads.
@@ -207,11 +222,16 @@ class Book:
         highest: Callable[[], int],
         seals: Seals,
         parsed: Callable[[object], Clarification | None] | None = None,
+        *,
+        receipts: Receipts | None = None,
     ) -> None:
-        """`highest`: returns the highest number given out so far, as known outside the file; `parsed`: replaces `parse`."""
+        """`highest`: returns the highest number given out so far, as known outside the file; `parsed`: replaces `parse`;
+        `receipts`: signs the receipts of rounds that end; None: this process has no key.
+        """
         self.issue = issue
         self.raw = raw
         self.seals = seals
+        self.receipts = receipts
         self.changed: list[Clarification] = []
         self.written: dict[str, tuple[Raw, Clarification]] = {}
         self.numbered = 0  # the number given out, if any
@@ -250,8 +270,8 @@ class Book:
         raise NotFound(clarification_id)
 
     def put(self, record: Clarification) -> Clarification:
-        """Adds a record, or replaces the one with its id. Seals its question or decision, unless another program had
-        changed it before.
+        """Adds a record, or replaces the one with its id. Seals its question or decision, and signs its receipt if its
+        round ended, unless another program had changed it before.
         """
         before = next((self._parsed(item) for item in self._items if identity(item) == record.id), None)
         is_ours = before is None or self.verify_question(before)
@@ -259,11 +279,29 @@ class Book:
             record = self.seals.holder_sealed(record, before)
         raw = _as_written(record)
         if is_ours and (before is None or self.seals.verify_answer(before)):
-            record = self.seals.sealed(record, raw)
+            record = self._with_receipt(self.seals.sealed(record, raw), before, raw)
             self.seals.mark_verified(record)
         elif is_ours:
             record = self.seals.question_sealed(record, raw)
         return self._store(record, raw)
+
+    def _with_receipt(self, record: Clarification, before: Clarification | None, raw: Raw) -> Clarification:
+        """Adds the receipt of a round that ends with this write, or that is owed one. `raw`: gets it, too."""
+        if self.receipts is None or record.is_open or record.asked.receipt is not None:
+            return record
+        ends = before is None or before.is_open
+        receipt = self.receipts.made(record) if ends or self.receipts.owes(record) else None
+        if receipt is None:
+            return record
+        raw["aaep"]["receipt"] = receipt
+        return record.model_copy(update={"aaep": record.asked.model_copy(update={"receipt": receipt})})
+
+    def owes_receipt(self, record: Clarification) -> bool:
+        """Whether `put` of this record would add its receipt: its round ended elsewhere, or while there was no key."""
+        if self.receipts is None or not self.receipts.owes(record):
+            return False
+        is_ours = self.verify_question(record) and self.seals.verify_answer(record)
+        return bool(is_ours) and not self.seals.is_tampered(record)
 
     def _parsed(self, item: object) -> Clarification | None:
         """Returns `parse` of an item, called once for each."""
@@ -424,7 +462,7 @@ def outline(record: Clarification) -> Outline:
     direct = asked.direct and asked.direct.model_copy(
         update={"arguments": None, "form": None, "default": None}
     )
-    short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale")}
+    short = {name: _cut(getattr(asked, name)) for name in ("response", "label", "rationale", "receipt")}
     fields = {**dict.fromkeys(_LONG_FIELDS), **short, "direct": direct, "earlier": ()}
     thread = [entry.model_copy(update={"body": ""}) for entry in record.thread]
     found = Outline.model_construct(

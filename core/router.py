@@ -397,6 +397,16 @@ class Router:
 
         await self._decide(clarification_id, decide)
 
+    async def receipt(self, clarification_id: str) -> Clarification:
+        """Returns a record, with the receipt that its round is owed: it ended in another process, or while the key could
+        not be read.
+        """
+
+        def decide(book: Book, record: Clarification) -> Clarification:
+            return book.put(record) if book.owes_receipt(record) else record
+
+        return await self._decide(clarification_id, decide)
+
     async def trust_questions(self, issue: int) -> None:
         """Seals the unsealed questions of an issue, since earlier releases did not seal them. Does not call `changed`,
         because people see no change.

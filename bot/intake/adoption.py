@@ -10,9 +10,9 @@ import structlog
 
 from bot.intake.notices import Notices
 from bot.storage.store import until_stored
-from core.clarification import parse_id
+from core.clarification import Clarification, parse_id
 from core.clock import Clock
-from core.errors import LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
+from core.errors import ClarifyError, LedgerUnreadable, LedgerUnwritable, LockTimeout, NotFound
 from core.ledger import Ledger
 from core.matching import foreign_answer
 from core.records import is_unsettled
@@ -45,6 +45,16 @@ class Adoption:
         except (LedgerUnreadable, NotFound) as error:
             _log.error("cannot use another process's answer", id=clarification, reason=str(error))
         return True
+
+    async def receipt(self, record: Clarification) -> bool:
+        """Makes the receipt of a record whose round ended in another process, or without a key. Returns whether it did."""
+        if not await self.ledger.owes_receipt(record):
+            return False
+        try:
+            return (await self.router.receipt(record.id)).asked.receipt is not None
+        except ClarifyError as error:
+            _log.warning("receipt delayed", id=record.id, reason=str(error))
+            return False
 
     async def _notify_first(self, clarification: str) -> None:
         """Notifies people that another program changed a question or wrote a consent. Before it is undone, so that a crash

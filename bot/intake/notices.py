@@ -34,6 +34,7 @@ from bot.views.notices import (
     handoff_body,
     handoff_of,
     handoff_title,
+    key_notice,
     ledgers_again,
     ledgers_refuse,
     session_notice,
@@ -169,6 +170,19 @@ class Notices:
                         wanted="notice",
                     )
                 )
+
+    async def key_unreadable(self, trouble: str) -> None:
+        """Posts to the fallback channel that the signing key cannot be read, so that receipts have to wait."""
+        name = hashlib.blake2b(trouble.encode(), digest_size=8).hexdigest()
+        await self.delivery.notify(
+            Fresh(
+                key=f"notice:key:{name}",
+                kind="notice",
+                target=self.settings.slack.fallback_channel or self.settings.route_for("").channel,
+                body=content(self.renderer, key_notice(trouble), needed=True),
+                wanted="notice",
+            )
+        )
 
     async def consent_refused(self, record: Clarification, by: str) -> None:
         """Posts to the thread, once a round, that another program wrote an acceptance that does not count."""

@@ -277,7 +277,35 @@ class Questions:
                 raise NotRecordedYet
         if record.asked.direct is None:
             raise Forgotten(clarification_id)
+        if await self.ledger.owes_receipt(record):  # its round ended in another process
+            record = await self.router.receipt(clarification_id)
+        if not await self.ledger.agrees(record):
+            raise Tampered(clarification_id)
         return record
+
+    async def by_token(self, token: str, producer: str) -> Clarification:
+        """Returns a producer's clarification, asked directly or by an event, as it is now. `token`: its reply token.
+
+        Raises:
+            NotFound: the producer has none with that token in its current round. Tampered: see `find`.
+        """
+        row = await self.store.read_one(
+            "select issue from inbox where producer = :producer and token = :token",
+            producer=producer,
+            token=token,
+        )
+        for item in (
+            await self.ledger.read(row["issue"]) if row is not None and row["issue"] is not None else ()
+        ):
+            record = parse(item)
+            if record is None or record.asked.reply_token != token or record.asked.producer != producer:
+                continue
+            if await self.ledger.owes_receipt(record):
+                record = await self.router.receipt(record.id)
+            if await self.ledger.is_tampered(record) or not await self.ledger.agrees(record):
+                raise Tampered(record.id)
+            return record
+        raise NotFound(token[:40])
 
     async def _found(self, clarification_id: str, producer: str) -> Clarification:
         """Returns the record of a question of this producer from its ledger, also if it was forgotten."""

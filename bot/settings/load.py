@@ -24,7 +24,7 @@ from bot.settings.problems import (
 from core.files import folder_mode, make_folder
 
 DEFAULT_FILE = Path("clarify.toml")
-_SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell")
+_SECTIONS = ("slack", "http", "ledger", "storage", "monitor", "pacing", "shell", "trust")
 
 
 def load_settings(path: Path | None, environ: Mapping[str, str]) -> Settings:

@@ -467,6 +467,15 @@ class ShellTable(SettingsTable):
     """Whether `clarify answer` may accept approvals. Then every program that runs as you can."""
 
 
+class TrustSettings(SettingsTable):
+    """How decisions are signed, so that anyone can verify them."""
+
+    key_env: EnvironmentName | None = None
+    """Environment variable with the Ed25519 key that signs receipts: PKCS#8 PEM, or its base64. Without it, the bot makes `clarify-signing.pem` beside this file. Replicas need it."""
+    issuer: Annotated[str, Field(pattern=r"^[!-~]{1,256}$")] | None = None
+    """Who signs, in receipts (`iss`). Default: `urn:clarify:` and the installation's id."""
+
+
 class ProducerSettings(SettingsTable):
     """Who may ask: a token, the agents behind it, and their limits; or an AAEP agent that the bot connects to. Agents on
     the bot's machine may also ask without a token.
@@ -874,6 +883,7 @@ class Configuration(SettingsTable):
     monitor: MonitorSettings
     pacing: PacingSettings
     shell: ShellTable
+    trust: TrustSettings
     producers: tuple[ProducerSettings, ...] = ()
     routes: tuple[RouteSettings, ...] = ()
     on_call: tuple[OnCallSettings, ...] = ()

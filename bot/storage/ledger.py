@@ -23,7 +23,7 @@ from bot.storage.tx import Row, Tx, batches
 from core.clock import Clock
 from core.errors import LedgerInDoubt, LedgersAway, LedgerUnreadable, LedgerUnwritable, LockTimeout
 from core.ledger import LOCK_TIMEOUT, IssueContents, Ledger, Loaded, Take, Written, ended
-from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Seals, decode, encode
+from core.records import KEY_LENGTH, Book, OwnRecords, Raw, Receipts, Seals, decode, encode
 
 _T = TypeVar("_T")
 _LOCKS = 0x636C6172  # the space of our advisory locks: "clar"
@@ -41,6 +41,7 @@ class DatabaseLedger(Ledger):
     urls: tuple[str, str]
     seals: Seals
     own: OwnRecords = field(default_factory=OwnRecords)
+    receipts: Receipts | None = None
     _seen: dict[int, int] = field(default_factory=dict)
     _writing: dict[int, set[asyncio.Future[None]]] = field(default_factory=dict)
     _waiting: dict[asyncio.Event, int] = field(default_factory=dict)
@@ -87,7 +88,8 @@ class DatabaseLedger(Ledger):
         def work(tx: Tx) -> tuple[_T, int | None]:
             row = _locked(tx, issue)
             parsed = partial(self.own.parse, issue)
-            book = Book(issue, _raw(issue, row), lambda: row["highest"] if row else 0, self.seals, parsed)
+            highest = row["highest"] if row else 0
+            book = Book(issue, _raw(issue, row), lambda: highest, self.seals, parsed, receipts=self.receipts)
             result = decide(book)
             if not book.changed:
                 return result, None

@@ -31,7 +31,9 @@ _LOCK_TIMEOUT_MS = 10_000
 _TRIES = 3
 _PAGE = 500
 # Tables with rows even in an unused database.
-_NEVER_EMPTY = frozenset({"alive", "installation", "keys", "lease", "news", "replicas", SCHEMA_VERSION})
+_NEVER_EMPTY = frozenset(
+    {"alive", "installation", "keys", "lease", "news", "receipts", "replicas", "signing_keys", SCHEMA_VERSION}
+)
 
 
 class Tables:

@@ -225,6 +225,15 @@ def deleted_notice(issue: int, ids: Sequence[str]) -> Draft:
     return _notice(f"{_named(ids)} deleted by another program", [told])
 
 
+def key_notice(trouble: str) -> Draft:
+    """Tells the operator that the key that signs receipts cannot be read."""
+    told = (
+        "Decisions count as usual. Their receipts, with which agents can verify them, follow as soon as the key can be "
+        "read. To see what is wrong, run: clarify check"
+    )
+    return _notice("Receipts cannot be signed", [inert.plain(f"The signing key {trouble}."), told])
+
+
 def _named(ids: Sequence[str]) -> str:
     """`CLR-7-001 was`; `CLR-7-001, CLR-7-002 and 3 more were`."""
     first = ", ".join(inert.clip(each, ID_LIMIT) for each in ids[:_FIRST_IDS])

@@ -14,8 +14,9 @@ from bot.logs import log_trouble
 from bot.oncall.build import OnCallBoard
 from bot.people import answerers
 from bot.settings.model import Settings
+from bot.signing import Signing
 from bot.slack.build import SlackParts
-from bot.web import clarifications, health, mcp, push, questions, slack
+from bot.web import clarifications, health, mcp, push, questions, receipts, slack
 from bot.web.callers import Callers
 from bot.web.server import ConnectionLimits, build_app
 from bot.webhooks import Webhooks
@@ -32,11 +33,12 @@ def build(
     intake: IntakeParts,
     in_slack: SlackParts,
     *,
+    signing: Signing | None,
     webhooks: Webhooks | None,
     storage_trouble: Callable[[], Awaitable[str | None]],
     limits: ConnectionLimits,
 ) -> FastAPI:
-    """`storage_trouble` returns what is wrong with the storage or the ledgers, or None."""
+    """`signing` makes receipts; None: decisions get none. `storage_trouble` returns what is wrong with the storage or the ledgers, or None."""
     settings, store, clock, producers = base.settings, base.store, base.clock, intake.producers
     app = in_slack.app
     pushing = [each for each in settings.producers if each.pushes]
@@ -68,11 +70,17 @@ def build(
         Check("answerers", lambda: answerers.troubles(settings, base.people)),
         Check("log", log_trouble),
         Check("events to be recorded", intake.ledger_outage.overdue),
+        Check("signing key", lambda: signing.trouble if signing else None),
         *health.producer_checks([each.name for each in settings.producers], producers.status),
     ]
     waiting = questions.Waiting(intake.questions, board.permalinks.links, limits.waiting)
     routers = [  # in the order of /docs
         questions.question_routes(questions=intake.questions, callers=_askers(settings), waiting=waiting),
+        receipts.receipt_routes(
+            questions=intake.questions,
+            callers=_askers(settings),
+            jwks=lambda: signing.jwks if signing else {"keys": []},
+        ),
         mcp.mcp_routes(
             questions=intake.questions,
             callers=_askers(settings, settings.http.origins),

@@ -74,6 +74,9 @@ class QuestionState(ListedQuestion):
     asked: dict[str, Any] = Field(
         description="The question as asked, after redaction: `kind`, `question` or `action`, and its other fields"
     )
+    receipt: str | None = Field(
+        description="The signed receipt of the decision, a JWT; null: not decided, or decided before receipts were made"
+    )
 
 
 class QuestionList(BaseModel):
@@ -159,7 +162,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         record, state, had_place = await waiting.settled(record, who.producer, wait, *ends)
         if not had_place:
             headers |= _RETRY
-        state["asked"] = asked_in(record)
+        state |= {"asked": asked_in(record), "receipt": record.asked.receipt}
         return _FollowedResponse(state, status, headers, lambda: questions.picked_up(record))
 
     @router.post("", response_class=Response, status_code=201, responses=_ASKED)
@@ -220,7 +223,7 @@ def question_routes(*, questions: Questions, callers: Callers, waiting: Waiting)
         except AlreadyAnswered as error:
             record, is_withdrawn = error.record, False
         (state,) = await waiting.states([record])
-        state["asked"] = asked_in(record)
+        state |= {"asked": asked_in(record), "receipt": record.asked.receipt}
         if is_withdrawn:
             return JSONResponse(state)
         return _FollowedResponse(state, 409, {}, lambda: questions.picked_up(record))

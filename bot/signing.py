@@ -1,0 +1,308 @@
+"""The key that signs receipts: where it is, its public form, and the receipts that it makes (`core.receipts`).
+
+The key is Ed25519, in `[trust] key_env` or in `clarify-signing.pem` beside clarify.toml, which the first start makes. It is
+never in the storage, the ledgers' folder or a backup. The storage keeps the public keys, old ones too.
+
+A key that cannot be read refuses no decision: the receipt follows as soon as the key can be read.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jwt
+import structlog
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from bot.errors import ConfigurationError
+from bot.settings.model import Settings, ShellSettings
+from bot.storage.store import Store
+from bot.storage.tx import Row, Tx
+from core.clarification import Clarification
+from core.clock import Clock
+from core.files import read_regular
+from core.receipts import TYP, Claims, claims_of, decided_at, is_decided, jti_of, says_the_same
+
+_log = structlog.get_logger("clarify.trust")
+KEY_FILE = "clarify-signing.pem"
+ALGORITHM = "EdDSA"
+KNOWN = "select kid, jwk, since from signing_keys order by since, kid"
+Jwk = dict[str, str]
+
+
+class NotEd25519(ValueError):
+    """The key is of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__("is not an Ed25519 key")
+
+
+class KnownKey(NamedTuple):
+    """A public key, and since when receipts were signed with it."""
+
+    jwk: Jwk
+    since: datetime
+
+    @classmethod
+    def of(cls, row: Row) -> KnownKey:
+        return cls(json.loads(row["jwk"]), datetime.fromtimestamp(row["since"], UTC))
+
+
+def read_key(text: str | bytes) -> Ed25519PrivateKey:
+    """Returns the key in a PKCS#8 PEM, or in the base64 of one.
+
+    Raises:
+        NotEd25519: it is a key of another kind. ValueError: it is no key.
+    """
+    content = text.encode() if isinstance(text, str) else text
+    if b"-----BEGIN" not in content:
+        try:
+            content = base64.b64decode(b"".join(content.split()), validate=True)
+        except binascii.Error:
+            raise ValueError("is neither a PEM nor base64") from None
+    try:
+        key = load_pem_private_key(content, None)
+    except (ValueError, TypeError):
+        raise ValueError("is not a private key in PKCS#8 PEM without a passphrase") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise NotEd25519
+    return key
+
+
+def jwk_of(key: Ed25519PublicKey) -> Jwk:
+    """Returns a public key as a JWK (RFC 8037). `kid`: its thumbprint (RFC 7638)."""
+    x = _base64url(key.public_bytes(Encoding.Raw, PublicFormat.Raw))
+    required = {"crv": "Ed25519", "kty": "OKP", "x": x}
+    thumbprint = hashlib.sha256(json.dumps(required, sort_keys=True, separators=(",", ":")).encode())
+    return {**required, "kid": _base64url(thumbprint.digest()), "alg": ALGORITHM, "use": "sig"}
+
+
+def _base64url(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Where the key is: `variable` of the environment with its `value`, or else the `file`."""
+
+    file: Path
+    variable: str | None = None
+    value: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, settings: Settings | ShellSettings) -> KeyPlace:
+        variable = settings.trust.key_env
+        by_variable = (
+            settings.by_variable if isinstance(settings, ShellSettings) else settings.secrets.by_variable
+        )
+        secret = by_variable.get(variable) if variable is not None else None
+        folder = settings.file.parent if settings.file is not None else Path.cwd()
+        return cls(folder / KEY_FILE, variable, None if secret is None else secret.get_secret_value())
+
+    def __str__(self) -> str:
+        return f"${self.variable}" if self.variable is not None else str(self.file)
+
+    def read(self, *, create: bool = False) -> Ed25519PrivateKey:
+        """Returns the key. `create`: make the file if there is none.
+
+        Raises:
+            NotEd25519: it is of another kind. ValueError: it cannot be read; the message says why.
+        """
+        if self.variable is not None:
+            if self.value is None:
+                raise ValueError("is not set in the environment")
+            return read_key(self.value)
+        try:
+            if create:
+                self._create()
+            return read_key(read_regular(self.file))
+        except OSError as error:
+            raise ValueError(f"cannot be read: {error.strerror or error}") from None
+
+    def _create(self) -> None:
+        """Makes the file, readable by the bot's user only. Atomic: of several processes the first one wins."""
+        if os.path.lexists(self.file):
+            return
+        pem = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        draft = self.file.with_name(f"{KEY_FILE}.{os.getpid()}.{secrets.token_hex(8)}")
+        try:
+            handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            with os.fdopen(handle, "wb") as file:
+                file.write(pem)
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(draft, self.file)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+class Signing:
+    """Makes and checks receipts (`core.records.Receipts`). `since`: when this installation began to make them.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, place: KeyPlace, issuer: str, since: datetime, known: Iterable[KnownKey] = ()) -> None:
+        self.place = place
+        self.issuer = issuer
+        self.since = since
+        self.known = {each.jwk["kid"]: each for each in known}
+        self.trouble: str | None = None
+        self._key: Ed25519PrivateKey | None = None
+        self._kid = ""
+        self._public: dict[str, Ed25519PublicKey] = {}
+        self._guard = threading.Lock()
+
+    @classmethod
+    async def open(cls, settings: Settings, store: Store, clock: Clock) -> Signing:
+        """Reads the key, or makes it at the first start, and stores its public form.
+
+        Raises:
+            ConfigurationError: the key is not Ed25519. StorageUnavailable: nothing was stored.
+        """
+        now, place = clock.now(), KeyPlace.of(settings)
+
+        def begun(tx: Tx) -> tuple[float, list[Row]]:
+            tx.run(
+                "insert into receipts (one, since) values (1, :now) on conflict (one) do nothing",
+                now=now.timestamp(),
+            )
+            (row,) = tx.rows("select since from receipts")
+            return row["since"], tx.rows(KNOWN)
+
+        since, rows = await store.write(begun)
+        issuer = settings.trust.issuer or f"urn:clarify:{store.installation}"
+        opened = cls(place, issuer, datetime.fromtimestamp(since, UTC), map(KnownKey.of, rows))
+        try:
+            opened.load(create=True)
+        except NotEd25519 as error:
+            raise ConfigurationError([f"{settings.file}: the signing key {place} {error}"]) from None
+        await opened.note(store, now)
+        return opened
+
+    def load(self, *, create: bool = False) -> bool:
+        """Reads the key unless that is done; returns whether there is one. Blocking.
+
+        Raises:
+            NotEd25519: it is of another kind, and `create` asks for one that can be used.
+        """
+        with self._guard:
+            if self._key is not None:
+                return True
+            try:
+                key = self.place.read(create=create)
+            except ValueError as error:
+                if create and isinstance(error, NotEd25519):
+                    raise
+                if self.trouble is None:
+                    _log.error(
+                        "cannot read the signing key; receipts follow", key=str(self.place), reason=str(error)
+                    )
+                self.trouble = f"{self.place} {error}"
+                return False
+            public = key.public_key()
+            jwk = jwk_of(public)
+            self.known.setdefault(jwk["kid"], KnownKey(jwk, datetime.now(UTC)))
+            self._kid, self._key, self.trouble = jwk["kid"], key, None
+            return True
+
+    async def note(self, store: Store, now: datetime) -> None:
+        """Stores the public key once it is known, or that receipts are owed.
+
+        Raises:
+            StorageUnavailable: nothing was stored.
+        """
+        if self._key is None:
+            await store.run("update receipts set owed = 1")
+            return
+        known = self.known[self._kid]
+        await store.run(
+            "insert into signing_keys (kid, jwk, since) values (:kid, :jwk, :since) on conflict (kid) do nothing",
+            kid=self._kid,
+            jwk=json.dumps(known.jwk),
+            since=now.timestamp(),
+        )
+
+    @property
+    def kid(self) -> str | None:
+        """The id of the key that signs now; None: it cannot be read."""
+        return self._kid or None
+
+    @property
+    def jwks(self) -> dict[str, Any]:
+        """All public keys, as a JWK Set (RFC 7517)."""
+        return {"keys": [each.jwk for each in self.known.values()]}
+
+    def made(self, record: Clarification) -> str | None:
+        if not is_decided(record) or not self.load():
+            return None
+        try:
+            return self.signed(claims_of(record, self.issuer))
+        except Exception:  # noqa: BLE001 - no receipt is worth a decision: it counts, and the log says why it has none
+            _log.exception("cannot make a receipt", id=record.id)
+            return None
+
+    def signed(self, claims: Claims) -> str:
+        """Returns the claims as a signed receipt. Call `load` first."""
+        if self._key is None:
+            raise ValueError("the key is not loaded")
+        return jwt.encode(claims, self._key, ALGORITHM, headers={"typ": TYP, "kid": self._kid})
+
+    def owes(self, record: Clarification) -> bool:
+        if record.asked.receipt is not None or not is_decided(record):
+            return False
+        return decided_at(record) >= self.since and self.load()
+
+    def agrees(self, record: Clarification) -> bool:
+        receipt = record.asked.receipt
+        if receipt is None:
+            return True
+        try:
+            header = jwt.get_unverified_header(receipt)
+            known = self.known.get(header["kid"])
+            if known is None:  # of a storage that was lost: whoever checks it has to know the key
+                return True
+            options = {"verify_aud": False, "verify_iat": False, "verify_exp": False, "verify_nbf": False}
+            claims = jwt.decode(receipt, self._public_key(known.jwk), [ALGORITHM], options=options)  # type: ignore[arg-type]
+        except (jwt.PyJWTError, KeyError, ValueError):
+            return False
+        if header.get("typ") != TYP or claims.get("jti") != jti_of(record):
+            return False
+        return says_the_same(claims, record)
+
+    def _public_key(self, jwk: Mapping[str, str]) -> Ed25519PublicKey:
+        found = self._public.get(jwk["kid"])
+        if found is None:
+            x = base64.urlsafe_b64decode(jwk["x"] + "=" * (-len(jwk["x"]) % 4))
+            found = self._public[jwk["kid"]] = Ed25519PublicKey.from_public_bytes(x)
+        return found
+
+
+async def owes_earlier(store: Store) -> bool:
+    """Returns whether some receipts may be owed from a time when the key could not be read."""
+    return await store.read_one("select 1 as owed from receipts where owed = 1") is not None
+
+
+async def settled(store: Store) -> None:
+    """Records that no receipt is owed any more."""
+    await store.run("update receipts set owed = 0")

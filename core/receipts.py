@@ -1,0 +1,209 @@
+"""Receipts of decisions: what each one says, and which records are owed one. Pure.
+
+A receipt is a JWT that the bot signs when a question's round ends, in the write that ends it; the record carries it. It
+says what people were shown, what came of it, who decided and when, so that anyone with the bot's public key can check it
+offline. It is made once for each round and never changed.
+
+Texts and values over 2 KB are replaced by their digest, so a receipt stays small. Digests of arguments are over their
+canonical form (RFC 8785).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import rfc8785
+
+from core.aaep import Kind
+from core.clarification import CHANGED, Aaep, Clarification
+from core.clock import iso
+from core.questions import answer_in, asked_in, closing_comment, status_of
+
+TYP = "clarify-decision+jwt"
+INLINE = 2048  # bytes of a text or value that is not replaced by its digest
+Claims = dict[str, Any]
+_KINDS: Mapping[Kind, str] = {
+    "multiple_choice": "choice",
+    "numeric": "number",
+    "freetext": "text",
+    "confirmation": "approval",
+}
+
+
+def is_decided(record: Clarification) -> bool:
+    """Whether the round has ended so that it gets a receipt: not if another program changed the question, or if the record
+    was forgotten.
+    """
+    asked = record.aaep
+    if (
+        asked is None
+        or record.is_open
+        or asked.closed == CHANGED
+        or (asked.model_extra or {}).get("forgotten")
+    ):
+        return False
+    return asked.response is not None or asked.closed is not None
+
+
+def decided_at(record: Clarification) -> datetime:
+    """Returns when the round ended."""
+    asked = record.asked
+    at = asked.answered_at if status_of(record) == "answered" else record.resolved_at
+    return at or record.last_change
+
+
+def jti_of(record: Clarification) -> str:
+    """Returns the id of the current round's receipt, such as `CLR-42-001/1`."""
+    return f"{record.id}/{record.round}"
+
+
+def claims_of(record: Clarification, issuer: str) -> Claims:
+    """Returns what the receipt of a decided record says."""
+    asked, status = record.asked, status_of(record)
+    is_answered = status == "answered"
+    closing = record.thread[-1] if status == "closed" and record.thread else None
+    digest = arguments_digest(asked.arguments) if asked.is_confirmation else None
+    claims: Claims = {
+        "iss": issuer,
+        "aud": asked.producer,
+        "sub": record.agent,
+        "session": asked.session_id,
+        "jti": jti_of(record),
+        "iat": int(decided_at(record).timestamp()),
+        "asked": {name: _short(each) for name, each in _shown(record).items()},
+    }
+    claims = {name: each for name, each in claims.items() if each is not None}
+    claims |= {
+        "outcome": status,
+        "answer": _answer(asked) if is_answered else None,
+        "comment": _short(asked.rationale if is_answered else closing_comment(record)),
+    }
+    if is_answered and (other := answer_in(asked)[1]) is not None:
+        claims["other"] = _short(other)
+    if asked.is_consent and is_answered and digest is not None:
+        claims["arguments_sha256"] = digest
+    if asked.edits:
+        claims["edits"] = _edits(asked)
+    by = asked.decided_by if is_answered else closing.from_ if closing else None
+    claims |= {"decided_by": by, "deciders": _deciders(asked, digest) if is_answered else []}
+    if closing is not None and closing.from_.startswith("user:"):
+        claims["deciders"] = [{"decision": "close", "by": closing.from_, "at": iso(closing.timestamp)}]
+    return claims
+
+
+def says_the_same(claims: Claims, record: Clarification) -> bool:
+    """Whether a receipt's claims are those of the record, whoever issued it."""
+    return claims == claims_of(record, claims.get("iss", ""))
+
+
+def arguments_digest(arguments: Any) -> str | None:
+    """Returns the base64url SHA-256 of arguments in RFC 8785 form, or None if they have none: an integer beyond
+    ±(2^53−1), which earlier releases let pass.
+    """
+    try:
+        return digest(rfc8785.dumps(arguments))
+    except rfc8785.CanonicalizationError:
+        return None
+
+
+def digest(content: bytes) -> str:
+    """Returns the SHA-256 of bytes as base64url without padding."""
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _short(value: Any) -> Any:
+    """Returns a value, or its digest if it is over `INLINE`: of a text's UTF-8, else of the RFC 8785 form."""
+    if isinstance(value, str):
+        content = value.encode(errors="surrogatepass")
+    elif isinstance(value, (dict, list)):
+        content = _canonical(value)
+    else:
+        return value
+    return {"sha256": digest(content), "bytes": len(content)} if len(content) > INLINE else value
+
+
+def _canonical(value: Any) -> bytes:
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError:
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _shown(record: Clarification) -> dict[str, Any]:
+    """Returns what people were shown, by the names of the fields of `/questions`."""
+    asked, wanted = record.asked, record.asked.confirmation
+    if asked.direct is not None:
+        shown = asked_in(record)
+    else:
+        fields = {
+            "question": None if wanted else record.question,
+            "action": wanted.action if wanted else None,
+            "context": asked.context,
+            "choices": [{"value": each.value, "label": each.label} for each in asked.choices] or None,
+            "multiple": asked.multi_select or None,
+            "consequence": wanted.consequence if wanted else None,
+            "irreversible": (wanted.irreversible or None) if wanted else None,
+            "approvals": asked.needed if wanted else None,
+            "default": asked.default_decision if wanted else asked.default_response,
+        }
+        shown = {"kind": _KINDS.get(record.kind, record.kind)}
+        shown |= {name: each for name, each in fields.items() if each is not None}
+    shown.pop("risk", None)
+    counted = asked.risk_level
+    claimed = {None: counted, "not said": None}.get(asked.claimed_risk, asked.claimed_risk)
+    if wanted and (counted or claimed):
+        shown["risk"] = {"claimed": claimed, "counted": counted}
+    return shown
+
+
+def _answer(asked: Aaep) -> Any:
+    if asked.is_confirmation:
+        return {"decision": asked.response, "arguments": _short(asked.arguments)}
+    if asked.direct is None:
+        return _short(asked.response)
+    return _short(answer_in(asked)[0])
+
+
+def _edits(asked: Aaep) -> list[dict[str, Any]]:
+    """Returns who changed the arguments when, and the digest of what they were before."""
+    found, arguments = [], dict((asked.direct.arguments if asked.direct else None) or {})
+    for edit in asked.edits or ():
+        found.append({"by": edit.decided_by, "at": iso(edit.at), "was_sha256": arguments_digest(arguments)})
+        arguments |= edit.changed
+    return found
+
+
+def _deciders(asked: Aaep, sha256: str | None) -> list[dict[str, Any]]:
+    """Returns everyone whose decision counts, in order."""
+    found: list[dict[str, Any]] = [
+        {
+            "decision": "accept",
+            "by": each.decided_by,
+            "team": each.team,
+            "user": each.user,
+            "at": iso(each.at),
+            "surface": "slack",  # only there can several people accept
+            "arguments_sha256": sha256,
+            "reason": _short(each.rationale),
+        }
+        for each in asked.approvals or ()
+    ]
+    by = asked.answered_by
+    found.append(
+        {
+            "decision": asked.response if asked.is_confirmation else "answer",
+            "by": asked.decided_by,
+            "team": by.team if by else None,
+            "user": by.user if by else None,
+            "at": iso(asked.answered_at) if asked.answered_at else None,
+            "surface": by.surface if by else None,
+            "arguments_sha256": sha256,
+            "reason": _short(asked.rationale),
+        }
+    )
+    return [{name: each for name, each in one.items() if each is not None} for one in found]
